@@ -1,0 +1,1 @@
+"""What the workshop and the device agree on. Imports numpy and PyYAML only."""

@@ -1,0 +1,304 @@
+"""The bundle: a folder with a manifest, a vocabulary and four graphs; read, verified and written here.
+
+A manifest's format is MAJOR.MINOR: another major is refused; a newer minor only adds keys, but since unknown
+keys are errors here as everywhere, it is refused by its number before its keys are looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from appliance.contract import graphs
+from appliance.contract.mel import MelSpec
+from appliance.errors import BundleError
+
+FORMAT = "1.0"
+MANIFEST = "manifest.yaml"
+VOCAB = "vocab.txt"
+HASH_BLOCK_BYTES = 1 << 20
+
+Precision = Literal["fp32", "fp16", "int8"]
+
+
+@dataclass(frozen=True)
+class Arch:
+    """The DiT's architecture, in upstream's own names (`model.arch` of its YAML files)."""
+
+    dim: int
+    depth: int
+    heads: int
+    ff_mult: int = 4
+    text_dim: int = 512
+    conv_layers: int = 0
+    dim_head: int = 64
+    text_mask_padding: bool = True
+    pe_attn_head: int | None = None
+    qk_norm: str | None = None
+    long_skip_connection: bool = False
+    text_embedding_average_upsampling: bool = False
+
+
+@dataclass(frozen=True)
+class Vocoder:
+    """Which vocoder the bundle carries, and how many samples it makes of n frames."""
+
+    name: Literal["vocos", "bigvgan"]
+    padding: Literal["center", "same"] = "center"
+
+    def samples(self, frames: int, hop: int) -> int:
+        """Length of the output; a centred inverse STFT has one hop fewer than frames."""
+        return max(frames - 1, 0) * hop if self.padding == "center" else frames * hop
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Sampling settings that belong to the weights. NFE is not among them: it is the configuration's."""
+
+    guidance: float = 2.0
+    sway: float = -1.0
+    grid: Literal["epss", "uniform"] = "epss"
+    target_rms: float = 0.1
+    cross_fade_s: float = 0.15
+
+
+@dataclass(frozen=True)
+class Licence:
+    """Under what terms the weights came, and from where."""
+
+    weights: str
+    source: str
+    vocoder: str = "unknown"
+    vocoder_source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of the bundle."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a bundle is."""
+
+    format: str
+    family: str
+    arch: Arch
+    mel: MelSpec
+    vocoder: Vocoder
+    precision: Precision
+    variants: dict[str, dict[str, str]]
+    """Variant name → graph name → file. Each has all four graphs; `default` is always there."""
+    backends: tuple[str, ...]
+    batch_invariant: bool
+    """Whether a lane's result is the same whatever shares its batch."""
+    max_frames: int
+    vocab_size: int
+    licence: Licence
+    files: dict[str, File]
+    defaults: Defaults = field(default_factory=Defaults)
+    parity: dict[str, Any] = field(default_factory=dict)
+    """The report of the measurement made when the bundle was written."""
+    created_by: str = ""
+
+    @property
+    def dimensions(self) -> graphs.Dimensions:
+        """What the graph signatures depend on."""
+        return graphs.Dimensions(
+            dim=self.arch.dim,
+            depth=self.arch.depth,
+            mels=self.mel.mels,
+            upsamples_text=self.arch.text_embedding_average_upsampling,
+            compute="float16" if self.precision == "fp16" else "float32",
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A manifest and the folder that it was read from."""
+
+    folder: Path
+    manifest: Manifest
+
+    def graph(self, name: str, variant: str = "default") -> Path:
+        """Path of a graph's ONNX file. Raises BundleError for an unknown variant or graph."""
+        try:
+            return self.folder / self.manifest.variants[variant][name]
+        except KeyError as missing:
+            have = ", ".join(self.manifest.variants)
+            raise BundleError(
+                f"{self.folder}: no graph {name!r} in variant {variant!r}; variants: {have}"
+            ) from missing
+
+    @property
+    def vocab(self) -> Path:
+        """Path of the vocabulary."""
+        return self.folder / VOCAB
+
+
+def read(folder: Path, *, verify: bool = True) -> Bundle:
+    """Read a bundle; with `verify`, check the size and hash of every file.
+
+    Raises BundleError: no manifest, another format, unknown or missing keys, missing or altered files.
+    """
+    path = folder / MANIFEST
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise BundleError(f"{folder}: not a bundle, it has no {MANIFEST}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BundleError(f"{path}: unreadable: {error}") from error
+    if not isinstance(raw, dict):
+        raise BundleError(f"{path}: must hold a mapping, not {type(raw).__name__}")
+    _check_format(path, raw.get("format"))
+    bundle = Bundle(folder, from_mapping(Manifest, raw, where=str(path)))
+    _check_names(bundle)
+    if verify:
+        verify_files(bundle)
+    return bundle
+
+
+def write(folder: Path, manifest: Manifest) -> Bundle:
+    """Hash every file in `folder`, write the manifest beside them, and return the bundle read back."""
+    files = {
+        p.relative_to(folder).as_posix(): File(sha256(p), p.stat().st_size)
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != MANIFEST
+    }
+    whole = dataclasses.replace(manifest, files=files)
+    text = yaml.safe_dump(_plain(whole), sort_keys=False, allow_unicode=True, width=110)
+    (folder / MANIFEST).write_text(text, "utf-8")
+    return read(folder, verify=False)
+
+
+def verify_files(bundle: Bundle) -> None:
+    """Compare every file with the manifest. Raises BundleError naming the first that differs."""
+    for name, want in bundle.manifest.files.items():
+        path = bundle.folder / name
+        if not path.is_file():
+            raise BundleError(f"{path}: missing; copy the bundle again")
+        if (size := path.stat().st_size) != want.size_bytes:
+            raise BundleError(f"{path}: {size} bytes, the manifest says {want.size_bytes}; copy it again")
+        if (got := sha256(path)) != want.sha256:
+            raise BundleError(
+                f"{path}: damaged: sha256 {got[:12]}…, the manifest says {want.sha256[:12]}…; copy it again"
+            )
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _check_format(path: Path, found: object) -> None:
+    major, minor = (int(part) for part in FORMAT.split("."))
+    try:
+        got_major, got_minor = (int(part) for part in str(found).split("."))
+    except ValueError:
+        raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
+    if got_major != major or got_minor > minor:
+        age = "newer" if (got_major, got_minor) > (major, minor) else "older"
+        remedy = "update f5-appliance" if age == "newer" else "export the bundle again"
+        raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
+
+
+def _check_names(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    if "default" not in manifest.variants:
+        raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")
+    for variant, members in manifest.variants.items():
+        if missing := [name for name in graphs.GRAPHS if name not in members]:
+            raise BundleError(f"{bundle.folder}: variant {variant!r} lacks {', '.join(missing)}")
+    for name in (*manifest.files, *(f for v in manifest.variants.values() for f in v.values()), VOCAB):
+        if name not in manifest.files:
+            raise BundleError(f"{bundle.folder}: the manifest lists no hash for {name}")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise BundleError(f"{bundle.folder}: the manifest names a file outside the bundle: {name}")
+
+
+# A strict reader of nested frozen dataclasses: the manifest and the daemon's configuration share it.
+
+
+def from_mapping(cls: type[Any], raw: object, *, where: str, error: type[Exception] = BundleError) -> Any:
+    """Build a dataclass from parsed YAML. Unknown keys are errors that name the valid ones.
+
+    Raises `error` with `where` and the dotted key in front of the message.
+    """
+    if not isinstance(raw, Mapping):
+        raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    if unknown := [str(key) for key in raw if key not in fields]:
+        raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")
+    values = {
+        name: _convert(hints[name], raw[name], f"{where}: {name}", error) for name in fields if name in raw
+    }
+    required = [
+        f.name
+        for f in fields.values()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing := [name for name in required if name not in values]:
+        raise error(f"{where}: missing key {_list(missing)}")
+    try:
+        return cls(**values)
+    except ValueError as invalid:
+        raise error(f"{where}: {invalid}") from invalid
+
+
+def _convert(hint: Any, value: object, where: str, error: type[Exception]) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint):
+        return from_mapping(typing.cast(type, hint), value, where=where, error=error)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(next(a for a in args if a is not type(None)), value, where, error)
+    if origin is Literal:
+        if value not in args:
+            raise error(f"{where}: must be one of {_list(args)}, not {value!r}")
+        return value
+    if origin is tuple and isinstance(value, list):
+        return tuple(_convert(args[0], item, where, error) for item in value)
+    if origin is dict and isinstance(value, Mapping):
+        return {str(k): _convert(args[1], v, f"{where}.{k}", error) for k, v in value.items()}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    name = getattr(hint, "__name__", str(hint))
+    raise error(f"{where}: must be {name}, not {type(value).__name__} ({value!r})")
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _list(names: Iterable[object]) -> str:
+    return ", ".join(str(name) for name in names)

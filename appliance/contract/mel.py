@@ -1,0 +1,127 @@
+"""The log-mel spectrogram that a model reads: its parameters and its computation in numpy.
+
+Two kinds exist. `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram`
+with power 1). `bigvgan`: frames that lie inside a padding of (n_fft - hop) / 2, Slaney's scale and area norm
+(librosa's `mel`). Both end in ln(max(x, 1e-5)).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+Kind = Literal["vocos", "bigvgan"]
+
+FLOOR = 1e-5
+"""Mel energies are raised to this before the logarithm, so silence reads ln 1e-5 = -11.5."""
+BIGVGAN_POWER_FLOOR = 1e-9
+MEL_VERSION = 1
+"""Part of the fingerprint: goes up when the same spec would give other numbers."""
+
+
+@dataclass(frozen=True)
+class MelSpec:
+    """How a log-mel is made; also every length that follows from it."""
+
+    kind: Kind
+    sample_rate_hz: int = 24_000
+    mels: int = 100
+    hop: int = 256
+    """Samples from one frame to the next."""
+    n_fft: int = 1024
+    win: int = 1024
+    """Samples under the Hann window, centred in n_fft."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind must be one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+        for name in ("sample_rate_hz", "mels", "hop", "n_fft", "win"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not self.hop <= self.win <= self.n_fft:
+            raise ValueError(f"need hop ≤ win ≤ n_fft, not {self.hop}, {self.win}, {self.n_fft}")
+
+    @property
+    def frames_per_second(self) -> float:
+        """93.75 for the official models."""
+        return self.sample_rate_hz / self.hop
+
+    @property
+    def padding(self) -> int:
+        """Samples reflected at either end before framing."""
+        return self.n_fft // 2 if self.kind == "vocos" else (self.n_fft - self.hop) // 2
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the spec and this computation of it in cache keys."""
+        return (
+            f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
+        )
+
+    def frames(self, samples: int) -> int:
+        """Length of the log-mel of so many samples."""
+        return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
+
+
+def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
+    """(samples,) at the spec's rate → (frames, mels), within 1e-4 of upstream's float32 computation.
+
+    Raises ValueError when `samples` is not one-dimensional or too short to be reflected at its ends.
+    """
+    if samples.ndim != 1:
+        raise ValueError(f"samples must have one axis, not shape {samples.shape}")
+    if len(samples) <= spec.padding:
+        raise ValueError(f"a log-mel needs more than {spec.padding} samples, not {len(samples)}")
+    padded = np.pad(samples.astype(np.float64), spec.padding, mode="reflect")
+    framed = sliding_window_view(padded, spec.n_fft)[:: spec.hop]  # (frames, n_fft)
+    spectrum = np.fft.rfft(framed * _window(spec.win, spec.n_fft))  # (frames, n_fft / 2 + 1)
+    power = spectrum.real**2 + spectrum.imag**2
+    magnitude = np.sqrt(power if spec.kind == "vocos" else power + BIGVGAN_POWER_FLOOR)
+    return np.log(np.maximum(magnitude @ filterbank(spec), FLOOR)).astype(np.float32)
+
+
+@functools.lru_cache(maxsize=8)
+def filterbank(spec: MelSpec) -> NDArray[np.float64]:
+    """(n_fft / 2 + 1, mels): triangles between neighbouring centres from 0 Hz to half the rate. Read only."""
+    top = spec.sample_rate_hz / 2
+    bins = np.linspace(0.0, top, spec.n_fft // 2 + 1)
+    corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
+    rising = (bins[:, None] - corners[:-2]) / np.diff(corners)[:-1]
+    falling = (corners[2:] - bins[:, None]) / np.diff(corners)[1:]
+    triangles = np.maximum(0.0, np.minimum(rising, falling))
+    if spec.kind == "bigvgan":
+        triangles *= 2.0 / (corners[2:] - corners[:-2])
+    triangles.flags.writeable = False
+    return triangles
+
+
+def _htk_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
+    """(mels + 2,) hertz, equally spaced on the HTK book's scale: 2595 log10(1 + f / 700)."""
+    top = 2595.0 * np.log10(1.0 + top_hz / 700.0)
+    return 700.0 * (10.0 ** (np.linspace(0.0, top, mels + 2) / 2595.0) - 1.0)
+
+
+def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
+    """(mels + 2,) hertz, equally spaced on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
+    linear_hz, knee_hz, log_step = 200.0 / 3.0, 1000.0, np.log(6.4) / 27.0
+    knee = knee_hz / linear_hz
+    top = top_hz / linear_hz if top_hz < knee_hz else knee + np.log(top_hz / knee_hz) / log_step
+    scale = np.linspace(0.0, top, mels + 2)
+    return np.where(scale < knee, linear_hz * scale, knee_hz * np.exp(log_step * (scale - knee)))
+
+
+@functools.lru_cache(maxsize=8)
+def _window(win: int, n_fft: int) -> NDArray[np.float32]:
+    """(n_fft,) periodic Hann window, zeros beside it when it is shorter."""
+    # Rounded where torch rounds: near its ends 1 - cos loses digits, and a frame that only grazes the sound
+    # beside a silence is made of those values alone.
+    angle = np.arange(win, dtype=np.float32) * np.float32(2.0 * np.pi / win)
+    cosine = np.cos(angle, dtype=np.float64).astype(np.float32)
+    hann = np.float32(0.5) - np.float32(0.5) * cosine
+    left = (n_fft - win) // 2
+    return np.pad(hann, (left, n_fft - win - left))

@@ -1,0 +1,47 @@
+"""Time grids of the flow ODE: uniform, EPSS, sway. Computed in float64; float32 only at the graph's edge.
+
+EPSS: empirically pruned step sampling, arXiv 2505.19931, as `get_epss_timesteps` of upstream
+tabulates it; other step counts fall back to a uniform grid, as upstream's do.
+Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRIDS = ("epss", "uniform")
+MAX_NFE = 64
+
+EPSS_32NDS: dict[int, tuple[int, ...]] = {
+    5: (0, 2, 4, 8, 16, 32),
+    6: (0, 2, 4, 6, 8, 16, 32),
+    7: (0, 2, 4, 6, 8, 16, 24, 32),
+    10: (0, 2, 4, 6, 8, 12, 16, 20, 24, 28, 32),
+    12: (0, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32),
+    16: (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32),
+}
+"""Grid points in units of 1/32, by number of function evaluations."""
+
+
+def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
+    """(nfe + 1,) strictly increasing times; the model is evaluated at all but the last.
+
+    Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that folds time back.
+    """
+    if not 1 <= nfe <= MAX_NFE:
+        raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
+    if grid not in GRIDS:
+        raise ValueError(f"grid must be one of {', '.join(GRIDS)}, not {grid!r}")
+    if not math.isfinite(sway):
+        raise ValueError(f"sway must be finite, not {sway}")
+    if grid == "epss" and nfe in EPSS_32NDS:
+        t = np.array(EPSS_32NDS[nfe], dtype=np.float64) / 32.0
+    else:
+        t = np.linspace(0.0, 1.0, nfe + 1, dtype=np.float64)
+    t = t + sway * (np.cos(np.pi / 2.0 * t) - 1.0 + t)
+    if not (np.diff(t.astype(np.float32)) > 0).all():
+        raise ValueError(f"sway {sway} with nfe {nfe} makes times that do not increase")
+    return t

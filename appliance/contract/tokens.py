@@ -1,0 +1,120 @@
+"""Text → tokens → vocabulary indices, rule for rule as upstream's `convert_char_to_pinyin` does it.
+
+The word segmenter and the pinyin converter come in as callables, so that this file needs neither.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.errors import BundleError
+
+Segmenter = Callable[[str], Sequence[str]]
+"""A text → its words; joined, they give the text again."""
+Pinyin = Callable[[str], Sequence[str]]
+"""A word → one syllable per character, its tone a digit at the end ("ni3")."""
+
+UNKNOWN = 0
+"""Index of the space, as which every unknown token is read."""
+
+_SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
+_NO_SPACE_AFTER = " :'\""
+_FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens that a model has embeddings for; a token's index is the number of its line, from 0."""
+
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.tokens[:1] != (" ",):
+            found = repr(self.tokens[0]) if self.tokens else "nothing"
+            raise ValueError(f"the first line must be a single space, not {found}")
+
+    @functools.cached_property
+    def index(self) -> dict[str, int]:
+        """Token → index. Of a token listed twice the later line counts, as in upstream.
+
+        Duplicates make upstream's size, and with it the embedding, smaller than the file: a token on a
+        line past that has no embedding and is unknown.
+        """
+        lines = {token: line for line, token in enumerate(self.tokens)}
+        return {token: line for token, line in lines.items() if line < len(lines)}
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Distinct tokens; a model has one embedding more, for the filler."""
+        return len(set(self.tokens))
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hex digest that does not depend on how the file ended its lines."""
+        return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
+
+    def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
+        """(tokens,) indices before the shift by one that makes room for the filler."""
+        return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
+
+
+def parse_vocabulary(text: str) -> Vocabulary:
+    """One token per line, ended by LF, CRLF or CR; the last line may lack its end.
+
+    Raises ValueError when the first line is not a single space.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines))
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Read a `vocab.txt`. Raises BundleError naming the file when it is missing or not a vocabulary."""
+    try:
+        return parse_vocabulary(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise BundleError(f"{path}: unreadable: {error.strerror}") from error
+    except ValueError as error:
+        raise BundleError(f"{path}: not a vocabulary: {error}") from error
+
+
+def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
+    """Letters and signs one by one, Chinese characters as a space and a syllable each.
+
+    A word of plain ASCII is set off by a space from what stands before it, unless that is a space, a colon
+    or a quote. Nothing is spelled out: digits stay digits.
+    """
+    tokens: list[str] = []
+    for word in segment(text.translate(_SUBSTITUTES)):
+        size_bytes = len(word.encode())
+        if size_bytes == len(word):
+            if tokens and size_bytes > 1 and tokens[-1] not in _NO_SPACE_AFTER:
+                tokens.append(" ")
+            tokens.extend(word)
+        elif size_bytes == 3 * len(word):
+            tokens.extend(_syllables(word, pinyin))
+        else:
+            for character in word:
+                tokens.extend(_syllables(character, pinyin) if _is_ideograph(character) else character)
+    return tokens
+
+
+def _syllables(word: str, pinyin: Pinyin) -> Iterator[str]:
+    spoken = pinyin(word)
+    # A converter hands on what it cannot read as one piece, on which upstream fails.
+    if len(spoken) != len(word):
+        spoken = [syllable for character in word for syllable in pinyin(character)]
+    for character, syllable in zip(word, spoken, strict=True):
+        if _is_ideograph(character):
+            yield " "
+        yield syllable
+
+
+def _is_ideograph(character: str) -> bool:
+    return _FIRST_IDEOGRAPH <= character <= _LAST_IDEOGRAPH

@@ -1,0 +1,25 @@
+"""What upstream made of the golden lines and waves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden_lines() -> dict[str, Any]:
+    """Tokens, chunks and plans of every line; `golden/generate.py` says how they were made."""
+    return json.loads((GOLDEN / "lines.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="session")
+def golden_mels() -> dict[str, np.ndarray]:
+    """Waves and upstream's log-mels of them."""
+    with np.load(GOLDEN / "mel.npz") as file:
+        return dict(file)

@@ -1,0 +1,104 @@
+"""The log-mel in numpy against upstream's in torch, directly and by golden file."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from appliance.contract.mel import FLOOR, MelSpec, filterbank, log_mel
+from tests import upstream
+from tests.contract.golden import generate
+
+KINDS = ("vocos", "bigvgan")
+LARGEST_ERROR = 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wave", ["voiced", "noise", "click"])
+def test_equals_golden(golden_mels, kind, wave):
+    samples = golden_mels[f"{wave}.wave"].astype(np.float32) / 32768
+    got, want = log_mel(samples, MelSpec(kind)), golden_mels[f"{wave}.{kind}"]
+    assert got.shape == want.shape
+    assert got.dtype == np.float32
+    assert np.abs(got - want).max() <= LARGEST_ERROR
+
+
+@pytest.mark.torch
+def test_golden_file_is_what_upstream_makes(golden_mels):
+    made = generate.make_mels()
+    assert made.keys() == golden_mels.keys()
+    for name, values in made.items():
+        assert np.abs(values.astype(np.float64) - golden_mels[name]).max() <= 1e-6, name
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("samples", [600, 1023, 1024, 1025, 24_000, 100_003])
+@pytest.mark.parametrize("level", [0.3, 1e-3])
+def test_equals_upstream(kind, samples, level):
+    import torch
+
+    wave = (np.random.default_rng(samples).standard_normal(samples) * level).astype(np.float32)
+    make = upstream.vocos_mel if kind == "vocos" else upstream.bigvgan_mel
+    want = make(torch.from_numpy(wave)[None])[0].T.numpy()
+    spec = MelSpec(kind)
+    got = log_mel(wave, spec)
+    assert got.shape == want.shape == (spec.frames(samples), spec.mels)
+    assert np.abs(got - want).max() <= LARGEST_ERROR
+
+
+@pytest.mark.parametrize("samples", [600, 1023, 1024, 1279, 1280, 24_000])
+def test_frame_counts_are_upstreams_formulas(samples):
+    assert MelSpec("vocos").frames(samples) == samples // 256 + 1
+    assert MelSpec("bigvgan").frames(samples) == samples // 256
+    for kind in KINDS:
+        wave = np.zeros(samples, np.float32)
+        assert len(log_mel(wave, MelSpec(kind))) == MelSpec(kind).frames(samples)
+
+
+def test_digital_silence_reads_the_floor():
+    assert np.all(log_mel(np.zeros(4_000, np.float32), MelSpec("vocos")) == np.float32(math.log(FLOOR)))
+
+
+def test_frames_do_not_depend_on_what_follows():
+    wave = np.random.default_rng(0).standard_normal(30_000).astype(np.float32)
+    short, long = (log_mel(wave[:n], MelSpec("vocos")) for n in (20_000, 30_000))
+    whole = (20_000 - 512) // 256
+    assert np.array_equal(short[:whole], long[:whole])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_filter_hears_something(kind):
+    bank = filterbank(MelSpec(kind))
+    assert bank.shape == (513, 100)
+    assert (bank >= 0).all()
+    assert (bank.max(axis=0) > 0).all()
+
+
+def test_fingerprint_tells_specs_apart():
+    specs = [MelSpec("vocos"), MelSpec("bigvgan"), MelSpec("vocos", mels=80), MelSpec("vocos", hop=128)]
+    assert len({spec.fingerprint for spec in specs}) == len(specs)
+    assert MelSpec("vocos").frames_per_second == 93.75
+
+
+@pytest.mark.parametrize(
+    ("wave", "message"), [((2, 4000), "one axis"), ((512,), "more than 512 samples, not 512")]
+)
+def test_unusable_waves_are_refused(wave, message):
+    with pytest.raises(ValueError, match=message):
+        log_mel(np.zeros(wave, np.float32), MelSpec("vocos"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "world"}, "vocos, bigvgan, not 'world'"),
+        ({"kind": "vocos", "mels": 0}, "mels must be at least 1"),
+        ({"kind": "vocos", "win": 2048}, "hop ≤ win ≤ n_fft"),
+    ],
+)
+def test_unusable_specs_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        MelSpec(**fields)
