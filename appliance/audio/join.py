@@ -1,0 +1,46 @@
+"""Segments' audio → one stream: linear cross-fades, each sample given out as soon as it is final."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Joiner:
+    """Cross-fades segments in order. All that it gives, put together, is what upstream makes of the list.
+
+    Two neighbours overlap by the cross-fade, or by the shorter of them. So only the last stretch of that
+    length is held back until the next segment, or the end, is there.
+    """
+
+    def __init__(self, overlap_samples: int) -> None:
+        if overlap_samples < 0:
+            raise ValueError(f"overlap_samples must be at least 0, not {overlap_samples}")
+        self._overlap = overlap_samples
+        # In float64, since a segment shorter than the overlap is faded more than once.
+        self._held: NDArray[np.float64] = np.zeros(0)
+
+    def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
+        """Take (samples,) of the next segment; give (samples,) that are final. `last` gives out all."""
+        joined = crossfade(self._held, samples, self._overlap)
+        final = len(joined) if last else max(len(joined) - self._overlap, 0)
+        self._held = joined[final:]
+        return joined[:final].astype(np.float32)
+
+    def flush(self) -> NDArray[np.float32]:
+        """Give out what is held back, when no segment follows after all."""
+        return self.push(np.zeros(0, np.float32), last=True)
+
+
+def overlap_samples(cross_fade_s: float, rate_hz: int) -> int:
+    """Length of a cross-fade, rounded down as upstream does."""
+    return int(cross_fade_s * rate_hz)
+
+
+def crossfade(left: NDArray[np.floating], right: NDArray[np.floating], overlap: int) -> NDArray[np.float64]:
+    """`right` laid over the end of `left` by `overlap` samples, or as many as both have."""
+    overlap = min(overlap, len(left), len(right))
+    kept = len(left) - overlap
+    fade_out, fade_in = np.linspace(1, 0, overlap), np.linspace(0, 1, overlap)
+    faded = left[kept:] * fade_out + right[:overlap] * fade_in
+    return np.concatenate([left[:kept], faded, right[overlap:]])

@@ -1,0 +1,145 @@
+"""Reference audio → Reference: trimmed, levelled, resampled and turned into a log-mel as upstream does it.
+
+Two things differ from upstream. Audio that stays over 12 s after trimming is refused, where upstream clips it
+but not its text. And rates are converted by soxr instead of torchaudio's short kernel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from appliance.audio.decode import FIELD, decode
+from appliance.audio.recording import Recording, concatenate
+from appliance.audio.silence import Silence, leading_silence_ms, split_on_silence
+from appliance.contract.mel import MelSpec, log_mel
+from appliance.errors import InvalidReference
+from appliance.job import Reference
+
+TRIM_VERSION = 1
+"""Part of every cache key of reference features: goes up when the same file would give other samples."""
+
+MAX_REFERENCE_MS = 12_000
+MIN_REFERENCE_MS = 100
+LONG_PAUSES = Silence(minimum_ms=1000, threshold_dbfs=-50, keep_ms=1000)
+SHORT_PAUSES = Silence(minimum_ms=100, threshold_dbfs=-40, keep_ms=1000)
+EDGE_DBFS = -42.0
+
+SHORT_MS = 3_000
+QUIET_RMS = 0.01
+CLIPPED_SHARE = 1e-3
+
+
+def prepare_reference(
+    name: str, audio: bytes, transcript: str, spec: MelSpec, target_rms: float
+) -> Reference:
+    """A voice from the bytes of an audio file and what is said in it.
+
+    Raises InvalidReference for audio that cannot be decoded, is silent or too long, and for no transcript.
+    """
+    completed = complete_transcript(transcript)
+    recording = trim(decode(audio))
+    wave = recording.mono()
+    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
+    if rms == 0.0:
+        raise InvalidReference(FIELD, "its channels cancel each other: send one of them")
+    if rms < target_rms:
+        wave = wave * np.float32(target_rms / rms)
+    samples = resample(wave, recording.rate_hz, spec.sample_rate_hz)
+    return Reference(name, completed, samples, log_mel(samples, spec), rms)
+
+
+def complete_transcript(transcript: str) -> str:
+    """The transcript with the ending that upstream gives it: ". " or "。".
+
+    Raises InvalidReference when there is none: the appliance does not transcribe.
+    """
+    if not transcript.strip():
+        raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+    if transcript.endswith((". ", "。")):
+        return transcript
+    return transcript + (" " if transcript.endswith(".") else ". ")
+
+
+def trim(recording: Recording) -> Recording:
+    """Pauses over 2 s shortened, silent edges cut, 50 ms of silence appended; every cut as upstream's.
+
+    Raises InvalidReference when nothing but silence is there, or more than 12 s remain.
+    """
+    kept = _without_pauses(recording, LONG_PAUSES)
+    if kept.duration_ms > MAX_REFERENCE_MS:
+        kept = _without_pauses(recording, SHORT_PAUSES)
+    spoken = _without_edges(_at_least_16_bits(kept))
+    if spoken.duration_ms < MIN_REFERENCE_MS:
+        raise _silent()
+    if spoken.duration_ms > MAX_REFERENCE_MS:
+        raise InvalidReference(
+            FIELD,
+            f"lasts {spoken.duration_ms / 1000:.1f} s without its silences, "
+            f"at most {MAX_REFERENCE_MS / 1000:.0f} s are allowed: cut it, and its transcript with it",
+        )
+    return concatenate([spoken, _closing_silence(spoken)])
+
+
+def warnings(recording: Recording) -> tuple[str, ...]:
+    """What makes a trimmed recording a poor reference without making it a wrong one; plain sentences."""
+    found = []
+    if recording.duration_ms < SHORT_MS:
+        found.append(
+            f"only {recording.duration_ms / 1000:.1f} s of speech: {SHORT_MS / 1000:.0f} to "
+            f"{MAX_REFERENCE_MS / 1000:.0f} s give a more faithful voice"
+        )
+    wave = recording.mono()
+    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
+    if rms < QUIET_RMS:
+        found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
+    limit = recording.full_scale - 1
+    clipped = float(np.mean((recording.samples >= limit) | (recording.samples <= -limit)))
+    if clipped > CLIPPED_SHARE:
+        found.append(f"clipped: {clipped:.1%} of its samples are at full scale")
+    return tuple(found)
+
+
+def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
+    """(samples,) at another rate; as many as torchaudio makes, on which the frame count depends."""
+    if rate_hz == to_rate_hz:
+        return wave
+    wanted = math.ceil(len(wave) * to_rate_hz / rate_hz)
+    converted = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:wanted]
+    return np.pad(converted, (0, wanted - len(converted))).astype(np.float32, copy=False)
+
+
+def _without_pauses(recording: Recording, pauses: Silence) -> Recording:
+    kept = split_on_silence(recording, pauses)
+    if not kept:
+        raise _silent()
+    return concatenate(kept)
+
+
+def _without_edges(recording: Recording) -> Recording:
+    whole = recording.duration_ms
+    recording = recording.cut(leading_silence_ms(recording, EDGE_DBFS), whole)
+    end = recording.duration_ms - leading_silence_ms(recording.reversed(), EDGE_DBFS)
+    return recording if end == recording.duration_ms else recording.cut(0, end)
+
+
+def _at_least_16_bits(recording: Recording) -> Recording:
+    """pydub widens 8-bit audio when it first joins it to its (16-bit) silence."""
+    if recording.samples.itemsize > 1:
+        return recording
+    return Recording(recording.samples.astype(np.int16) << 8, recording.rate_hz)
+
+
+def _closing_silence(recording: Recording) -> Recording:
+    # pydub makes 551 samples at 11,025 Hz and converts their rate.
+    frames = 550 * recording.rate_hz // 11_025 + 1
+    return Recording(
+        np.zeros_like(recording.samples, shape=(frames, recording.samples.shape[1])), recording.rate_hz
+    )
+
+
+def _silent() -> InvalidReference:
+    return InvalidReference(FIELD, "is silent: nothing in it is louder than -42 dBFS for a tenth of a second")

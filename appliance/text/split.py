@@ -1,0 +1,183 @@
+"""Text → pieces that are synthesised one by one: as upstream cuts, or a short one first, then growing ones.
+
+Sizes are UTF-8 bytes, since upstream's estimate of a text's duration goes by them.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FIRST_MIN_S = 1.0
+"""No piece is planned shorter than this; the model mumbles on less."""
+FIRST_MAX_S = 4.0
+"""The first piece is cut at a space, if it must be, rather than let the listener wait for more."""
+GROWTH = 2.0
+"""Each piece may be so much longer than the one before, whose playing hides its making."""
+
+_UPSTREAM_BREAK = re.compile(r"(?<=[;:,.!?])\s+|(?<=[；：，。！？])")
+
+
+def chunk_text(text: str, max_bytes: int) -> list[str]:
+    """Upstream's `chunk_text`: sentences and clauses packed greedily; one alone over budget stays whole."""
+    chunks: list[str] = []
+    chunk = ""
+    for sentence in filter(None, _UPSTREAM_BREAK.split(text)):
+        if _bytes(chunk) + _bytes(sentence) > max_bytes:
+            if chunk:
+                chunks.append(chunk.strip())
+            chunk = ""
+        chunk += sentence + " " if _bytes(sentence[-1]) == 1 else sentence
+    if chunk:
+        chunks.append(chunk.strip())
+    return chunks
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """How long pieces may be, in bytes."""
+
+    minimum: int
+    """Wanted of every piece; met unless the text itself is shorter or nothing else can be cut."""
+    first: int
+    largest: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.minimum <= self.first <= self.largest:
+            raise ValueError(
+                f"need 1 ≤ minimum ≤ first ≤ largest, not {self.minimum}, {self.first}, {self.largest}"
+            )
+
+    @classmethod
+    def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int) -> Budgets:
+        """Budgets of a voice that speaks so fast; `minimum` is a floor and `largest` a ceiling in bytes."""
+        least = min(max(int(FIRST_MIN_S * bytes_per_second), minimum, 1), max(largest, 1))
+        first = min(max(int(FIRST_MAX_S * bytes_per_second), least), max(largest, 1))
+        return cls(least, first, max(largest, 1))
+
+
+def split_low_latency(text: str, budgets: Budgets) -> list[str]:
+    """A short first piece, then growing ones; nothing but white space at the cuts is lost.
+
+    The first ends with the shortest clause that is long enough. The others are as long as their budget lets
+    them, and end with a sentence where one ends in the budget's second half, else with a clause, else at a
+    space, else between characters. A number or URL is never cut, even if that breaks the budget.
+    """
+    text = text.strip()
+    sizes = [0, *itertools.accumulate(map(_bytes, text))]
+    breaks = [*_breaks(text), _Break(len(text), len(text), _Rank.SENTENCE)]
+    pieces: list[str] = []
+    start, budget = 0, budgets.first
+    while start < len(text):
+        ahead = [
+            _Cut(at, sizes[at.end] - sizes[start], sizes[-1] - sizes[at.next])
+            for at in breaks
+            if at.end > start
+        ]
+        chosen = _choose(ahead, budget, budgets.minimum, first=not pieces)
+        pieces.append(text[start : chosen.end])
+        start = chosen.next
+        budget = min(int(budget * GROWTH), budgets.largest)
+    return pieces
+
+
+class _Rank(enum.IntEnum):
+    """How well a text may be cut at a place."""
+
+    LETTER = 0
+    IDEOGRAPH = 1
+    SPACE = 2
+    CLAUSE = 3
+    SENTENCE = 4
+
+
+@dataclass(frozen=True)
+class _Break:
+    end: int
+    """Of the piece before."""
+    next: int
+    """Start of the piece after; white space may lie between."""
+    rank: _Rank
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A break seen from where a piece starts."""
+
+    at: _Break
+    size: int
+    """Bytes of the piece that it would end."""
+    left: int
+    """Bytes after it."""
+
+
+def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> _Break:
+    fitting = [cut for cut in ahead if cut.size <= budget]
+    roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
+    if first:
+        for cut in roomy:
+            if cut.at.rank >= _Rank.CLAUSE:
+                return cut.at
+    if not fitting or ahead[-1].size <= budget:
+        return (fitting or ahead[:1])[-1].at
+
+    def quality(cut: _Cut) -> tuple[bool, bool, _Rank, int]:
+        return cut.at.rank >= _Rank.CLAUSE, 2 * cut.size >= budget, cut.at.rank, cut.size
+
+    return max(roomy or fitting, key=quality).at
+
+
+_CLOSERS = "[\"'”’)）】」』》〉\\]]*"
+_GAP = r"(?=[\s\u2e80-\uffef])"  # ASCII punctuation ends a clause before white space or a Chinese character
+_PUNCTUATION = (
+    (_Rank.SENTENCE, re.compile(rf"(?:[.!?…]+{_CLOSERS}{_GAP}|[。！？]+{_CLOSERS})\s*")),
+    (_Rank.CLAUSE, re.compile(rf"(?:[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[，；：、…～]+{_CLOSERS}|——)\s*")),
+    (_Rank.SPACE, re.compile(r"\s+")),
+)
+_WHOLE = re.compile(
+    r"(?:https?://|www\.)[!-~]+"  # a URL ends at the first character outside ASCII
+    r"|[A-Za-z0-9][\w.+-]*@[\w-]+(?:\.[\w-]+)+"  # a mail address
+    r"|\d+(?:[.,:/'-]\d+| \d{3}(?!\d))*"  # a number, with its separators; a time, a date
+    r"|[〇零一二三四五六七八九十百千万亿两点]{2,}"
+    r"|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|e\.g|i\.e|[A-Z])\.\s"  # this full stop ends no sentence
+)
+
+
+def _breaks(text: str) -> Iterator[_Break]:
+    """Every place where `text` may be cut, in order, with the best of its ranks."""
+    found: dict[int, _Break] = {}
+    for rank, pattern in reversed(_PUNCTUATION):
+        for match in pattern.finditer(text):
+            found[match.end()] = _Break(len(text[: match.end()].rstrip()), match.end(), rank)
+    for place in range(1, len(text)):
+        between = _between(text[place - 1], text[place])
+        if between is not None:
+            found.setdefault(place, _Break(place, place, between))
+    wholes = [match.span() for match in _WHOLE.finditer(text)]
+    for place in sorted(found):
+        cut = found[place]
+        while wholes and wholes[0][1] <= cut.end:
+            del wholes[0]
+        inside = wholes and wholes[0][0] < cut.next
+        if not inside and cut.next < len(text):
+            yield cut
+
+
+def _between(left: str, right: str) -> _Rank | None:
+    """The rank of a cut between two characters, if there may be one."""
+    if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
+        return None
+    if unicodedata.combining(right):
+        return None
+    wide = "WF"
+    if unicodedata.east_asian_width(left) in wide or unicodedata.east_asian_width(right) in wide:
+        return _Rank.IDEOGRAPH
+    return _Rank.LETTER
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())

@@ -1,0 +1,43 @@
+"""Sounds made on the spot, and files of them."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+RATE_HZ = 24_000
+
+
+def burst(
+    seconds: float, rms: float = 0.1, rate_hz: int = RATE_HZ, channels: int = 1, seed: int = 0
+) -> np.ndarray:
+    """(frames, channels) noise of a level, float64."""
+    shape = (round(seconds * rate_hz), channels)
+    return np.random.default_rng(seed).standard_normal(shape) * rms
+
+
+def silence(seconds: float, rate_hz: int = RATE_HZ, channels: int = 1) -> np.ndarray:
+    """(frames, channels) digital silence."""
+    return np.zeros((round(seconds * rate_hz), channels))
+
+
+def to_file(wave: np.ndarray, rate_hz: int = RATE_HZ, format: str = "WAV", subtype: str = "PCM_16") -> bytes:
+    """The bytes of an audio file."""
+    stream = io.BytesIO()
+    soundfile.write(stream, wave, rate_hz, format=format, subtype=subtype)
+    return stream.getvalue()
+
+
+@pytest.fixture(scope="session")
+def pydub() -> Any:
+    """The package whose cuts ours must equal; it warns of a missing ffmpeg, which it does not need here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("pydub")
+        import pydub.silence
+    return pydub

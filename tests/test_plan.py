@@ -1,0 +1,195 @@
+"""Plans against those of upstream's `infer_process`, which the golden file holds, and their own rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.contract.bundle import Defaults
+from appliance.contract.mel import MelSpec
+from appliance.contract.tokens import Vocabulary
+from appliance.errors import InvalidRequest
+from appliance.job import Reference, Request, Segment, Segmentation
+from appliance.plan import duration_frames, plan, spoken_transcript
+from appliance.text.chinese import to_tokens
+from tests.contract.golden import generate
+
+VOCOS = MelSpec("vocos")
+SENTENCES = (
+    "Welcome back, everyone. Today we play something new! It has cats, dogs; even a whale? "
+    "欢迎大家，今天我们玩一个新游戏。It costs 1,234.50 dollars at https://example.com/a,b, they say. "
+)
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    return json.loads(generate.GOLDEN_LINES.read_text("utf-8"))
+
+
+def make_reference(
+    transcript: str = "Some call me nature. ", samples: int = 100_000, rms: float = 0.1, spec: MelSpec = VOCOS
+) -> Reference:
+    mel = np.zeros((spec.frames(samples), spec.mels), np.float32)
+    return Reference("voice", transcript, np.zeros(samples, np.float32), mel, rms)
+
+
+def make_request(text: str, **fields: Any) -> Request:
+    given = {"voice": "voice", "nfe": 4, "seed": 1, "guidance": 2.0, "segmentation": Segmentation.UPSTREAM}
+    return Request(text=text, **{**given, **fields})
+
+
+def make_plan(
+    text: str, reference: Reference | None = None, *, max_frames: int = 8192, **fields: Any
+) -> list[Segment]:
+    settings = {"spec": VOCOS, "vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list}
+    settings |= {name: fields.pop(name) for name in ("spec", "vocabulary", "to_tokens") if name in fields}
+    return plan(
+        make_request(text, **fields),
+        reference or make_reference(),
+        defaults=Defaults(),
+        max_frames=max_frames,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("voice", range(len(generate.REFERENCES)))
+def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
+    given = golden["references"][voice]
+    reference = make_reference(given["transcript"], given["samples"])
+    vocabulary = Vocabulary(tuple(golden["vocabulary"]))
+    assert len(golden["plans"][voice]) == len(golden["lines"])
+    for row, passes in zip(golden["lines"], golden["plans"][voice], strict=True):
+        segments = make_plan(
+            row["line"],
+            reference,
+            vocabulary=vocabulary,
+            to_tokens=to_tokens,
+            speaking_rate=given["speed"],
+        )
+        got = [
+            {
+                "frames": segment.frames,
+                "condition_frames": len(segment.reference_log_mel),
+                "ids": segment.ids.tolist(),
+            }
+            for segment in segments
+        ]
+        assert got == passes, row["line"]
+
+
+@pytest.mark.torch
+def test_golden_plans_are_what_upstream_makes(golden):
+    """Every fifth line; making all of them anew takes a quarter of a minute."""
+    for reference, plans in zip(generate.REFERENCES, golden["plans"], strict=True):
+        for row, passes in list(zip(golden["lines"], plans, strict=True))[::5]:
+            assert generate._plan(row["line"], reference, golden["vocabulary"]) == passes
+
+
+def test_bigvgan_has_a_frame_of_condition_less():
+    spec = MelSpec("bigvgan")
+    (segment,) = make_plan("hello there, all of you", make_reference(spec=spec), spec=spec)
+    assert (len(segment.reference_log_mel), segment.reference_frames) == (390, 390)
+    (segment,) = make_plan("hello there, all of you")
+    assert (len(segment.reference_log_mel), segment.reference_frames) == (391, 390)
+
+
+def test_durations_by_hand():
+    assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
+    assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
+    assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.3), (
+        "short texts have their own pace"
+    )
+    assert duration_frames(400, "x" * 40, "你好吗", 1.0) == 400 + 300, "nine bytes"
+    assert spoken_transcript("It ends. ") == "It ends.  "
+    assert spoken_transcript("完了。") == "完了。"
+
+
+def test_more_tokens_than_time_make_room_for_every_token():
+    reference = make_reference("a" * 400 + ". ", samples=24_000)
+    (segment,) = make_plan("b" * 12, reference)
+    assert segment.frames == len(segment.ids) + 1 == 400 + 3 + 12 + 1
+
+
+def test_a_quiet_reference_is_restored_and_a_loud_one_left():
+    assert make_plan("hello there", make_reference(rms=0.025))[0].gain == 0.25
+    assert make_plan("hello there", make_reference(rms=0.1))[0].gain == 1.0
+    assert make_plan("hello there", make_reference(rms=0.3))[0].gain == 1.0
+
+
+def test_noise_is_the_documented_stream_of_numpy():
+    segments = make_plan(SENTENCES * 4, seed=7)
+    assert len(segments) > 2
+    for place, segment in enumerate(segments):
+        assert segment.index == place
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([7, place])))
+        want = generator.standard_normal((segment.frames, 100), dtype=np.float32)
+        assert np.array_equal(segment.noise, want)
+    assert not np.array_equal(segments[0].noise, make_plan(SENTENCES * 4, seed=8)[0].noise)
+
+
+def test_noise_is_the_same_on_every_machine():
+    noise = make_plan("hello there", seed=2**64 - 1)[0].noise
+    assert noise.dtype == np.float32
+    assert [float(value).hex() for value in noise[0, :3]] == GOLDEN_NOISE
+
+
+GOLDEN_NOISE = ["0x1.cbb9140000000p-1", "0x1.043b160000000p+0", "-0x1.35a9c60000000p+0"]
+
+
+def test_grid_and_guidance_travel():
+    (segment,) = make_plan("hello there", nfe=3, guidance=0.5)
+    assert segment.guidance == 0.5
+    assert np.allclose(segment.times, [1 - math.cos(math.pi / 2 * n / 3) for n in range(4)])
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 4), st.integers(1_300, 3_000), st.floats(0.5, 2.0))
+def test_low_latency_fits_into_any_bundle(repeats, max_frames, rate):
+    text = (SENTENCES * repeats).strip()
+    segments = make_plan(
+        text, max_frames=max_frames, speaking_rate=rate, segmentation=Segmentation.LOW_LATENCY
+    )
+    assert max(segment.frames for segment in segments) <= max_frames
+    assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
+
+
+def test_low_latency_starts_short():
+    segments = make_plan(SENTENCES, segmentation=Segmentation.LOW_LATENCY)
+    assert segments[0].text == "Welcome back,"
+    assert segments[0].frames < segments[1].frames
+
+
+def test_what_does_not_fit_is_refused_with_what_is_allowed():
+    with pytest.raises(InvalidRequest, match=r"^text: .* 10\.0 s are allowed in one piece") as caught:
+        make_plan("x" * 150, max_frames=938)
+    assert caught.value.field == "text"
+    unbreakable = "https://example.com/" + "x" * 300
+    with pytest.raises(InvalidRequest, match="allowed in one piece"):
+        make_plan(unbreakable, max_frames=938, segmentation=Segmentation.LOW_LATENCY)
+    with pytest.raises(InvalidRequest, match="shorter reference"):
+        make_plan("hello there", max_frames=300, segmentation=Segmentation.LOW_LATENCY)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"nfe": 0}, "nfe_steps: nfe must be between 1 and 64, not 0"),
+        ({"nfe": 65}, "nfe_steps: nfe must be between 1 and 64, not 65"),
+        ({"speaking_rate": 0.0}, "speaking_rate: must be above 0, not 0.0"),
+        ({"speaking_rate": math.nan}, "speaking_rate: must be above 0, not nan"),
+        ({"text": "  "}, "text: is empty"),
+        ({"text": ""}, "text: is empty"),
+    ],
+)
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_unusable_requests_are_refused_by_field(fields, message, segmentation):
+    request = dataclasses.replace(make_request("hello there", segmentation=segmentation), **fields)
+    with pytest.raises(InvalidRequest, match=message):
+        make_plan(**vars(request))

@@ -1,0 +1,138 @@
+"""Upstream's chunks by golden file and directly; the properties of the low-latency split."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from appliance.text.split import GROWTH, Budgets, chunk_text, split_low_latency
+from tests import upstream
+from tests.contract.golden import generate
+
+WHOLE = re.compile(r"(?:https?://|www\.)[!-~]+|\d+(?:[.,:]\d+)*")
+WORDS = st.sampled_from(
+    [
+        *("hello", "world,", "stop.", "really?!", "Dr. Who", "e.g.", "wait...", "(so)", '"quoted."'),
+        *("你好", "，", "今天天气真好。", "对；", "哈哈哈哈哈哈哈哈哈哈哈哈", "——", "嗯……", "「好」"),
+        *("3.14", "1,234,567.89", "12:30", "10000000000", "https://example.com/a,b.c?d=1;2", "www.a.b/c!"),
+        *("😀", "x", "-", "A" * 70, "e\u0301" * 9, "!" * 40),
+    ]
+)
+TEXTS = st.lists(st.tuples(WORDS, st.sampled_from(["", " ", " ", "  ", "\n"])), min_size=1, max_size=60).map(
+    lambda parts: "".join(word + gap for word, gap in parts)
+)
+BUDGETS = st.tuples(st.integers(4, 30), st.integers(0, 60), st.integers(0, 300)).map(
+    lambda n: Budgets(n[0], n[0] + n[1], n[0] + n[1] + n[2])
+)
+AT_ENGLISH_PACE = Budgets.at_pace(15.0, minimum=10, largest=200)
+
+
+def size(text: str) -> int:
+    return len(text.encode())
+
+
+def test_a_hundred_lines_equal_golden():
+    for row in json.loads(generate.GOLDEN_LINES.read_text("utf-8"))["lines"]:
+        for budget, chunks in row["chunks"].items():
+            assert chunk_text(row["line"], int(budget)) == chunks, row["line"]
+
+
+@pytest.mark.torch
+@given(st.one_of(TEXTS, st.text()), st.integers(-5, 300))
+@example("   ", 10)
+@example("", 10)
+def test_upstream_chunks_equal_for_any_text(text, budget):
+    assert chunk_text(text, budget) == upstream.chunk_text(text, budget)
+
+
+@given(st.one_of(TEXTS, st.text()), BUDGETS)
+def test_no_text_is_lost(text, budgets):
+    pieces = split_low_latency(text, budgets)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(piece == piece.strip() != "" for piece in pieces)
+
+
+@given(TEXTS, BUDGETS)
+def test_budgets_are_kept_and_grow(text, budgets):
+    budget = budgets.first
+    for piece in split_low_latency(text, budgets):
+        if size(piece) > budget:
+            # Nothing but a whole that may not be cut, with what clings to it, breaks a budget.
+            assert WHOLE.search(piece) or re.search(r"Dr\.|e\.g\.|é", piece), piece
+            assert len(piece.split()) <= 2, piece
+        budget = min(int(budget * GROWTH), budgets.largest)
+
+
+@given(TEXTS, BUDGETS)
+def test_numbers_and_urls_stay_whole(text, budgets):
+    pieces = split_low_latency(text, budgets)
+    place, cuts = 0, set()
+    for piece in pieces:
+        place = text.index(piece, place) + len(piece)
+        cuts.add(place)
+    for match in WHOLE.finditer(text):
+        assert not cuts & set(range(match.start() + 1, match.end())), match.group()
+
+
+@given(TEXTS)
+def test_no_piece_but_a_lone_one_is_too_short_where_words_are_ordinary(text):
+    words = [word for word in text.split() if size(word) <= 15]
+    pieces = split_low_latency(" ".join(words), AT_ENGLISH_PACE)
+    if len(pieces) > 1:
+        assert min(size(piece) for piece in pieces) >= AT_ENGLISH_PACE.minimum
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Hi, Bob", ["Hi, Bob"]),
+        (
+            "Thanks for the follow, Anna! Welcome to the stream.",
+            ["Thanks for the follow,", "Anna! Welcome to the stream."],
+        ),
+        (
+            "谢谢关注！欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。",
+            ["谢谢关注！", "欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。"],
+        ),
+        ("Dr. Smith met Mr. Lee at 12:30, they say.", ["Dr. Smith met Mr. Lee at 12:30,", "they say."]),
+        ("直播间,今天我们一起玩", ["直播间,今天我们一起玩"]),
+        ("欢迎大家来到直播间,今天我们一起玩", ["欢迎大家来到直播间,", "今天我们一起玩"]),
+        (
+            "Welcome to the stream I hope you have a lovely time here tonight with all of us",
+            ["Welcome to the stream I hope you have a lovely time here", "tonight with all of us"],
+        ),
+    ],
+)
+def test_first_pieces_are_the_shortest_clauses_that_are_long_enough(text, pieces):
+    budgets = Budgets(15, 60, 200) if "they say" not in text else Budgets(9, 60, 200)
+    assert split_low_latency(text, budgets) == pieces
+
+
+@pytest.mark.parametrize("number", ["1 234 567", "2024/12/31", "138-0013-8000", "三千五百二十八"])
+def test_numbers_of_several_groups_stay_whole(number):
+    pieces = split_low_latency(f"so many {number} and so on", Budgets(4, 13, 13))
+    assert any(number in piece for piece in pieces), pieces
+
+
+def test_later_pieces_end_with_sentences_rather_than_clauses():
+    text = "This is how it starts. " + "One, two, three and four, five. Six, " * 6
+    later = split_low_latency(text, AT_ENGLISH_PACE)[1:-1]
+    assert later
+    assert all(piece.endswith(".") for piece in later)
+
+
+def test_a_pace_makes_the_budgets():
+    budgets = Budgets.at_pace(15.0, minimum=10, largest=200)
+    assert (budgets.minimum, budgets.first, budgets.largest) == (15, 60, 200)
+    assert Budgets.at_pace(5.0, minimum=10, largest=200).minimum == 10
+    assert Budgets.at_pace(15.0, minimum=10, largest=8) == Budgets(8, 8, 8)
+    assert Budgets.at_pace(15.0, minimum=10, largest=-3) == Budgets(1, 1, 1)
+
+
+def test_disordered_budgets_are_refused():
+    with pytest.raises(ValueError, match="minimum ≤ first ≤ largest, not 20, 10, 30"):
+        Budgets(20, 10, 30)
