@@ -1,0 +1,57 @@
+"""A segment's step-invariant input: its text and its reference, projected once at the segment's true length."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.graphs import Dimensions
+from appliance.engine.backend import Backend, Graph, Tensor
+from appliance.job import FloatArray, Segment
+
+
+class Conditioner:
+    """Segment → condition (2, N, D): the guided row, then the unguided one."""
+
+    def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions) -> None:
+        self._graph, self._backend, self._dimensions = graph, backend, dimensions
+
+    def __call__(self, segment: Segment) -> Tensor:
+        """Run the condition graph; the result stays on the device."""
+        host: dict[str, NDArray[np.int32] | FloatArray] = {
+            "ids": padded_ids(segment.ids, segment.frames),
+            "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
+        }
+        if self._dimensions.upsamples_text:
+            host["upsample_index"] = upsample_index(len(segment.ids), segment.frames)
+        inputs = {name: self._backend.empty(a.shape, a.dtype.name) for name, a in host.items()}
+        for name, array in host.items():
+            self._backend.upload(array, inputs[name])
+        shape = (2, segment.frames, self._dimensions.dim)
+        condition = self._backend.empty(shape, self._dimensions.compute)
+        self._graph.run(inputs, {"condition": condition})
+        return condition
+
+
+def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:
+    """(T,) vocabulary indices → (N,): shifted by one, cut to N, filled up with 0, the filler token."""
+    out = np.zeros(frames, np.int32)
+    cut = ids[:frames]
+    out[: len(cut)] = cut + 1
+    return out
+
+
+def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
+    """(frames of the reference, M) → (N, M); what is to be generated is zero."""
+    out = np.zeros((frames, log_mel.shape[1]), np.float32)
+    out[: len(log_mel)] = log_mel
+    return out
+
+
+def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
+    """(N,) the token that each frame carries: all tokens equally long, the last ones longer by the remainder."""
+    tokens = min(tokens, frames)
+    repeat, remainder = divmod(frames, tokens)
+    repeats = np.full(tokens, repeat)
+    repeats[tokens - remainder :] += 1
+    return np.repeat(np.arange(tokens, dtype=np.int32), repeats)

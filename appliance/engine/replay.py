@@ -1,0 +1,75 @@
+"""One case with everything given, through the device's own engine: for bug reports and anyone's parity check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.schedule import time_grid
+from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import InvalidRequest
+from appliance.job import FloatArray, Segment
+
+REQUIRED = ("cond", "ids", "n_frames", "noise")
+OPTIONAL = ("guidance", "sway", "grid")
+
+
+def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
+    """(n_frames, M) log-mel with the reference's frames overwritten, and the vocoder over all n_frames:
+    no levels, cuts or fades."""
+    lane = engine.open(case)
+    try:
+        for _ in range(lane.steps_left):
+            engine.step([lane.id])
+        mel = engine.log_mel(lane.id)
+    finally:
+        engine.close(lane.id)
+    return mel, engine.decode(mel)
+
+
+def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
+    """A case file: `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally
+    `guidance`, `sway`, `grid`. Raises InvalidRequest naming the array that is missing or misshapen."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays: dict[str, NDArray[np.generic]] = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidRequest("case", f"{path} is not an .npz file: {error}") from error
+    if missing := [name for name in REQUIRED if name not in arrays]:
+        raise InvalidRequest("case", f"{path} lacks {', '.join(missing)}; it must hold {', '.join(REQUIRED)}")
+    if unknown := [name for name in arrays if name not in REQUIRED + OPTIONAL]:
+        raise InvalidRequest(
+            "case", f"{path}: unknown array {', '.join(unknown)}; optional: {', '.join(OPTIONAL)}"
+        )
+    defaults, mels = engine.manifest.defaults, engine.manifest.mel.mels
+    cond, ids = arrays["cond"], arrays["ids"]
+    if cond.ndim != 3 or cond.shape[0] != 1 or cond.shape[2] != mels:
+        raise InvalidRequest("cond", f"must be (1, frames, {mels}), not {cond.shape}")
+    if ids.ndim != 2 or ids.shape[0] != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InvalidRequest("ids", f"must be (1, tokens) integers, not {ids.shape} {ids.dtype}")
+    try:
+        return Segment(
+            index=0,
+            text="",
+            ids=ids[0].astype(np.int32),
+            frames=int(arrays["n_frames"]),
+            reference_log_mel=cond[0].astype(np.float32),
+            reference_frames=cond.shape[1] - 1,
+            noise=arrays["noise"].astype(np.float32),
+            times=time_grid(
+                nfe,
+                grid=str(arrays.get("grid", defaults.grid)),
+                sway=float(arrays.get("sway", defaults.sway)),
+            ),
+            guidance=float(arrays.get("guidance", defaults.guidance)),
+        )
+    except ValueError as error:
+        raise InvalidRequest("case", f"{path}: {error}") from error
+
+
+def write_result(path: Path, mel: FloatArray, wave: FloatArray) -> None:
+    """`mel` (n_frames, M) and `wave` (samples,), float32."""
+    with path.open("wb") as stream:
+        np.savez(stream, mel=mel, wave=wave)
