@@ -1,0 +1,350 @@
+"""Weights in: official checkpoints and fine-tunes of F5-TTS, Vocos and BigVGAN, read tensor by tensor.
+
+A checkpoint is mapped, not loaded: a tensor comes into memory when it is asked for, in float32 whatever it
+was stored in, so that a full-size export never holds two copies of a model.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Arch
+from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
+from export.model.dit import DiT
+from export.model.vocos import Vocos, VocosConfig
+
+Format = Literal["safetensors", "pt", "pruned_pt"]
+
+EMBEDDING = "text_embed.text_embed.weight"
+VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
+BIGVGAN_FILE = "bigvgan_generator.pt"
+
+_COUNTERS = ("initted", "step")  # of the moving average; scalars beside the weights
+_STATE_DICTS = ("ema_model_state_dict", "model_state_dict")  # the first that is there is taken
+_NAMED_IN_ERRORS = 4
+
+
+class CheckpointError(ValueError):
+    """A file that is no checkpoint, or not one of the architecture that was said."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor that has not been read yet."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Tensor]
+
+
+class Weights(Mapping[str, Tensor]):
+    """Tensors by name, each read and made float32 when it is asked for; nothing is kept."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Tensor:
+        tensor = self._entries[name].read()
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def entry(self, name: str) -> Entry:
+        """The tensor's shape, without reading it, and how to read it."""
+        return self._entries[name]
+
+
+def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100) -> Weights:
+    """The weights of a DiT under the names of `export.model.dit`, checked against the architecture.
+
+    Reads the moving average's safetensors, and full or pruned `.pt` (the moving average if there is one).
+    `vocab_size` counts the vocabulary's entries; the embedding has one row more, for the filler.
+    Raises CheckpointError: unreadable, another vocabulary, other tensors or shapes than the architecture's.
+    """
+    stored = _read(path, _STATE_DICTS)
+    entries: dict[str, Entry] = {}
+    for raw in stored:
+        name = raw.removeprefix("ema_model.").removeprefix("transformer.")
+        if raw in _COUNTERS or name.startswith("mel_spec."):
+            continue
+        if name in entries:
+            raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
+        entries[name] = stored.entry(raw)
+    _check_vocabulary(path, entries, vocab_size)
+    with torch.device("meta"):
+        wanted = DiT(arch, vocab_size, mels)
+    return _checked(path, entries, wanted)
+
+
+def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
+    """Config and weights of a folder with `config.yaml` and `pytorch_model.bin` or `model.safetensors`.
+
+    Raises CheckpointError naming the file and what is wrong with it.
+    """
+    config = _config(folder / "config.yaml", yaml.safe_load, VocosConfig.parse)
+    path = _first_of(folder, VOCOS_FILES)
+    stored = _read(path)
+    entries = {name: stored.entry(name) for name in stored if not name.startswith("feature_extractor.")}
+    with torch.device("meta"):
+        wanted = Vocos(config)
+    return config, _checked(path, entries, wanted)
+
+
+def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
+    """Config and weights, weight norm folded, of a folder with `config.json` and `bigvgan_generator.pt`.
+
+    Raises CheckpointError naming the file and what is wrong with it.
+    """
+    config = _config(folder / "config.json", json.loads, BigVGANConfig.parse)
+    path = _first_of(folder, (BIGVGAN_FILE,))
+    entries = _folded(path, _read(path, ("generator",)))
+    with torch.device("meta"):
+        wanted = BigVGAN(config)
+    for name, tensor in wanted.named_buffers():  # the filters follow from constants; not every file has them
+        entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
+    return config, _checked(path, entries, wanted)
+
+
+def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
+    """The reference model on those weights, without a second copy of them."""
+    with torch.device("meta"):
+        model = DiT(arch, vocab_size, mels)
+    return _filled(model, weights)
+
+
+def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
+    """The reference model on those weights, without a second copy of them."""
+    with torch.device("meta"):
+        model = Vocos(config)
+    return _filled(model, weights)
+
+
+def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
+    """The reference model on those weights, without a second copy of them."""
+    with torch.device("meta"):
+        model = BigVGAN(config)
+    return _filled(model, weights)
+
+
+def save_official(
+    state: Mapping[str, Tensor],
+    path: Path,
+    format: Format = "safetensors",
+    *,
+    raw: Mapping[str, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write a DiT's weights as upstream's trainer and its pruning do, with the moving average's counters.
+
+    `state` are the averaged weights under the names of `export.model.dit`, stored as `dtype` (None: as they
+    are). A full `pt` also has the weights that were not averaged, `raw`, and the optimiser's entries.
+    Safetensors are written one tensor at a time.
+    """
+
+    def stored(tensor: Tensor) -> Tensor:
+        return (tensor if dtype is None else tensor.to(dtype)).contiguous()
+
+    counters = {"initted": torch.tensor(True), "step": torch.tensor(1)}
+    if format == "safetensors":
+        shapes = {f"ema_model.transformer.{name}": tuple(_shape(state, name)) for name in state}
+        write_safetensors(path, shapes, lambda key: stored(state[key.split(".", 2)[2]]), dtype, counters)
+        return
+    averaged = {f"ema_model.transformer.{name}": stored(tensor) for name, tensor in state.items()}
+    whole: dict[str, Any] = {"ema_model_state_dict": {**averaged, **counters}}
+    if format == "pt":
+        current = {f"transformer.{name}": stored(tensor) for name, tensor in (raw or state).items()}
+        whole |= {
+            "model_state_dict": current,
+            "optimizer_state_dict": {"state": {}, "param_groups": []},
+            "scheduler_state_dict": {"last_epoch": 1},
+            "update": 1,
+        }
+    torch.save(whole, path)
+
+
+_SAFETENSORS_TYPES = {torch.float32: ("F32", 4), torch.float16: ("F16", 2), torch.bfloat16: ("BF16", 2)}
+_SCALARS = {torch.bool: "BOOL", torch.int64: "I64"}
+
+
+def write_safetensors(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    tensor: Callable[[str], Tensor],
+    dtype: torch.dtype | None = None,
+    scalars: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a safetensors file of which only one tensor at a time is in memory.
+
+    `tensor` makes the tensor of a name, of its shape and of `dtype` (None: float32).
+    """
+    kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
+    header: dict[str, Any] = {}
+    at = 0
+    for name, shape in shapes.items():
+        end = at + width * int(torch.Size(shape).numel())
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    for name, value in (scalars or {}).items():
+        end = at + value.element_size()
+        header[name] = {"dtype": _SCALARS[value.dtype], "shape": [], "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data starts aligned
+    with path.open("wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for name in shapes:
+            stream.write(_bytes(tensor(name)))
+        for value in (scalars or {}).values():
+            stream.write(_bytes(value))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    flat: Any = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(flat)
+
+
+def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
+    return state.entry(name).shape if isinstance(state, Weights) else tuple(state[name].shape)
+
+
+def _read(path: Path, inside: Iterable[str] = ()) -> Weights:
+    """Every tensor of a file, or of the first of the dictionaries named in `inside` that a `.pt` holds."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    return _read_pickle(path, inside)
+
+
+def _read_safetensors(path: Path) -> Weights:
+    try:
+        file = safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: no safetensors file: {error}") from error
+
+    def entry(name: str) -> Entry:
+        return Entry(tuple(file.get_slice(name).get_shape()), lambda: file.get_tensor(name))
+
+    return Weights({name: entry(name) for name in file.keys()})  # noqa: SIM118 - it is no mapping
+
+
+def _read_pickle(path: Path, inside: Iterable[str]) -> Weights:
+    try:
+        whole = _unpickle(path)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(f"{path}: holds more than weights, or is damaged; it is not opened") from error
+    except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: no torch checkpoint: {_first_line(error)}") from error
+    state = next((whole[key] for key in inside if key in whole), whole) if isinstance(whole, dict) else whole
+    if not isinstance(state, Mapping):
+        raise CheckpointError(f"{path}: must hold a dictionary of weights, not {type(state).__name__}")
+    tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
+    if not tensors:
+        have = ", ".join(str(key) for key in list(state)[:_NAMED_IN_ERRORS])
+        raise CheckpointError(f"{path}: holds no weights; its keys: {have or 'none'}")
+
+    def entry(tensor: Tensor) -> Entry:
+        return Entry(tuple(tensor.shape), lambda: tensor)
+
+    return Weights({name: entry(tensor) for name, tensor in tensors.items()})
+
+
+def _unpickle(path: Path) -> Any:
+    """Only files that are zip archives, as torch writes since 1.6, can be mapped."""
+    with path.open("rb") as stream:
+        mapped = stream.read(4) == b"PK\x03\x04"
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+
+
+def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
+    pairs = weight_norm_pairs(stored)
+    halves = {half for pair in pairs.values() for half in pair}
+    entries = {name: stored.entry(name) for name in stored if name not in halves}
+    for name, (magnitude, direction) in pairs.items():
+        if direction not in stored:
+            raise CheckpointError(f"{path}: has {magnitude} without {direction}")
+        entries[name] = _folding(stored, magnitude, direction)
+    return entries
+
+
+def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
+    return Entry(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
+
+
+def _check_vocabulary(path: Path, entries: Mapping[str, Entry], vocab_size: int) -> None:
+    if EMBEDDING not in entries:
+        have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
+        raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
+    rows = entries[EMBEDDING].shape[0]
+    if rows != vocab_size + 1:
+        raise CheckpointError(
+            f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
+            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
+        )
+
+
+def _checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
+    """The entries in the model's order. Raises CheckpointError unless names and shapes are the model's."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    wrong = []
+    if missing := [name for name in wanted if name not in entries]:
+        wrong.append(f"{len(missing)} tensors are missing: {_some(missing)}")
+    if extra := [name for name in entries if name not in wanted]:
+        wrong.append(f"{len(extra)} are not known: {_some(extra)}")
+    other = [
+        f"{name} is {entries[name].shape}, not {shape}"
+        for name, shape in wanted.items()
+        if name in entries and entries[name].shape != shape
+    ]
+    if other:
+        wrong.append(f"{len(other)} have another shape: {_some(other)}")
+    if wrong:
+        raise CheckpointError(f"{path}: is not of the given architecture: {'; '.join(wrong)}")
+    return Weights({name: entries[name] for name in wanted})
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _NAMED_IN_ERRORS
+    return ", ".join(names[:_NAMED_IN_ERRORS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _filled(model: Any, weights: Mapping[str, Tensor]) -> Any:
+    model.load_state_dict({name: weights[name] for name in weights}, strict=True, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def _config(path: Path, read: Callable[[str], Any], parse: Callable[[Any], Any]) -> Any:
+    try:
+        return parse(read(path.read_text("utf-8")))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: no such file; the folder must have the vocoder's config") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CheckpointError(f"{path}: {_first_line(error)}") from error
+
+
+def _first_of(folder: Path, names: Iterable[str]) -> Path:
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise CheckpointError(f"{folder}: has no {' or '.join(names)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,512 @@
+"""One thin module per exported graph: upstream's arithmetic, cut where time stops mattering.
+
+Each takes weights as a mapping with upstream's state-dict keys (without the `transformer.` prefix) and
+rearranges them so that the traced graph needs no transposes and no strided operations. Shapes follow the
+axis legend of `appliance.contract.graphs`. `compute` is the element type of the matrix products; what must
+stay float32 is cast where it is used, so that precision is written in the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Arch, Vocoder
+from appliance.contract.mel import MelSpec
+from export.model import bigvgan
+
+Weights = Mapping[str, Tensor]
+
+ROTARY_BASE = 10_000.0
+TIME_FREQUENCIES = 128
+TIME_SCALE = 1000.0
+POSITION_CONV_GROUPS = 16
+NORM_EPS = 1e-6
+MASKED_SCORE = -3e4  # finite in float16, and far below any score that a softmax can still see
+
+
+def kept(tensor: Tensor, dtype: torch.dtype = torch.float32) -> nn.Buffer:
+    """A weight of a graph: contiguous, without gradient."""
+    return nn.Buffer(tensor.detach().to(dtype).contiguous())
+
+
+def kept_float(tensor: Tensor) -> nn.Buffer:
+    """A weight that stays float32 in every precision."""
+    return kept(tensor)
+
+
+class Matrix(nn.Module):
+    """x @ w + b with w stored (in, out), as MatMul wants it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype) -> None:
+        super().__init__()
+        self.weight = kept(weight.T, compute)
+        self.bias = None if bias is None else kept(bias, compute)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x @ self.weight
+        return y if self.bias is None else y + self.bias
+
+
+def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    """Layer norm over the last axis in float32; the result is float32."""
+    x = x.float()
+    return F.layer_norm(x, (x.shape[-1],), weight, bias, NORM_EPS)
+
+
+# ------------------------------------------------------------------------------------------ modulation
+
+
+class Modulation(nn.Module):
+    """t (K) → rows (K, 6·depth + 2, D): each block's six AdaLN rows, then the final shift and scale."""
+
+    def __init__(self, weights: Weights, arch: Arch, stored: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.dim = arch.dim
+        fall = -math.log(10_000.0) / (TIME_FREQUENCIES - 1)
+        self.frequencies = kept_float(torch.exp(torch.arange(TIME_FREQUENCIES).float() * fall))
+        self.hidden, self.out = (self._linear(weights, f"time_embed.time_mlp.{i}", stored) for i in (0, 2))
+        names = [f"transformer_blocks.{i}.attn_norm.linear" for i in range(arch.depth)] + ["norm_out.linear"]
+        self.heads = nn.ModuleList([self._linear(weights, name, stored) for name in names])
+
+    @staticmethod
+    def _linear(weights: Weights, name: str, stored: torch.dtype) -> RowLinear:
+        return RowLinear(weights[f"{name}.weight"], weights[f"{name}.bias"], stored)
+
+    def forward(self, t: Tensor) -> Tensor:
+        angle = TIME_SCALE * t[:, None] * self.frequencies
+        wave = torch.cat([angle.sin(), angle.cos()], dim=-1)
+        seen = F.silu(self.out(F.silu(self.hidden(wave))))
+        *blocks, last = [head(seen).unflatten(-1, (-1, self.dim)) for head in self.heads]
+        scale, shift = last.unbind(1)  # upstream's final linear gives scale first, unlike its blocks
+        return torch.cat([*blocks, torch.stack([shift, scale], dim=1)], dim=1)
+
+
+class RowLinear(nn.Module):
+    """A linear layer in float32 whose weight, (out, in) as Gemm reads it, may be stored in float16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, stored: torch.dtype) -> None:
+        super().__init__()
+        self.weight, self.bias = kept(weight, stored), kept_float(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.float(), self.bias)
+
+
+# ------------------------------------------------------------------------------------------- condition
+
+
+class TextBlock(nn.Module):
+    """ConvNeXt V2 block over tokens; GRN's sums run over the segment's true length, in float32."""
+
+    def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        self.conv, self.conv_bias = (kept(weights[f"{name}.dwconv.{k}"], compute) for k in ("weight", "bias"))
+        self.norm_weight, self.norm_bias = (
+            kept_float(weights[f"{name}.norm.{k}"]) for k in ("weight", "bias")
+        )
+        self.up, self.down = (
+            Matrix(weights[f"{name}.pwconv{i}.weight"], weights[f"{name}.pwconv{i}.bias"], compute)
+            for i in (1, 2)
+        )
+        self.gamma, self.beta = (kept_float(weights[f"{name}.grn.{k}"]) for k in ("gamma", "beta"))
+
+    def forward(self, x: Tensor) -> Tensor:  # (2, N, text_dim)
+        y = F.conv1d(x.transpose(1, 2), self.conv, self.conv_bias, padding=3, groups=x.shape[2])
+        y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
+        y = F.gelu(self.up(y)).float()
+        energy = (y * y).sum(dim=1, keepdim=True).sqrt()
+        response = energy / (energy.mean(dim=-1, keepdim=True) + NORM_EPS)
+        y = self.gamma * (y * response) + self.beta + y
+        return x + self.down(y.to(self.compute))
+
+
+class Condition(nn.Module):
+    """ids (N), log_mel (N, M) → condition (2, N, D): guided row, unguided row.
+
+    The unguided row is no constant: its mask comes from the real text (`text_mask_padding`).
+    """
+
+    def __init__(
+        self, weights: Weights, arch: Arch, mels: int, max_frames: int, compute: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.compute = compute
+        self.masks = arch.text_mask_padding and arch.conv_layers > 0
+        self.upsamples = arch.text_embedding_average_upsampling
+        self.embedding = kept(weights["text_embed.text_embed.weight"], compute)
+        self.positions = kept_float(position_table(max_frames, arch.text_dim)) if arch.conv_layers else None
+        self.blocks = nn.ModuleList(
+            [TextBlock(weights, f"text_embed.text_blocks.{i}", compute) for i in range(arch.conv_layers)]
+        )
+        weight = weights["input_embed.proj.weight"]  # (D, [latents M | reference M | text])
+        self.from_mel = Matrix(weight[:, mels : 2 * mels], weights["input_embed.proj.bias"], compute)
+        self.from_text = Matrix(weight[:, 2 * mels :], None, compute)
+
+    def forward(self, ids: Tensor, log_mel: Tensor, upsample_index: Tensor | None = None) -> Tensor:
+        filler = (ids == 0)[None, :, None]
+        text = F.embedding(torch.stack([ids, torch.zeros_like(ids)]), self.embedding)
+        if self.positions is not None:
+            text = (text.float() + self.positions[: ids.shape[0]]).to(self.compute)
+        text = self._encode(text, filler)
+        if upsample_index is not None:
+            text = text.index_select(1, upsample_index)
+        mel = torch.stack([log_mel, torch.zeros_like(log_mel)]).to(self.compute)
+        return self.from_mel(mel) + self.from_text(text)
+
+    def _encode(self, text: Tensor, filler: Tensor) -> Tensor:
+        if self.masks:
+            text = text.masked_fill(filler, 0.0)
+        for block in self.blocks:
+            text = block(text)
+            if self.masks:
+                text = text.masked_fill(filler, 0.0)
+        return text
+
+
+def rates(dim: int) -> Tensor:
+    """(dim / 2,) w_i = 10000^(−2i/dim), in float32 as upstream's tables, with whose rounding the weights were
+    trained: at position 2,000 a float64 table differs from them in the fourth digit."""
+    return 1.0 / ROTARY_BASE ** (torch.arange(0, dim, 2)[: dim // 2].float() / dim)
+
+
+def angles(length: int, rate: Tensor) -> Tensor:
+    """(length, dim / 2): n·w_i."""
+    return torch.outer(torch.arange(length).float(), rate.float())
+
+
+def position_table(length: int, dim: int) -> Tensor:
+    """(length, dim): cosines of the angles, then sines; added to token embeddings."""
+    angle = angles(length, rates(dim))
+    return torch.cat([angle.cos(), angle.sin()], dim=-1)
+
+
+# ------------------------------------------------------------------------------------------------ step
+
+
+class PositionConv(nn.Module):
+    """Convolutional position embedding; frames past a lane's length are held at zero, as if not there."""
+
+    def __init__(self, weights: Weights, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        name = "input_embed.conv_pos_embed.conv1d"
+        self.w0, self.b0, self.w2, self.b2 = (
+            kept(weights[f"{name}.{i}.{k}"], compute) for i in (0, 2) for k in ("weight", "bias")
+        )
+
+    def forward(self, x: Tensor, valid: Tensor) -> Tensor:  # (B·G, N, D), (B·G, N, 1)
+        valid = valid.transpose(1, 2).to(self.compute)
+        y = x.transpose(1, 2) * valid
+        for weight, bias in ((self.w0, self.b0), (self.w2, self.b2)):
+            y = F.conv1d(y, weight, bias, padding=weight.shape[2] // 2, groups=POSITION_CONV_GROUPS)
+            y = mish(y).to(self.compute) * valid
+        return y.transpose(1, 2)
+
+
+def mish(x: Tensor) -> Tensor:
+    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2) with n = eˣ(eˣ + 2), in float32: eˣ leaves float16 at 11.
+
+    At 20 the quotient is 1 to the last bit. The runtimes' softplus costs ten times this form.
+    """
+    x = x.float()
+    e = x.clamp(max=20.0).exp()
+    n = e * (e + 2.0)
+    return x * (n / (n + 2.0))
+
+
+class Attention(nn.Module):
+    """Self-attention with rotary positions; q, k and v come from one product.
+
+    Rows of q and k are reordered per head, even ones first, so that rotating interleaved pairs becomes
+    rotating halves. The scale is folded into the weights: all of it into q in float32 (a power of two, so
+    exact), 64^-¼ into each of q and k in float16, where scores of unscaled factors could overflow.
+    """
+
+    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
+        super().__init__()
+        self.heads, self.head_dim, self.compute = arch.heads, arch.dim_head, compute
+        self.rotated_heads = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
+        self.norms = arch.qk_norm is not None
+        whole = self.head_dim**-0.5
+        scales = (whole, 1.0) if compute == torch.float32 else (whole**0.5, whole**0.5)
+        order = torch.cat([torch.arange(0, self.head_dim, 2), torch.arange(1, self.head_dim, 2)])
+        parts = []
+        for key, scale in (("q", scales[0]), ("k", scales[1]), ("v", None)):
+            weight, bias = weights[f"{name}.to_{key}.weight"], weights[f"{name}.to_{key}.bias"]
+            if scale is not None:
+                factor = 1.0 if self.norms else scale
+                weight = weight.unflatten(0, (self.heads, -1))[:, order].flatten(0, 1) * factor
+                bias = bias.unflatten(0, (self.heads, -1))[:, order].flatten() * factor
+            parts.append((weight, bias))
+        self.qkv = Matrix(torch.cat([w for w, _ in parts]), torch.cat([b for _, b in parts]), compute)
+        self.out = Matrix(weights[f"{name}.to_out.0.weight"], weights[f"{name}.to_out.0.bias"], compute)
+        if self.norms:
+            self.q_gain = kept_float(weights[f"{name}.q_norm.weight"][order] * scales[0])
+            self.k_gain = kept_float(weights[f"{name}.k_norm.weight"][order] * scales[1])
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
+        """x (B·G, N, D); cos, sin (N, 1, 32); bias (B·G, 1, 1, N), 0 or MASKED_SCORE."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_dim)).unbind(2)
+        if self.norms:
+            q, k = (self._rms_norm(a, gain) for a, gain in ((q, self.q_gain), (k, self.k_gain)))
+        q, k = (self._rotate(a, cos, sin) for a in (q, k))
+        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) + bias  # (B·G, heads, N, N)
+        y = scores.softmax(dim=-1) @ v.transpose(1, 2)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def _rms_norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        x = x.float()
+        return (x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + NORM_EPS) * gain).to(self.compute)
+
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # (B·G, N, heads, head_dim)
+        first, rest = x[:, :, : self.rotated_heads].float(), x[:, :, self.rotated_heads :]
+        a, b = first.chunk(2, dim=-1)
+        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(self.compute)
+        return turned if self.rotated_heads == self.heads else torch.cat([turned, rest], dim=2)
+
+
+class Block(nn.Module):
+    """One DiT block: modulated attention, modulated feed-forward."""
+
+    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        self.attention = Attention(weights, f"{name}.attn", arch, compute)
+        self.up, self.down = (
+            Matrix(weights[f"{name}.ff.ff.{k}.weight"], weights[f"{name}.ff.ff.{k}.bias"], compute)
+            for k in ("0.0", "2")
+        )
+
+    def forward(self, x: Tensor, rows: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
+        """x (B·G, N, D); rows (B·G, 6, D): shift, scale, gate of attention, then of the feed-forward."""
+        shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows.split(1, dim=1)
+        y = modulate(x, shift_a, scale_a, self.compute)
+        x = x + gate_a.to(self.compute) * self.attention(y, cos, sin, bias)
+        y = modulate(x, shift_f, scale_f, self.compute)
+        y = self.down(F.gelu(self.up(y), approximate="tanh"))
+        return x + gate_f.to(self.compute) * y
+
+
+def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
+    """AdaLN: LN(x)·(1 + scale) + shift, in float32, handed on as `compute`."""
+    return (layer_norm(x) * (1.0 + scale) + shift).to(compute)
+
+
+class Step(nn.Module):
+    """One Euler step of B lanes; see `appliance.contract.graphs.step`."""
+
+    def __init__(
+        self, weights: Weights, arch: Arch, mels: int, max_frames: int, compute: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.depth, self.compute = arch.depth, compute
+        self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
+        self.position_conv = PositionConv(weights, compute)
+        self.blocks = nn.ModuleList(
+            [Block(weights, f"transformer_blocks.{i}", arch, compute) for i in range(arch.depth)]
+        )
+        self.skip = (
+            Matrix(weights["long_skip_connection.weight"], None, compute)
+            if arch.long_skip_connection
+            else None
+        )
+        self.out = Matrix(weights["proj_out.weight"], weights["proj_out.bias"], compute)
+        rate = weights.get("rotary_embed.inv_freq")  # travels in official checkpoints
+        angle = angles(max_frames, rates(arch.dim_head) if rate is None else rate)[:, None, :]
+        self.cos, self.sin = kept_float(angle.cos()), kept_float(angle.sin())
+        self.frame = nn.Buffer(torch.arange(max_frames, dtype=torch.int32))
+
+    def forward(
+        self,
+        latents: Tensor,
+        condition: Tensor,
+        mod_table: Tensor,
+        step_index: Tensor,
+        dt: Tensor,
+        combine: Tensor,
+        lengths: Tensor,
+    ) -> Tensor:
+        lanes, guided, frames, _ = condition.shape
+
+        def per_row(a: Tensor) -> Tensor:  # (B, ...) → (B·G, ...)
+            return a[:, None].expand(-1, guided, *a.shape[1:]).flatten(0, 1)
+
+        valid = per_row(self.frame[:frames] < lengths[:, None])[..., None]  # (B·G, N, 1)
+        bias = ((~valid).to(self.compute) * MASKED_SCORE).transpose(1, 2)[:, None]
+        rows = per_row(mod_table.index_select(0, step_index))
+        cos, sin = self.cos[:frames], self.sin[:frames]
+
+        x = (self.from_latents(latents.to(self.compute))[:, None] + condition).flatten(0, 1)
+        x = x + self.position_conv(x, valid)
+        start = x
+        for i, block in enumerate(self.blocks):
+            x = block(x, rows[:, 6 * i : 6 * i + 6], cos, sin, bias)
+        if self.skip is not None:
+            x = self.skip(torch.cat([x, start], dim=-1))
+        shift, scale = rows[:, 6 * self.depth :].split(1, dim=1)
+        velocity = self.out(modulate(x, shift, scale, self.compute)).float()
+        velocity = velocity.unflatten(0, (lanes, guided))
+        velocity = (velocity * combine[:, :, None, None]).sum(dim=1)
+        return latents + dt[:, None, None] * velocity
+
+
+# --------------------------------------------------------------------------------------------- vocoder
+
+
+class InverseSTFT(nn.Module):
+    """Magnitude and phase (N, bins) to samples, in float32: one product with a windowed inverse-DFT basis,
+    then overlap-add by shifted sums. Holds for hop = n_fft / 4 with a periodic Hann window."""
+
+    OVERLAP = 4
+
+    def __init__(self, spec: MelSpec, vocoder: Vocoder) -> None:
+        super().__init__()
+        if spec.n_fft != self.OVERLAP * spec.hop or spec.win != spec.n_fft:
+            raise ValueError(
+                f"the inverse STFT needs win = n_fft = {self.OVERLAP}·hop, not "
+                f"{spec.win}, {spec.n_fft}, {spec.hop}"
+            )
+        self.hop = spec.hop
+        self.trim = spec.n_fft // 2 if vocoder.padding == "center" else (spec.n_fft - spec.hop) // 2
+        bins = spec.n_fft // 2 + 1
+        window = torch.hann_window(spec.n_fft, dtype=torch.float64)
+        angle = 2 * math.pi / spec.n_fft * torch.outer(torch.arange(bins).double(), torch.arange(spec.n_fft))
+        weight = torch.full((bins, 1), 2.0 / spec.n_fft, dtype=torch.float64)
+        weight[0] = weight[-1] = 1.0 / spec.n_fft
+        self.basis = kept_float(torch.cat([angle.cos() * weight, -angle.sin() * weight]) * window)
+        self.square = kept_float(window**2)
+
+    def forward(self, magnitude: Tensor, phase: Tensor) -> Tensor:
+        spectrum = torch.cat([magnitude * phase.cos(), magnitude * phase.sin()], dim=-1)
+        frames = spectrum @ self.basis
+        return self._overlap_add(frames) / self._overlap_add(self.square.expand_as(frames))
+
+    def _overlap_add(self, frames: Tensor) -> Tensor:  # (N, n_fft) → (samples)
+        parts = frames.unflatten(-1, (self.OVERLAP, self.hop)).unbind(1)
+        blocks = sum(F.pad(p, (0, 0, j, self.OVERLAP - 1 - j)) for j, p in enumerate(parts))
+        assert isinstance(blocks, Tensor)
+        return blocks.flatten()[self.trim : -self.trim]
+
+
+class VocosBlock(nn.Module):
+    """ConvNeXt block of Vocos' backbone."""
+
+    def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        self.conv, self.conv_bias = (kept(weights[f"{name}.dwconv.{k}"], compute) for k in ("weight", "bias"))
+        self.norm_weight, self.norm_bias = (
+            kept_float(weights[f"{name}.norm.{k}"]) for k in ("weight", "bias")
+        )
+        self.up = Matrix(weights[f"{name}.pwconv1.weight"], weights[f"{name}.pwconv1.bias"], compute)
+        gamma = weights.get(f"{name}.gamma")
+        gamma = torch.ones(weights[f"{name}.pwconv2.bias"].shape[0]) if gamma is None else gamma
+        self.down = Matrix(
+            weights[f"{name}.pwconv2.weight"] * gamma[:, None],
+            weights[f"{name}.pwconv2.bias"] * gamma,
+            compute,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:  # (1, dim, N)
+        y = F.conv1d(x, self.conv, self.conv_bias, padding=self.conv.shape[2] // 2, groups=x.shape[1])
+        y = layer_norm(y.transpose(1, 2), self.norm_weight, self.norm_bias).to(self.compute)
+        return x + self.down(F.gelu(self.up(y))).transpose(1, 2)
+
+
+class Vocos(nn.Module):
+    """log_mel (N, M) → samples (L); the head and its inverse STFT in float32. arXiv 2306.00814."""
+
+    MAX_MAGNITUDE = 100.0
+
+    def __init__(self, weights: Weights, spec: MelSpec, vocoder: Vocoder, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        self.embed, self.embed_bias = (
+            kept(weights[f"backbone.embed.{k}"], compute) for k in ("weight", "bias")
+        )
+        self.norms = nn.ParameterDict(
+            {
+                f"{name}_{k}": nn.Parameter(weights[f"backbone.{name}.{k}"].float(), requires_grad=False)
+                for name in ("norm", "final_layer_norm")
+                for k in ("weight", "bias")
+            }
+        )
+        depth = sum(name.endswith("pwconv1.weight") for name in weights)
+        self.blocks = nn.ModuleList(
+            [VocosBlock(weights, f"backbone.convnext.{i}", compute) for i in range(depth)]
+        )
+        self.head = Matrix(weights["head.out.weight"], weights["head.out.bias"], torch.float32)
+        self.inverse_stft = InverseSTFT(spec, vocoder)
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        x = log_mel.T[None].to(self.compute)
+        x = F.conv1d(x, self.embed, self.embed_bias, padding=self.embed.shape[2] // 2)
+        x = layer_norm(x.transpose(1, 2), self.norms["norm_weight"], self.norms["norm_bias"])
+        x = x.to(self.compute).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        x = layer_norm(
+            x.transpose(1, 2), self.norms["final_layer_norm_weight"], self.norms["final_layer_norm_bias"]
+        )
+        log_magnitude, phase = self.head(x[0]).chunk(2, dim=-1)
+        return self.inverse_stft(log_magnitude.exp().clamp(max=self.MAX_MAGNITUDE), phase)
+
+
+class PolyphaseActivation(nn.Module):
+    """BigVGAN's anti-aliased activation without strided, transposed or depthwise convolutions.
+
+    All channels share one low-pass filter, so they become the batch axis. Its odd taps make the even samples
+    of the doubled rate and its even taps the odd ones, and they stay apart until both are summed at the old
+    rate. Same products as the reference in another order. sin² of an unbounded argument runs in float32.
+    """
+
+    def __init__(self, reference: bigvgan.Activation, compute: torch.dtype) -> None:
+        super().__init__()
+        self.compute = compute
+        alpha, beta = reference.act.scales()
+        self.alpha, self.gain = kept_float(alpha[..., None]), kept_float(1.0 / beta[..., None])  # (C, 1, 1)
+        rise = bigvgan.RATIO * reference.upsample.filter.flatten().flip(0)
+        fall = reference.downsample.lowpass.filter.flatten()
+        self.rise = kept(torch.stack([rise[0::2], rise[1::2]])[:, None], compute)  # (2, 1, taps / 2)
+        self.fall = kept(torch.stack([fall[1::2], fall[0::2]])[None], compute)  # (1, 2, taps / 2)
+
+    def forward(self, x: Tensor) -> Tensor:  # (1, C, L)
+        half = self.rise.shape[2] // 2
+        padded = F.pad(x, (half, half), mode="replicate").transpose(0, 1)
+        both = F.conv1d(padded, self.rise)  # (C, 2, L + 1)
+        even, odd = (self._bent(part) for part in (both[:, :1, :-1], both[:, 1:, 1:]))
+        first, last = even[..., :1], odd[..., -1:]  # the ends of the doubled signal, repeated beyond it
+        even = torch.cat([first] * (half - 1) + [even] + [last] * half, dim=2)
+        odd = torch.cat([first] * half + [odd] + [last] * (half - 1), dim=2)
+        return F.conv1d(torch.cat([even, odd], dim=1), self.fall).transpose(0, 1)
+
+    def _bent(self, x: Tensor) -> Tensor:  # (C, 1, L)
+        x = x.float()
+        wave = (x * self.alpha).sin()
+        return (x + wave * wave * self.gain).to(self.compute)
+
+
+class BigVGAN(nn.Module):
+    """log_mel (N, M) → samples (N·hop); the last convolution and its bound in float32."""
+
+    def __init__(self, reference: bigvgan.BigVGAN, compute: torch.dtype) -> None:
+        """Takes over `reference`: its modules are changed in place."""
+        super().__init__()
+        self.compute = compute
+        self.model = reference.to(compute)
+        self.model.conv_post.float()
+        for parent in list(self.model.modules()):
+            for name, child in list(parent.named_children()):
+                if isinstance(child, bigvgan.Activation):
+                    setattr(parent, name, PolyphaseActivation(child, compute))
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        features = self.model.features(log_mel.mT[None].to(self.compute))
+        samples: Tensor = self.model.head(features.float())
+        return samples

@@ -1,0 +1,52 @@
+"""What is inside a bundle, for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import GRAPHS
+from export import parity
+
+COMMONEST = 8
+
+
+def describe(bundle: Bundle) -> str:
+    """Sizes, parameters, operators, precision, licences and parity, as text."""
+    m = bundle.manifest
+    lines = [
+        f"{m.family}, {m.precision}, format {m.format}; backends {', '.join(m.backends)}; "
+        f"batch-invariant: {'yes' if m.batch_invariant else 'no'}; up to {m.max_frames} frames "
+        f"({m.max_frames / m.mel.frames_per_second:.1f} s)",
+        f"vocoder {m.vocoder.name} ({m.vocoder.padding}), {m.vocab_size} vocabulary entries",
+        f"licence of the weights: {m.licence.weights} ({m.licence.source or 'source unknown'})",
+        f"licence of the vocoder: {m.licence.vocoder} ({m.licence.vocoder_source or 'source unknown'})",
+        f"size: {sum(f.size_bytes for f in m.files.values()) / 1e6:.1f} MB",
+        "",
+        f"{'graph':11s} {'file':28s} {'parameters':>12s} {'MB':>8s}  element types; operators",
+    ]
+    for name in GRAPHS:
+        for file in dict.fromkeys(variant[name] for variant in m.variants.values()):
+            lines.append(_graph_line(name, bundle.folder / file))
+    return "\n".join([*lines, "", parity.table(m.parity.get("rows", []))])
+
+
+def _graph_line(name: str, path: Path) -> str:
+    graph = onnx.load(path, load_external_data=False).graph
+    parameters, types = Counter[str](), Counter[str]()
+    size = path.stat().st_size
+    for tensor in graph.initializer:
+        kind = TensorProto.DataType.Name(tensor.data_type).lower()
+        parameters[name] += prod(tensor.dims)
+        types[kind] += prod(tensor.dims)
+    data = path.with_name(f"{path.name}.data")
+    size += data.stat().st_size if data.exists() else 0
+    operators = Counter(node.op_type for node in graph.node).most_common(COMMONEST)
+    kinds = ", ".join(f"{kind} {count / parameters[name]:.0%}" for kind, count in types.most_common(3))
+    ops = ", ".join(f"{count} {op}" for op, count in operators)
+    return f"{name:11s} {path.name:28s} {parameters[name]:12,d} {size / 1e6:8.1f}  {kinds}; {ops}"

@@ -1,0 +1,120 @@
+"""Under what terms weights came: read from the record that `fetch` leaves, from a known hash, or from a name.
+
+Fine-tunes inherit nothing here: what cannot be recognised is "unknown" until somebody says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from appliance.contract.bundle import Licence, sha256
+
+RECORD = "licence.yaml"
+UNKNOWN = "unknown"
+NON_COMMERCIAL = "not for commercial use"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one file or folder of weights may be used for, and where it came from."""
+
+    licence: str
+    source: str
+    note: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+    """File name → sha256, of the files that the record speaks for."""
+
+
+REPOSITORIES: dict[str, Terms] = {
+    "SWivid/F5-TTS": Terms("CC-BY-NC-4.0", "https://huggingface.co/SWivid/F5-TTS", NON_COMMERCIAL),
+    "charactr/vocos-mel-24khz": Terms("MIT", "https://huggingface.co/charactr/vocos-mel-24khz"),
+    "nvidia/bigvgan_v2_24khz_100band_256x": Terms(
+        "MIT", "https://huggingface.co/nvidia/bigvgan_v2_24khz_100band_256x"
+    ),
+}
+"""The official repositories on the hub, as their model cards state the terms."""
+
+KNOWN_HASHES: dict[str, str] = {
+    "670900fd14e6c458b95da6e9ed317cdb20dbaf7a1c02ac06a05475a9d32b6a38": "SWivid/F5-TTS",
+    "4180310f91d592cee4bc14998cd37c781f779cf105e8ca8744d9bd48ca7046ae": "SWivid/F5-TTS",
+    "97ec976ad1fd67a33ab2682d29c0ac7df85234fae875aefcc5fb215681a91b2a": "charactr/vocos-mel-24khz",
+}
+"""sha256 of official files → repository: v1_Base at 1.25 M steps, Base at 1.2 M steps, Vocos."""
+
+_KNOWN_PLACES: dict[str, str] = {
+    "F5TTS_v1_Base/model_1250000.safetensors": "SWivid/F5-TTS",
+    "F5TTS_v1_Base_no_zero_init/model_1250000.safetensors": "SWivid/F5-TTS",
+    "F5TTS_Base/model_1200000.safetensors": "SWivid/F5-TTS",
+    "F5TTS_Base/model_1200000.pt": "SWivid/F5-TTS",
+    "F5TTS_Base_bigvgan/model_1250000.pt": "SWivid/F5-TTS",
+}
+_VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt")
+
+
+def licence(checkpoint: Path, vocoder: Path, *, weights: str | None = None) -> Licence:
+    """The terms of a checkpoint file and of a vocoder's folder; `weights` overrides what was recognised."""
+    model, voice = terms_of(checkpoint), terms_of(_weights_in(vocoder))
+    if weights is not None:
+        model = Terms(weights, model.source, "as stated by whoever exported the bundle")
+    return Licence(
+        weights=model.licence,
+        source=model.source,
+        vocoder=voice.licence,
+        vocoder_source=voice.source,
+        note=model.note,
+    )
+
+
+def terms_of(file: Path) -> Terms:
+    """The terms of one file of weights: by its record, by its hash, by its place; else unknown."""
+    digest = sha256(file) if file.is_file() else ""
+    recorded = read_record(file.parent)
+    if recorded is not None and recorded.files.get(file.name) == digest:
+        return recorded
+    if digest in KNOWN_HASHES:
+        return REPOSITORIES[KNOWN_HASHES[digest]]
+    place = file.absolute().as_posix()
+    for end, repository in _KNOWN_PLACES.items():
+        if place.endswith(f"/{end}"):
+            return dataclasses.replace(_named(repository), note=_by_name(repository))
+    for repository in REPOSITORIES:
+        if repository != "SWivid/F5-TTS" and repository.split("/")[1] in place:
+            return dataclasses.replace(_named(repository), note=_by_name(repository))
+    return Terms(UNKNOWN, file.name)
+
+
+def write_record(folder: Path, terms: Terms) -> None:
+    """Write `licence.yaml` beside the files that it speaks for."""
+    text = yaml.safe_dump(dataclasses.asdict(terms), sort_keys=False, allow_unicode=True)
+    (folder / RECORD).write_text(text, "utf-8")
+
+
+def read_record(folder: Path) -> Terms | None:
+    """The record in a folder; None where there is none that can be read."""
+    try:
+        raw = yaml.safe_load((folder / RECORD).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("files"), Mapping):
+        return None
+    known: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(Terms) if f.name in raw}
+    return Terms(**known) if {"licence", "source"} <= known.keys() else None
+
+
+def _weights_in(folder: Path) -> Path:
+    return next((folder / name for name in _VOCODER_FILES if (folder / name).is_file()), folder / "weights")
+
+
+def _named(repository: str) -> Terms:
+    return REPOSITORIES[repository]
+
+
+def _by_name(repository: str) -> str:
+    note = REPOSITORIES[repository].note
+    return "; ".join(filter(None, (note, "recognised by its name, not by its hash")))

@@ -1,0 +1,335 @@
+"""The DiT of F5-TTS, one sentence at a time: the slow twin that the step and condition graphs must equal.
+
+Parameters carry upstream's names (those after `ema_model.transformer.`), so official weights load strictly.
+F5-TTS: arXiv 2410.06885. ConvNeXt V2: arXiv 2301.00808. Rotary embedding: arXiv 2104.09864.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Arch
+from export.families import CONV_GROUPS
+
+FILLER = 0  # the id that stands where text has ended; token i of the vocabulary is id i + 1
+MAX_POSITIONS = 8192  # frames, 87.4 s: the length of upstream's table of text positions
+TIME_FREQUENCIES = 128
+TIME_SCALE = 1000.0
+ROTARY_THETA = 10_000.0
+POSITION_THETA = 10_000.0
+EPS = 1e-6
+
+
+def time_features(t: Tensor) -> Tensor:
+    """Sines, then cosines, of a time in 0…1 at 128 frequencies: () → (256,)."""
+    decay = math.log(10_000.0) / (TIME_FREQUENCIES - 1)
+    frequencies = torch.exp(torch.arange(TIME_FREQUENCIES, dtype=t.dtype, device=t.device) * -decay)
+    angles = TIME_SCALE * t * frequencies
+    return torch.cat((angles.sin(), angles.cos()))
+
+
+def position_table(frames: int, dim: int) -> Tensor:
+    """Text positions: (frames, dim), cosines in the first half of the columns, sines in the second."""
+    frequencies = 1.0 / POSITION_THETA ** (torch.arange(0, dim, 2).float() / dim)
+    angles = torch.outer(torch.arange(frames).float(), frequencies)
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def rotary_frequencies(dim_head: int) -> Tensor:
+    """One frequency for each pair of neighbouring channels: (dim_head / 2,)."""
+    return 1.0 / ROTARY_THETA ** (torch.arange(0, dim_head, 2).float() / dim_head)
+
+
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Turn each pair of neighbouring channels of x (…, N, C) by its angle (N, C / 2)."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+
+
+def upsample_index(tokens: int, frames: int) -> Tensor:
+    """Which token each frame carries when `tokens` are spread over `frames`: (frames,) int64.
+
+    Each token gets frames // tokens frames; the remainder goes to the last tokens, one each.
+    """
+    tokens = min(tokens, frames)
+    repeats = torch.full((tokens,), frames // tokens)
+    repeats[tokens - frames % tokens :] += 1
+    return torch.repeat_interleave(torch.arange(tokens), repeats)
+
+
+class GlobalResponseNorm(nn.Module):
+    """ConvNeXt V2's response norm. The energy is summed over all frames, so a frame depends on N."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.zeros(1, 1, dim))
+        self.beta = nn.Parameter(torch.zeros(1, 1, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = x.square().sum(dim=1, keepdim=True).sqrt()  # (G, 1, C)
+        share = energy / (energy.mean(dim=-1, keepdim=True) + EPS)
+        return self.gamma * (x * share) + self.beta + x
+
+
+class TextBlock(nn.Module):
+    """ConvNeXt V2 block over the text sequence: (G, N, C) → (G, N, C)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dwconv = nn.Conv1d(dim, dim, kernel_size=7, padding=3, groups=dim)
+        self.norm = nn.LayerNorm(dim, eps=EPS)
+        self.pwconv1 = nn.Linear(dim, 2 * dim)
+        self.grn = GlobalResponseNorm(2 * dim)
+        self.pwconv2 = nn.Linear(2 * dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.dwconv(x.mT).mT)
+        return x + self.pwconv2(self.grn(F.gelu(self.pwconv1(h))))
+
+
+class TextEmbedding(nn.Module):
+    """Token ids → one vector for each frame, with text and without."""
+
+    def __init__(self, arch: Arch, vocab_size: int) -> None:
+        super().__init__()
+        self.masks = arch.text_mask_padding
+        self.upsamples = arch.text_embedding_average_upsampling
+        self.text_embed = nn.Embedding(vocab_size + 1, arch.text_dim)
+        if arch.conv_layers:
+            self.text_blocks = nn.Sequential(*(TextBlock(arch.text_dim) for _ in range(arch.conv_layers)))
+
+    def forward(self, ids: Tensor, frames: int, rows: int = 2) -> Tensor:
+        """(T,) vocabulary indices → (rows, frames, text_dim); the second row has its text dropped.
+
+        Which frames count as filler is decided by the real text in both rows, so even the row without text
+        depends on T where the family masks fillers.
+        """
+        shown = (ids + 1)[:frames]
+        padded = F.pad(shown, (0, frames - len(shown)), value=FILLER)
+        filler = (padded == FILLER)[None, :, None]
+        x = self.text_embed(torch.stack((padded, torch.full_like(padded, FILLER)))[:rows])
+        if hasattr(self, "text_blocks"):
+            x = self._encode(x, filler)
+        if self.upsamples:
+            x = x[:, upsample_index(len(shown), frames).to(x.device)]
+        return x
+
+    def _encode(self, x: Tensor, filler: Tensor) -> Tensor:
+        frames, dim = x.shape[1:]
+        x = x + position_table(frames, dim).to(x)
+        if self.masks:
+            x = x.masked_fill(filler, 0.0)
+        for block in self.text_blocks:
+            x = block(x)
+            if self.masks:
+                x = x.masked_fill(filler, 0.0)
+        return x
+
+
+class TimeEmbedding(nn.Module):
+    """A time → the vector that every modulation is computed from: () → (D,)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.time_mlp = nn.Sequential(nn.Linear(2 * TIME_FREQUENCIES, dim), nn.SiLU(), nn.Linear(dim, dim))
+
+    def forward(self, t: Tensor) -> Tensor:
+        embedded: Tensor = self.time_mlp(time_features(t))
+        return embedded
+
+
+class ConvPositionEmbedding(nn.Module):
+    """Two grouped convolutions, 31 frames wide, whose sum with the input tells frames their neighbourhood."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.conv1d = nn.Sequential(
+            nn.Conv1d(dim, dim, kernel_size=31, padding=15, groups=CONV_GROUPS),
+            nn.Mish(),
+            nn.Conv1d(dim, dim, kernel_size=31, padding=15, groups=CONV_GROUPS),
+            nn.Mish(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv1d(x.mT).mT + x
+
+
+class InputEmbedding(nn.Module):
+    """Latents, reference and text of each frame, side by side, into the model's width."""
+
+    def __init__(self, mels: int, text_dim: int, dim: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(2 * mels + text_dim, dim)
+        self.conv_pos_embed = ConvPositionEmbedding(dim)
+
+    def forward(self, latents: Tensor, cond: Tensor, text: Tensor) -> Tensor:
+        embedded: Tensor = self.conv_pos_embed(self.proj(torch.cat((latents, cond, text), dim=-1)))
+        return embedded
+
+
+class Attention(nn.Module):
+    """Self-attention over all frames, with rotary positions on all heads or on the first few."""
+
+    def __init__(self, arch: Arch) -> None:
+        super().__init__()
+        inner = arch.heads * arch.dim_head
+        self.dim_head = arch.dim_head
+        self.rotated = arch.heads if arch.pe_attn_head is None else arch.pe_attn_head
+        self.to_q = nn.Linear(arch.dim, inner)
+        self.to_k = nn.Linear(arch.dim, inner)
+        self.to_v = nn.Linear(arch.dim, inner)
+        self.to_out = nn.ModuleList([nn.Linear(inner, arch.dim)])
+        normed = arch.qk_norm == "rms_norm"
+        self.q_norm = nn.RMSNorm(arch.dim_head, eps=EPS) if normed else nn.Identity()
+        self.k_norm = nn.RMSNorm(arch.dim_head, eps=EPS) if normed else nn.Identity()
+
+    def forward(self, x: Tensor, angles: Tensor) -> Tensor:
+        q = self._rotate(self.q_norm(self._heads(self.to_q(x))), angles)
+        k = self._rotate(self.k_norm(self._heads(self.to_k(x))), angles)
+        v = self._heads(self.to_v(x))
+        mixed = F.scaled_dot_product_attention(q, k, v)  # (G, H, N, C)
+        out: Tensor = self.to_out[0](mixed.transpose(1, 2).flatten(-2))
+        return out
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.dim_head)).transpose(1, 2)  # (G, H, N, C)
+
+    def _rotate(self, x: Tensor, angles: Tensor) -> Tensor:
+        return torch.cat((rotate(x[:, : self.rotated], angles), x[:, self.rotated :]), dim=1)
+
+
+class FeedForward(nn.Module):
+    """Two linears with a tanh-approximated GELU; nested as upstream nests them, for the names."""
+
+    def __init__(self, dim: int, mult: int) -> None:
+        super().__init__()
+        rise = nn.Sequential(nn.Linear(dim, mult * dim), nn.GELU(approximate="tanh"))
+        self.ff = nn.Sequential(rise, nn.Identity(), nn.Linear(mult * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.ff(x)
+        return out
+
+
+class Modulation(nn.Module):
+    """The linear that makes `chunks` vectors of width D from the time embedding."""
+
+    def __init__(self, dim: int, chunks: int) -> None:
+        super().__init__()
+        self.chunks = chunks
+        self.linear = nn.Linear(dim, chunks * dim)
+
+    def forward(self, t: Tensor) -> tuple[Tensor, ...]:
+        out: Tensor = self.linear(F.silu(t))
+        return out.chunk(self.chunks)
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Layer norm over the last axis without weights: the modulation supplies them."""
+    return F.layer_norm(x, x.shape[-1:], eps=EPS)
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each modulated and gated by time: (G, N, D) → (G, N, D)."""
+
+    def __init__(self, arch: Arch) -> None:
+        super().__init__()
+        self.attn_norm = Modulation(arch.dim, 6)
+        self.attn = Attention(arch)
+        self.ff = FeedForward(arch.dim, arch.ff_mult)
+
+    def forward(self, x: Tensor, t: Tensor, angles: Tensor) -> Tensor:
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.attn_norm(t)
+        x = x + gate_a * self.attn(normalise(x) * (1 + scale_a) + shift_a, angles)
+        return x + gate_m * self.ff(normalise(x) * (1 + scale_m) + shift_m)
+
+
+class Rotary(nn.Module):
+    """Holds the rotary frequencies under upstream's name; they travel in checkpoints."""
+
+    inv_freq: Tensor
+
+    def __init__(self, dim_head: int) -> None:
+        super().__init__()
+        self.register_buffer("inv_freq", rotary_frequencies(dim_head))
+
+    def forward(self, frames: int) -> Tensor:
+        """Angles of each frame and pair of channels: (frames, dim_head / 2)."""
+        return torch.outer(torch.arange(frames).to(self.inv_freq), self.inv_freq)
+
+
+class DiT(nn.Module):
+    """Predicts the velocity of latents at a time, given reference and text."""
+
+    def __init__(self, arch: Arch, vocab_size: int, mels: int) -> None:
+        """`vocab_size` counts the entries of the vocabulary, without the filler."""
+        super().__init__()
+        self.arch, self.mels, self.vocab_size = arch, mels, vocab_size
+        self.time_embed = TimeEmbedding(arch.dim)
+        self.text_embed = TextEmbedding(arch, vocab_size)
+        self.input_embed = InputEmbedding(mels, arch.text_dim, arch.dim)
+        self.rotary_embed = Rotary(arch.dim_head)
+        self.transformer_blocks = nn.ModuleList(Block(arch) for _ in range(arch.depth))
+        if arch.long_skip_connection:
+            self.long_skip_connection = nn.Linear(2 * arch.dim, arch.dim, bias=False)
+        self.norm_out = Modulation(arch.dim, 2)
+        self.proj_out = nn.Linear(arch.dim, mels)
+
+    def forward(self, latents: Tensor, cond: Tensor, text: Tensor, t: Tensor) -> Tensor:
+        """Velocity at time `t` (): latents (N, M), reference padded with zeros (N, M) → (G, N, M).
+
+        `text` is what `text_embed` gives, (G, N, text_dim); the second row sees neither text nor reference.
+        """
+        rows = len(text)
+        seen = torch.stack((cond, torch.zeros_like(cond)))[:rows]
+        x = self.input_embed(latents.expand(rows, -1, -1), seen, text)
+        first, angles, time = x, self.rotary_embed(x.shape[1]), self.time_embed(t)
+        for block in self.transformer_blocks:
+            x = block(x, time, angles)
+        if self.arch.long_skip_connection:
+            x = self.long_skip_connection(torch.cat((x, first), dim=-1))
+        scale, shift = self.norm_out(time)
+        velocity: Tensor = self.proj_out(normalise(x) * (1 + scale) + shift)
+        return velocity
+
+
+@torch.inference_mode()
+def sample(
+    model: DiT,
+    cond: Tensor,
+    ids: Tensor,
+    frames: int,
+    noise: Tensor,
+    times: Sequence[float],
+    guidance: float = 2.0,
+) -> Tensor:
+    """Solve the flow with Euler's method: noise (frames, M) → log-mel (frames, M).
+
+    `cond` (R, M) is the reference's log-mel, with which the first R frames of the result are overwritten;
+    `ids` (T,) are vocabulary indices; `times` increase from 0 to 1. Below a guidance of 1e-5 the row without
+    text is not computed. Raises ValueError where lengths do not fit.
+    """
+    reference = len(cond)
+    if not max(reference, len(ids)) < frames <= MAX_POSITIONS:
+        raise ValueError(
+            f"frames must be above {reference} reference frames and {len(ids)} tokens "
+            f"and at most {MAX_POSITIONS}, not {frames}"
+        )
+    if noise.shape != (frames, model.mels):
+        raise ValueError(f"noise must be {(frames, model.mels)}, not {tuple(noise.shape)}")
+    rows = 2 if guidance >= 1e-5 else 1
+    padded = F.pad(cond, (0, 0, 0, frames - reference))
+    text = model.text_embed(ids, frames, rows)
+    latents = noise
+    for now, then in itertools.pairwise(times):
+        velocity = model(latents, padded, text, torch.tensor(float(now)).to(latents))
+        guided = velocity[0] if rows == 1 else velocity[0] + (velocity[0] - velocity[1]) * guidance
+        latents = latents + float(then - now) * guided
+    return torch.cat((cond, latents[reference:]))

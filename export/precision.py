@@ -1,0 +1,114 @@
+"""Precision lives in the graph: what is rewritten in a traced float graph to make its variants.
+
+float16 itself is traced (`graphs.py` casts where it must stay float32); here are the float32 softmax that the
+numeric gate falls back to, and INT8 for the CPU.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
+"""The step graph's products with a weight, in the order in which a frame meets them."""
+INT8_KEEPS_FLOAT = ("from_latents", "final")
+"""Chosen on the measured curve in export/README.md."""
+
+
+def softmax_in_float32(source: Path, out: Path) -> None:
+    """Write `source`, a float16 step graph, with each softmax between casts; both share one weight file."""
+    model = onnx.load(source, load_external_data=False)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Softmax":
+            nodes.append(node)
+            continue
+        wide_in, wide_out = f"{node.input[0]}_float32", f"{node.output[0]}_float32"
+        nodes += [
+            helper.make_node("Cast", [node.input[0]], [wide_in], to=TensorProto.FLOAT),
+            helper.make_node("Softmax", [wide_in], [wide_out], name=node.name, axis=_axis(node)),
+            helper.make_node("Cast", [wide_out], [node.output[0]], to=TensorProto.FLOAT16),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    del model.graph.value_info[:]
+    onnx.save(model, out)
+
+
+def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:
+    """Write `source`, a float32 step graph, with dynamic INT8 products but for the roles in `keep_float`.
+
+    Weights are int8 with a scale per output channel; activations are uint8 with one scale per tensor, found
+    at run time: cheap, but what shares a batch shares its scale.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    if unknown := [role for role in keep_float if role not in ROLES]:
+        raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(ROLES)}")
+    excluded = [name for name, role in weight_products(source).items() if role in keep_float]
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        raw = Path(folder) / out.name
+        quantize_dynamic(
+            source,
+            raw,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            reduce_range=False,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=excluded,
+            use_external_data_format=True,
+            extra_options={"MatMulConstBOnly": True},
+        )
+        model = onnx.load(raw)
+    _copy_signature(onnx.load(source, load_external_data=False), model)
+    save(model, out)
+
+
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model with its weights beside it in one `path`.data."""
+    data = path.with_name(path.name + ".data")
+    data.unlink(missing_ok=True)
+    onnx.save_model(
+        model,
+        path,
+        save_as_external_data=True,
+        location=data.name,
+        size_threshold=1024,
+        convert_attribute=False,
+    )
+
+
+def weight_products(path: Path) -> dict[str, str]:
+    """MatMul node name → role, for each product with a weight, told by the weight's name."""
+    graph = onnx.load(path, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return {
+        node.name: _role(node.input[1])
+        for node in graph.node
+        if node.op_type == "MatMul" and node.input[1] in weights
+    }
+
+
+def _role(weight: str) -> str:
+    if weight.startswith("out."):
+        return "final"
+    for role in ROLES:
+        if f"{role}." in weight:
+            return role
+    raise ValueError(f"{weight}: not a matrix of the step graph")
+
+
+def _axis(node: onnx.NodeProto) -> int:
+    return next((a.i for a in node.attribute if a.name == "axis"), -1)
+
+
+def _copy_signature(source: onnx.ModelProto, to: onnx.ModelProto) -> None:
+    """The quantiser's shape inference renames axes and raises the IR version; put the contract's back."""
+    to.ir_version = source.ir_version
+    for have, want in ((to.graph.input, source.graph.input), (to.graph.output, source.graph.output)):
+        del have[:]
+        have.extend(want)

@@ -1,0 +1,26 @@
+"""The workshop's tests run on one thread each, and share the small bundles that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.export.small import Workshop
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Small bundles, each made once."""
+    return Workshop(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """So that a comparison does not depend on how sums are split over the machine's cores."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,304 @@
+"""Reading official layouts: what is written in each of them comes back, and what is wrong is named."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from appliance.contract.bundle import Arch
+from export import checkpoint
+from export.checkpoint import CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
+from export.model.bigvgan import BigVGANConfig
+from export.model.dit import DiT
+from export.model.redraw import redraw
+from export.model.vocos import VocosConfig
+from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from tests import upstream
+
+pytestmark = pytest.mark.torch
+
+TINY = Arch(dim=32, depth=2, heads=2, ff_mult=2, text_dim=16, conv_layers=1, dim_head=16)
+VOCAB = [" ", "a", "b", "c"]
+MELS = 8
+VOCOS = VocosConfig(MELS, 16, 32, 2, n_fft=64, hop=16, padding="center")
+BIGVGAN = BigVGANConfig(
+    num_mels=MELS,
+    upsample_rates=(4, 2),
+    upsample_kernel_sizes=(8, 4),
+    upsample_initial_channel=16,
+    resblock="1",
+    resblock_kernel_sizes=(3,),
+    resblock_dilation_sizes=((1, 3, 5),),
+    activation="snakebeta",
+    snake_logscale=True,
+    use_tanh_at_final=False,
+    use_bias_at_final=False,
+)
+
+
+@pytest.fixture
+def state() -> dict[str, Tensor]:
+    """A tiny DiT's state dict."""
+    model = DiT(TINY, len(VOCAB), MELS)
+    redraw(model, 7)
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def load(path: Path, arch: Arch = TINY, vocab_size: int = len(VOCAB)) -> checkpoint.Weights:
+    return load_dit(path, arch, vocab_size, MELS)
+
+
+def assert_same(found: checkpoint.Weights, wanted: dict[str, Tensor]) -> None:
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert found[name].dtype == torch.float32
+        assert torch.equal(found[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("format", "suffix"), [("safetensors", ".safetensors"), ("pt", ".pt"), ("pruned_pt", ".pt")]
+)
+def test_every_official_layout_comes_back(
+    format: checkpoint.Format, suffix: str, state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    path = tmp_path / f"model{suffix}"
+    save_official(state, path, format, raw={name: value + 1 for name, value in state.items()})
+    assert_same(load(path), state)
+
+
+def test_a_file_with_only_unaveraged_weights_is_read(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"model_state_dict": {f"transformer.{name}": v for name, v in state.items()}}, path)
+    assert_same(load(path), state)
+
+
+def test_bare_names_are_read(state: dict[str, Tensor], tmp_path: Path) -> None:
+    save_file(state, tmp_path / "model.safetensors")
+    assert_same(load(tmp_path / "model.safetensors"), state)
+
+
+def test_torchs_oldest_format_is_read(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    whole = {"ema_model_state_dict": {f"ema_model.transformer.{name}": v for name, v in state.items()}}
+    torch.save(whole, path, _use_new_zipfile_serialization=False)
+    assert_same(load(path), state)
+
+
+def test_keys_of_an_old_mel_module_are_dropped(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    old = {
+        "ema_model.mel_spec.mel_stft.mel_scale.fb": torch.zeros(513, 100),
+        "ema_model.mel_spec.mel_stft.spectrogram.window": torch.zeros(1024),
+        "initted": torch.tensor(True),
+        "step": torch.tensor(1_250_000),
+    }
+    save_file({f"ema_model.transformer.{name}": value for name, value in state.items()} | old, path)
+    assert_same(load(path), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_become_float32(dtype: torch.dtype, state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_official(state, path, dtype=dtype)
+    assert load_file(path)["ema_model.transformer.proj_out.weight"].dtype == dtype
+    assert_same(load(path), {name: value.to(dtype).float() for name, value in state.items()})
+
+
+def test_our_safetensors_are_what_the_library_writes(state: dict[str, Tensor], tmp_path: Path) -> None:
+    save_official(state, tmp_path / "ours.safetensors")
+    found = load_file(tmp_path / "ours.safetensors")
+    assert found.pop("initted").item() is True and found.pop("step").item() == 1
+    assert {name.removeprefix("ema_model.transformer.") for name in found} == set(state)
+    for name, value in state.items():
+        assert torch.equal(found[f"ema_model.transformer.{name}"], value)
+
+
+def test_a_random_checkpoint_loads_into_upstreams_model(tmp_path: Path) -> None:
+    path, vocab = write_random(tmp_path, TINY, VOCAB, seed=4, mels=MELS)
+    options = dataclasses.asdict(TINY)
+    oracle = upstream.dit_class()(**options, mel_dim=MELS, text_num_embeds=len(VOCAB))
+    stored = load_file(path)
+    prefix = "ema_model.transformer."
+    oracle.load_state_dict({n.removeprefix(prefix): v for n, v in stored.items() if n.startswith(prefix)})
+    assert vocab.read_bytes() == b" \na\nb\nc\n"
+    assert_same(load(path), {name: value for name, value in oracle.state_dict().items()})
+    model = DiT(TINY, len(VOCAB), MELS)
+    redraw(model, 4)
+    assert_same(load(path), dict(model.state_dict()))
+
+
+def test_a_built_model_shares_the_files_memory(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_official(state, path)
+    model = checkpoint.build_dit(load(path), TINY, len(VOCAB), MELS)
+    assert not model.training and not any(p.requires_grad for p in model.parameters())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]) and not value.is_meta
+
+
+def test_another_vocabulary_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_official(state, path)
+    with pytest.raises(CheckpointError, match=r"trained with 4 vocabulary entries .* vocabulary has 5; give"):
+        load(path, vocab_size=5)
+
+
+def test_another_architecture_is_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_official(state, path)
+    with pytest.raises(CheckpointError, match=r"14 tensors are missing: transformer_blocks\.2\..* 10 more"):
+        load(path, dataclasses.replace(TINY, depth=3))
+    with pytest.raises(CheckpointError, match=r"are not known: transformer_blocks\.1\."):
+        load(path, dataclasses.replace(TINY, depth=1))
+    with pytest.raises(CheckpointError, match=r"ff\.ff\.0\.0\.weight is \(64, 32\), not \(96, 32\)"):
+        load(path, dataclasses.replace(TINY, ff_mult=3))
+
+
+class Sneaky:
+    """Pickles as a call of `print`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("ran",)
+
+
+def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    zipped, plain = tmp_path / "zipped.pt", tmp_path / "plain.pt"
+    torch.save({"ema_model_state_dict": {"x": Sneaky()}}, zipped)
+    plain.write_bytes(pickle.dumps(Sneaky(), protocol=2))
+    for path in (zipped, plain):
+        with pytest.raises(CheckpointError, match="holds more than weights, or is damaged"):
+            load(path)
+    assert capsys.readouterr().out == ""
+
+
+def test_files_that_are_no_checkpoints_are_named(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    with pytest.raises(CheckpointError, match=r"model\.pt: no such file"):
+        load(path)
+    torch.save({"epoch": 3}, path)
+    with pytest.raises(CheckpointError, match="holds no weights; its keys: epoch"):
+        load(path)
+    torch.save([state], path)
+    with pytest.raises(CheckpointError, match="must hold a dictionary of weights, not list"):
+        load(path)
+    torch.save({"ema_model_state_dict": {"linear.weight": torch.zeros(1)}}, path)
+    with pytest.raises(CheckpointError, match=r"no F5-TTS checkpoint, .* it has linear\.weight"):
+        load(path)
+    save_official(state, path, "pt")
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(CheckpointError, match=r"model\.pt: (no torch checkpoint|holds more than)"):
+        load(path)
+    whole = tmp_path / "model.safetensors"
+    save_official(state, whole)
+    whole.write_bytes(whole.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="no safetensors file"):
+        load(whole)
+    save_file({"transformer.a": torch.zeros(1), "a": torch.zeros(1)}, whole)
+    with pytest.raises(CheckpointError, match="holds a twice"):
+        load(whole)
+
+
+def test_vocos_comes_back_without_its_feature_extractor(tmp_path: Path) -> None:
+    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
+    config, weights = load_vocos(folder)
+    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert config == VOCOS
+    assert "feature_extractor.mel_spec.mel_scale.fb" in stored
+    assert_same(weights, {n: v for n, v in stored.items() if not n.startswith("feature_extractor.")})
+    model = checkpoint.build_vocos(config, weights)
+    assert model(torch.randn(5, MELS)).shape == (4 * 16,)
+
+
+def test_vocos_may_be_stored_as_safetensors(tmp_path: Path) -> None:
+    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
+    stored = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    save_file(stored, folder / "model.safetensors")
+    (folder / "pytorch_model.bin").unlink()
+    assert_same(load_vocos(folder)[1], {n: v for n, v in stored.items() if not n.startswith("feature")})
+
+
+def test_a_random_vocos_loads_into_upstreams(tmp_path: Path) -> None:
+    folder = write_random_vocos(tmp_path / "vocos", VOCOS, seed=3)
+    oracle = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml")).eval()
+    oracle.load_state_dict(torch.load(folder / "pytorch_model.bin", weights_only=True), strict=True)
+    log_mel = torch.randn(9, MELS)
+    wanted = oracle.decode(log_mel.T[None])[0]
+    found = checkpoint.build_vocos(*load_vocos(folder))(log_mel)
+    assert float((found - wanted).norm() / wanted.norm()) <= 1e-5
+
+
+def test_bigvgan_comes_back_folded(tmp_path: Path) -> None:
+    folder = write_random_bigvgan(tmp_path / "bigvgan", BIGVGAN, seed=3)
+    config, weights = load_bigvgan(folder)
+    assert config == BIGVGAN
+    assert not any(name.endswith(("weight_g", "weight_v")) for name in weights)
+    raw = {**dataclasses.asdict(BIGVGAN), "resblock_dilation_sizes": [[1, 3, 5]]}
+    oracle = upstream.make_bigvgan(raw)
+    oracle.load_state_dict(torch.load(folder / "bigvgan_generator.pt", weights_only=True)["generator"])
+    log_mel = torch.randn(9, MELS)
+    with torch.inference_mode():
+        wanted = oracle(log_mel.T[None])[0, 0]
+        found = checkpoint.build_bigvgan(config, weights)(log_mel)
+    assert float((found - wanted).norm() / wanted.norm()) <= 1e-5
+
+
+def test_bigvgan_without_stored_filters_gets_them(tmp_path: Path) -> None:
+    folder = write_random_bigvgan(tmp_path / "bigvgan", BIGVGAN, seed=3)
+    whole = {name: value.clone() for name, value in load_bigvgan(folder)[1].items()}
+    path = folder / "bigvgan_generator.pt"
+    stored = torch.load(path, weights_only=True)["generator"]
+    torch.save({"generator": {n: v for n, v in stored.items() if not n.endswith("filter")}}, path)
+    assert_same(load_bigvgan(folder)[1], whole)
+
+
+def test_a_vocoders_folder_without_its_parts_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.yaml: no such file; the folder must have"):
+        load_vocos(tmp_path)
+    with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
+        load_bigvgan(tmp_path)
+    write_random_vocos(tmp_path, VOCOS)
+    (tmp_path / "pytorch_model.bin").unlink()
+    with pytest.raises(CheckpointError, match=r"has no model\.safetensors or pytorch_model\.bin"):
+        load_vocos(tmp_path)
+    (tmp_path / "config.yaml").write_text("head: {}")
+    with pytest.raises(CheckpointError, match=r"config\.yaml: missing section feature_extractor"):
+        load_vocos(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config\.json: "):
+        load_bigvgan(tmp_path)
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from appliance.contract.bundle import Arch
+from export.checkpoint import load_dit
+from export.random_checkpoint import write_random
+
+arch = Arch(dim=1024, depth=3, heads=16, ff_mult=2)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+path, _ = write_random(Path(sys.argv[1]), arch, [str(n) for n in range(99)])
+written = peak()
+weights = load_dit(path, arch, 99)
+print(path.stat().st_size / 2**20, written - before, peak() - written)
+"""
+
+
+def test_writing_and_opening_hold_no_whole_model(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    size, writing, opening = (float(number) for number in run.stdout.split())
+    assert size > 170  # MiB
+    assert writing < 110  # a few copies of the largest tensor, 24 MiB
+    assert opening < 20

@@ -1,0 +1,139 @@
+"""The named families and the reading of upstream's YAML files."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from appliance.contract.bundle import Arch
+from appliance.contract.mel import MelSpec
+from export.families import NAMED, FamilyError, family, parse_family
+from tests import upstream
+
+V1_BASE = {
+    "name": "F5TTS_v1_Base",
+    "tokenizer": "pinyin",
+    "backbone": "DiT",
+    "arch": {
+        "dim": 1024,
+        "depth": 22,
+        "heads": 16,
+        "ff_mult": 2,
+        "text_dim": 512,
+        "text_mask_padding": True,
+        "qk_norm": None,
+        "conv_layers": 4,
+        "pe_attn_head": None,
+        "attn_backend": "torch",
+        "attn_mask_enabled": False,
+        "checkpoint_activations": False,
+    },
+    "mel_spec": {"target_sample_rate": 24000, "n_mel_channels": 100, "mel_spec_type": "vocos"},
+}
+
+
+def changed(section: str, **values: Any) -> dict[str, Any]:
+    return {"model": {**V1_BASE, section: {**V1_BASE[section], **values}}}  # type: ignore[dict-item]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
+    upstream.require()
+    with resources.as_file(resources.files("f5_tts") / "configs" / f"{name}.yaml") as path:
+        assert family(str(path)) == NAMED[name]
+
+
+def test_e2_is_refused_by_name_and_by_backbone() -> None:
+    with pytest.raises(FamilyError, match="E2TTS_Base: E2-TTS has a UNetT backbone; only DiT"):
+        family("E2TTS_Base")
+    with pytest.raises(FamilyError, match=r"model\.backbone: 'UNetT' is not supported"):
+        parse_family({"model": {**V1_BASE, "backbone": "UNetT"}}, name="x")
+
+
+def test_absent_keys_mean_what_they_mean_upstream() -> None:
+    found = parse_family({"model": {"arch": {"dim": 256}}}, name="mine")
+    assert found.name == "mine" and found.mel == MelSpec("vocos")
+    assert found.arch == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
+
+
+@pytest.mark.torch
+def test_the_defaults_are_those_of_upstreams_class() -> None:
+    import inspect
+
+    wanted = {
+        name: parameter.default
+        for name, parameter in inspect.signature(upstream.dit_class().__init__).parameters.items()
+    }
+    found = dataclasses.asdict(parse_family({"model": {"arch": {"dim": 256}}}, name="mine").arch)
+    wanted["text_dim"] = 100  # None means the number of mels
+    for name, value in found.items():
+        assert name == "dim" or value == wanted[name], name
+
+
+def test_a_text_dim_of_null_is_the_number_of_mels() -> None:
+    raw = changed("arch", text_dim=None)
+    raw["model"]["mel_spec"] = {"n_mel_channels": 80, "mel_spec_type": "bigvgan"}
+    found = parse_family(raw, name="x")
+    assert found.arch.text_dim == 80
+    assert found.mel == MelSpec("bigvgan", mels=80)
+
+
+def test_keys_of_training_change_nothing() -> None:
+    plain = parse_family({"model": V1_BASE}, name="x")
+    trained = changed("arch", dropout=0.1, checkpoint_activations=True, attn_mask_enabled=True)
+    assert parse_family(trained, name="x") == plain == NAMED["F5TTS_v1_Base"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "message"),
+    [
+        ("arch", "widht", 4, r"model\.arch: unknown key widht; valid keys: dim, depth"),
+        ("arch", "dim", 1000, r"model\.arch\.dim: must divide by 16, not 1000"),
+        ("arch", "dim", "wide", r"model\.arch\.dim: must be int, not 'wide'"),
+        ("arch", "dim", True, r"model\.arch\.dim: must be int, not True"),
+        ("arch", "depth", 0, r"model\.arch\.depth: must be at least 1, not 0"),
+        ("arch", "ff_mult", 2.5, r"model\.arch\.ff_mult: must be int, not 2.5"),
+        ("arch", "dim_head", 63, r"model\.arch\.dim_head: must be even"),
+        ("arch", "conv_layers", -1, r"model\.arch\.conv_layers: must be at least 0, not -1"),
+        ("arch", "text_dim", 511, r"model\.arch\.text_dim: must be even"),
+        ("arch", "pe_attn_head", 17, r"model\.arch\.pe_attn_head: must be null or 0 to 16"),
+        ("arch", "qk_norm", "layer", r"model\.arch\.qk_norm: must be null or rms_norm, not 'layer'"),
+        ("arch", "text_mask_padding", 1, r"model\.arch\.text_mask_padding: must be bool, not 1"),
+        ("mel_spec", "hop_length", 300, r"model\.mel_spec\.hop_length: must be 256, not 300"),
+        ("mel_spec", "mel_spec_type", "hifi", r"mel_spec_type: must be vocos or bigvgan, not 'hifi'"),
+        ("mel_spec", "n_mel_channels", 0, r"n_mel_channels: must be a positive integer, not 0"),
+        ("mel_spec", "f_max", 12000, r"model\.mel_spec: unknown key f_max"),
+    ],
+)
+def test_what_is_not_supported_is_named(section: str, key: str, value: Any, message: str) -> None:
+    with pytest.raises(FamilyError, match=message):
+        parse_family(changed(section, **{key: value}), name="x")
+
+
+def test_upsampling_needs_the_mask() -> None:
+    raw = changed("arch", text_embedding_average_upsampling=True, text_mask_padding=False)
+    with pytest.raises(FamilyError, match="needs text_mask_padding: true"):
+        parse_family(raw, name="x")
+
+
+def test_a_name_or_file_that_is_not_there_says_what_is(tmp_path: Path) -> None:
+    with pytest.raises(FamilyError, match=r"F5TTS_v2: no such family; known: F5TTS_v1_Base, F5TTS_Base"):
+        family("F5TTS_v2")
+    with pytest.raises(FamilyError, match=r"absent\.yaml: unreadable"):
+        family(str(tmp_path / "absent.yaml"))
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("model: [")
+    with pytest.raises(FamilyError, match=r"broken\.yaml: unreadable"):
+        family(str(broken))
+    broken.write_text(yaml.safe_dump({"model": {"arch": {"depth": 3}}}))
+    with pytest.raises(FamilyError, match=r"broken\.yaml: model\.arch: missing key dim"):
+        family(str(broken))
+    broken.write_text("- a list")
+    with pytest.raises(FamilyError, match=r"broken\.yaml: the file: must be a mapping, not list"):
+        family(str(broken))

@@ -1,0 +1,205 @@
+"""Fetching from a hub-shaped server that breaks connections, and the licence that comes along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from appliance.contract.bundle import Licence, sha256
+from export import fetch as fetching
+from export.fetch import FetchError, fetch
+from export.licence import licence, terms_of
+from tests.export.hub import COMMIT, Hub, serving
+
+pytestmark = pytest.mark.torch
+
+WEIGHTS = "SWivid/F5-TTS/F5TTS_v1_Base/model_1250000.safetensors"
+BYTES = bytes(range(256)) * 3000  # 768 kB
+FILES = {
+    WEIGHTS: BYTES,
+    "SWivid/F5-TTS/F5TTS_v1_Base/vocab.txt": b" \na\nb\n",
+    "charactr/vocos-mel-24khz/config.yaml": b"head: {}\n",
+    "charactr/vocos-mel-24khz/pytorch_model.bin": b"\x01" * 5000,
+}
+MODEL = "model_1250000.safetensors"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(fetching, "PAUSE_S", 0.0)
+    monkeypatch.setenv("no_proxy", "*")
+    with serving(Hub(dict(FILES))) as hub:
+        yield hub
+
+
+def get(hub: Hub, out: Path, said: list[str] | None = None) -> fetching.Fetched:
+    say = (said if said is not None else []).append
+    return fetch("F5TTS_v1_Base", out, endpoint=hub.address, say=say, progress=False)
+
+
+def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
+    said: list[str] = []
+    found = get(hub, tmp_path, said)
+    assert found.checkpoint == tmp_path / "F5TTS_v1_Base" / MODEL
+    assert found.checkpoint.read_bytes() == BYTES
+    assert found.vocab.read_bytes() == b" \na\nb\n"
+    assert {p.name for p in found.vocoder.iterdir()} == {"config.yaml", "pytorch_model.bin", "licence.yaml"}
+    assert said == [
+        "SWivid/F5-TTS: CC-BY-NC-4.0 (not for commercial use), https://huggingface.co/SWivid/F5-TTS",
+        "charactr/vocos-mel-24khz: MIT, https://huggingface.co/charactr/vocos-mel-24khz",
+    ]
+    record = yaml.safe_load((found.checkpoint.parent / "licence.yaml").read_text())
+    assert record["licence"] == "CC-BY-NC-4.0"
+    assert record["source"].endswith(COMMIT)
+    assert record["files"] == {MODEL: sha256(found.checkpoint), "vocab.txt": sha256(found.vocab)}
+    assert found.licence == Licence(
+        weights="CC-BY-NC-4.0",
+        source=f"https://huggingface.co/SWivid/F5-TTS/tree/{COMMIT}",
+        vocoder="MIT",
+        vocoder_source=f"https://huggingface.co/charactr/vocos-mel-24khz/tree/{COMMIT}",
+        note="not for commercial use; not a hash known here",
+    )
+
+
+def test_a_broken_connection_is_continued_where_it_broke(hub: Hub, tmp_path: Path) -> None:
+    hub.breaks = [300_000, 200_001]
+    found = get(hub, tmp_path)
+    assert found.checkpoint.read_bytes() == BYTES
+    assert hub.gets(MODEL) == ["bytes=0-", "bytes=300000-", "bytes=500001-"]
+
+
+def test_an_interrupted_run_is_continued_by_the_next(hub: Hub, tmp_path: Path) -> None:
+    hub.breaks = [400_000] + [0] * fetching.MAX_FRUITLESS
+    with pytest.raises(FetchError, match="ended after 400000 of 768000 bytes; run it again to continue"):
+        get(hub, tmp_path)
+    assert not (tmp_path / "F5TTS_v1_Base" / MODEL).exists()
+    hub.asked.clear()
+    hub.breaks = []
+    found = get(hub, tmp_path)
+    assert found.checkpoint.read_bytes() == BYTES
+    assert hub.gets(MODEL) == ["bytes=400000-"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_what_is_there_is_not_fetched_again(hub: Hub, tmp_path: Path) -> None:
+    get(hub, tmp_path)
+    hub.asked.clear()
+    get(hub, tmp_path)
+    assert {method for method, _, _ in hub.asked} == {"HEAD"}
+
+
+def test_a_damaged_file_is_fetched_again(hub: Hub, tmp_path: Path) -> None:
+    path = get(hub, tmp_path).checkpoint
+    path.write_bytes(BYTES[:-1] + b"x")
+    get(hub, tmp_path)
+    assert path.read_bytes() == BYTES
+
+
+def test_a_server_without_ranges_starts_again(hub: Hub, tmp_path: Path) -> None:
+    hub.ranges = False
+    hub.breaks = [300_000]
+    found = get(hub, tmp_path)
+    assert found.checkpoint.read_bytes() == BYTES
+    assert hub.gets(MODEL) == ["bytes=0-", "bytes=300000-"]
+
+
+def test_a_busy_server_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+    hub.statuses = [503, 429, 403]
+    assert get(hub, tmp_path).checkpoint.read_bytes() == BYTES
+    hub.statuses = [503] * 9
+    (tmp_path / "F5TTS_v1_Base" / MODEL).unlink()
+    with pytest.raises(FetchError, match=r"model_1250000\.safetensors: the hub answers 503 .*; run it again"):
+        get(hub, tmp_path)
+
+
+def test_bytes_of_another_hash_are_thrown_away(hub: Hub, tmp_path: Path) -> None:
+    hub.wrong_hash = True
+    with pytest.raises(FetchError, match=r"has another hash than the hub states; run it again"):
+        get(hub, tmp_path)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        FetchError, match="F5TTS_Small: there are no official weights of it; there are for F5"
+    ):
+        fetch("F5TTS_Small", tmp_path)
+    with pytest.raises(FetchError, match="F6: no such family"):
+        fetch("F6", tmp_path)
+    with pytest.raises(
+        FetchError, match=r"the hub cannot be reached at http://127\.0\.0\.1:9/SWivid"
+    ) as error:
+        fetch("F5TTS_v1_Base", tmp_path, endpoint="http://127.0.0.1:9", say=lambda _: None, progress=False)
+    assert "\n" not in str(error.value)
+    del hub.files["charactr/vocos-mel-24khz/config.yaml"]
+    with pytest.raises(FetchError, match=r"charactr/vocos-mel-24khz/config\.yaml: not found at http"):
+        get(hub, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FetchError, match=r"file/F5TTS_v1_Base/model.*: (Not a directory|File exists)"):
+        get(hub, tmp_path / "file")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage(1, 1, 1000))
+    with pytest.raises(FetchError, match=r"needs 1 MiB more, .*/full/F5TTS_v1_Base has 0 MiB free"):
+        get(hub, tmp_path / "full")
+
+
+def test_a_disk_that_fills_up_is_named_and_keeps_the_part(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = fetching._append
+
+    def filling(stream: object, *rest: object) -> None:
+        append(stream, *rest)  # type: ignore[arg-type]
+        raise OSError(28, "No space left on device")
+
+    hub.breaks = [100_000]
+    monkeypatch.setattr(fetching, "_append", filling)
+    with pytest.raises(FetchError, match="No space left on device; make room and run it again to continue"):
+        get(hub, tmp_path)
+    assert [p.stat().st_size for p in tmp_path.rglob("*.part")] == [100_000]
+
+
+def test_the_address_comes_from_the_environment(hub: Hub, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from export.fetch import fetch; "
+    code += "print(fetch('F5TTS_v1_Base', Path(sys.argv[1])).checkpoint)"
+    environment = {**os.environ, "HF_ENDPOINT": hub.address}
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert lines[0].startswith("SWivid/F5-TTS: CC-BY-NC-4.0")
+    assert Path(lines[-1]).read_bytes() == BYTES
+    assert "100%" in run.stderr  # the bar
+
+
+def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Path) -> None:
+    found = get(hub, tmp_path)
+    assert terms_of(found.checkpoint).licence == "CC-BY-NC-4.0"
+    tuned = found.checkpoint.with_name("tuned.safetensors")
+    tuned.write_bytes(b"other")
+    assert terms_of(tuned).licence == "unknown"
+    found.checkpoint.write_bytes(b"other")  # the record speaks for other bytes, but the place is known
+    assert (
+        terms_of(found.checkpoint).note == "not for commercial use; recognised by its name, not by its hash"
+    )
+    elsewhere = tmp_path / "mine" / "model.safetensors"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(b"other")
+    assert licence(elsewhere, elsewhere.parent) == Licence(
+        weights="unknown", source="model.safetensors", vocoder="unknown", vocoder_source="model.safetensors"
+    )
+    assert licence(elsewhere, found.vocoder, weights="CC-BY-4.0") == Licence(
+        weights="CC-BY-4.0",
+        source="model.safetensors",
+        vocoder="MIT",
+        vocoder_source=f"https://huggingface.co/charactr/vocos-mel-24khz/tree/{COMMIT}",
+        note="as stated by whoever exported the bundle",
+    )
