@@ -1,0 +1,52 @@
+"""Make `tests/tiny/bundle` anew: random weights in the official layouts, through `python -m export bundle`.
+
+Run from the repository root with torch installed: `python -m tests.tiny.generate [OUT]`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from export.cli import main as export
+from export.families import family
+from export.model.vocos import VocosConfig
+from export.random_checkpoint import write_random, write_random_vocos
+
+HERE = Path(__file__).parent
+VOCOS = VocosConfig(mels=100, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
+SYLLABLES = ("ni3", "hao3", "da4", "jia1", "huan1", "ying2", "xie4", "zhu3", "bo1", "shi4", "jie4")
+MAX_FRAMES = 2048
+SEED = 7
+
+
+def vocabulary() -> list[str]:
+    """Printable ASCII, a few pinyin syllables and Chinese punctuation; the space stands first."""
+    return [chr(code) for code in range(32, 127)] + list(SYLLABLES) + list("，。！？、；：")
+
+
+def generate(out: Path) -> int:
+    """Write the bundle `out`; returns the exporter's exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder)
+        tiny = family(str(HERE / "family.yaml"))
+        checkpoint, vocab = write_random(weights, tiny.arch, vocabulary(), SEED)
+        vocoder = write_random_vocos(weights / "vocos", VOCOS, SEED)
+        sources = {
+            "--family": HERE / "family.yaml",
+            "--checkpoint": checkpoint,
+            "--vocab": vocab,
+            "--vocoder-path": vocoder,
+            "--max-frames": MAX_FRAMES,
+            "--licence": "Apache-2.0",
+            "--out": out,
+        }
+        return export(["bundle", *(str(word) for pair in sources.items() for word in pair)])
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "bundle"
+    shutil.rmtree(target, ignore_errors=True)
+    sys.exit(generate(target))
