@@ -1,0 +1,210 @@
+"""The daemon's configuration: YAML → frozen dataclasses, which hold the only defaults.
+
+Unknown keys are errors that name the valid ones. A section may be left out; `--set section.key=value` on
+the command line goes over the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from appliance.contract.bundle import from_mapping
+from appliance.contract.schedule import MAX_NFE
+from appliance.errors import ConfigError
+
+LOOPBACK_GRPC = "127.0.0.1:50051"
+LOOPBACK_METRICS = "127.0.0.1:9464"
+MIB = 1 << 20
+MAX_GUIDANCE = 10.0
+
+
+@dataclass(frozen=True)
+class BundleConfig:
+    """Which bundle the daemon speaks from."""
+
+    path: Path = Path("/var/lib/f5-appliance/bundle")
+    verify: bool = True
+    """Compare the hash of every file at start."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What computes."""
+
+    backend: Literal["ort-cpu"] = "ort-cpu"
+    threads: int = 0
+    """CPU threads; 0 takes one for each core."""
+
+    def __post_init__(self) -> None:
+        _at_least("threads", self.threads, 0)
+
+
+@dataclass(frozen=True)
+class SynthesisConfig:
+    """What a request gets that does not say otherwise, and what it may ask for."""
+
+    nfe: int = 7
+    """Function evaluations of the flow; 5 is quicker, 16 and 32 are finer."""
+    guidance: float | None = None
+    """Strength of classifier-free guidance; null takes the bundle's."""
+    seed: int | None = None
+    """Seed of the noise; null draws another for each request and reports it."""
+    unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
+    stream_segmentation: Literal["upstream", "low_latency"] = "low_latency"
+    max_text_characters: int = 2_000
+
+    def __post_init__(self) -> None:
+        _between("nfe", self.nfe, 1, MAX_NFE)
+        if self.guidance is not None:
+            _between("guidance", self.guidance, 0.0, MAX_GUIDANCE)
+        if self.seed is not None:
+            _between("seed", self.seed, 0, 2**64 - 1)
+        _at_least("max_text_characters", self.max_text_characters, 1)
+
+
+@dataclass(frozen=True)
+class VoicesConfig:
+    """Where reference voices live."""
+
+    folder: Path = Path("/var/lib/f5-appliance/voices")
+    cache: Path = Path("/var/cache/f5-appliance")
+    """Prepared references; may be emptied at any time."""
+    memory_entries: int = 64
+    """How many prepared references stay in memory."""
+    max_reference_bytes: int = 12 * MIB
+
+    def __post_init__(self) -> None:
+        _at_least("memory_entries", self.memory_entries, 1)
+        _at_least("max_reference_bytes", self.max_reference_bytes, 1)
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """Who waits, and for how long."""
+
+    queue_length: int = 32
+    """Requests that may wait for the engine; one more is refused."""
+
+    def __post_init__(self) -> None:
+        _at_least("queue_length", self.queue_length, 1)
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where and how the daemon listens."""
+
+    listen: str = LOOPBACK_GRPC
+    """host:port; port 0 takes a free one."""
+    socket: str = "/run/f5-appliance/grpc.sock"
+    """Path of the Unix socket; empty for none."""
+    metrics: str = LOOPBACK_METRICS
+    """host:port of /metrics, /livez and /readyz; empty for none."""
+    reflection: bool = True
+    max_receive_bytes: int = 16 * MIB
+    message_s: float = 0.2
+    """Seconds of audio in one message of a stream, at most; at least half of it."""
+    stream_buffer_s: float = 60.0
+    """Seconds of finished audio that wait for a slow reader before its stream is set aside."""
+    drain_s: float = 20.0
+    """How long requests may take to finish after SIGTERM."""
+
+    def __post_init__(self) -> None:
+        split_address("listen", self.listen)
+        if self.metrics:
+            split_address("metrics", self.metrics)
+        _at_least("max_receive_bytes", self.max_receive_bytes, 1)
+        _between("message_s", self.message_s, 0.1, 0.2)
+        _between("stream_buffer_s", self.stream_buffer_s, 0.0, 3_600.0)
+        _between("drain_s", self.drain_s, 0.0, 3_600.0)
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """The box itself. It has no keys: clocks and sensors are read from where the box keeps them."""
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is written to standard error; never the texts that are spoken."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that can be set."""
+
+    bundle: BundleConfig = field(default_factory=BundleConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
+    voices: VoicesConfig = field(default_factory=VoicesConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+
+def load(path: Path | None, overrides: Iterable[str] = ()) -> Config:
+    """Read a configuration file (None: the defaults alone) and lay `section.key=value` overrides over it.
+
+    Raises ConfigError naming the file, section and key, and what is allowed there.
+    """
+    raw = {} if path is None else _read(path)
+    for override in overrides:
+        _override(raw, override)
+    config: Config = from_mapping(Config, raw, where=str(path or "--set"), error=ConfigError)
+    return config
+
+
+def split_address(name: str, address: str) -> tuple[str, int]:
+    """ "host:port" as its parts; brackets around an IPv6 host are kept. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(f"{name}: must be host:port with a port up to 65535, not {address!r}")
+    return host, int(port)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError as missing:
+        raise ConfigError(f"{path}: no such file") from missing
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: must hold a mapping of sections, not {type(raw).__name__}")
+    # A section whose keys are all commented out reads as null.
+    return {str(key): {} if value is None else value for key, value in raw.items()}
+
+
+def _override(raw: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise ConfigError(f"--set {override}: must be section.key=value")
+    try:
+        value = yaml.safe_load(text) if text.strip() else ""
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not YAML") from error
+    keys = raw.setdefault(section, {})
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{section}: must be a mapping, not {type(keys).__name__}")
+    keys[key] = value
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name}: must be at least {least}, not {value}")
+
+
+def _between(name: str, value: float, least: float, most: float) -> None:
+    if not (math.isfinite(value) and least <= value <= most):
+        raise ValueError(f"{name}: must be between {least} and {most}, not {value}")

@@ -1,0 +1,406 @@
+"""The only file that knows every part: listen → load → verify → warm up → ready → drain → release.
+
+exit status  meaning                                              start again?
+0            drained after SIGTERM or SIGINT                      -
+65           the bundle is missing, damaged, or not for this box  no
+70           the engine failed                                    yes
+74           a folder or socket cannot be used                    no
+75           an address is in use                                 yes
+78           the configuration cannot be used                     no
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance import plan
+from appliance.audio import encode, join, reference
+from appliance.audio.decode import decode
+from appliance.config import Config, EngineConfig, load
+from appliance.contract import bundle
+from appliance.contract.bundle import Bundle, Manifest
+from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.engine import replay, synthesizer
+from appliance.errors import (
+    ApplianceError,
+    BundleError,
+    ConfigError,
+    EngineFault,
+    StorageError,
+    Unavailable,
+)
+from appliance.job import FloatArray, Request
+from appliance.metrics import Metrics, MetricsServer
+from appliance.rpc.requests import Defaults
+from appliance.rpc.server import AddressInUse, Listening, listen
+from appliance.rpc.synthesizer import Plan, Speech, Synthesizer
+from appliance.rpc.voices import Voices
+from appliance.scheduler import Scheduler
+from appliance.text import chinese
+from appliance.voices import Features, VoiceStore
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 2
+"""Threads that plan and decode beside the engine's."""
+LANES = 1
+"""The scheduler serves one segment at a time."""
+ANY_TRANSCRIPT = "."
+"""The features of a reference do not depend on what is said in it."""
+RELEASE_S = 5.0
+"""How long the engine's present call may take once everything else has ended."""
+
+
+class Exit(enum.IntEnum):
+    """How the daemon ends; the numbers are those of sysexits.h."""
+
+    OK = 0
+    BUNDLE = 65
+    ENGINE = 70
+    STORAGE = 74
+    ADDRESS_IN_USE = 75
+    CONFIG = 78
+
+
+def main(path: Path | None, overrides: Iterable[str]) -> int:
+    """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr."""
+    try:
+        config = load(path, overrides)
+        _log_to_stderr(config.log.level)
+        asyncio.run(Daemon(config).live())
+    except ConfigError as error:
+        return _ended(Exit.CONFIG, error)
+    except BundleError as error:
+        return _ended(Exit.BUNDLE, error)
+    except StorageError as error:
+        return _ended(Exit.STORAGE, error)
+    except AddressInUse as error:
+        return _ended(Exit.ADDRESS_IN_USE, error)
+    except ApplianceError as error:
+        return _ended(Exit.ENGINE, error)
+    return Exit.OK
+
+
+def voice_store(config: Config, manifest: Manifest) -> VoiceStore:
+    """The store of voices as this bundle's model wants them. Raises StorageError."""
+    return VoiceStore(
+        config.voices.folder,
+        config.voices.cache,
+        Preparation(manifest),
+        memory_entries=config.voices.memory_entries,
+        max_reference_bytes=config.voices.max_reference_bytes,
+    )
+
+
+def replay_case(folder: Path, case: Path, nfe: int, out: Path) -> None:
+    """Run one given case on the engine and write what comes out. Raises ApplianceError, OSError."""
+    engine = _engine(bundle.read(folder), EngineConfig())
+    try:
+        replay.write_result(out, *replay.replay(engine, replay.read_case(case, engine, nfe)))
+    finally:
+        engine.shutdown()
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How references are prepared for one bundle."""
+
+    manifest: Manifest
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the mel spec, the level and the trim version."""
+        spec, level = self.manifest.mel, self.manifest.defaults.target_rms
+        return f"{spec.fingerprint}/{level}/{reference.TRIM_VERSION}"
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """The model's."""
+        return self.manifest.mel.sample_rate_hz
+
+    def features(self, audio: bytes) -> Features:
+        """Decode, trim, level and transform. Raises InvalidReference."""
+        spec, level = self.manifest.mel, self.manifest.defaults.target_rms
+        prepared = reference.prepare_reference("", audio, ANY_TRANSCRIPT, spec, level)
+        return Features(prepared.samples, prepared.log_mel, prepared.rms)
+
+    def transcript(self, text: str) -> str:
+        """Completed as upstream does. Raises InvalidReference."""
+        return reference.complete_transcript(text)
+
+    def warnings(self, audio: bytes) -> tuple[str, ...]:
+        """What makes this a poor reference. Raises InvalidReference."""
+        return reference.warnings(reference.trim(decode(audio)))
+
+
+@dataclass(frozen=True)
+class Voicebox:
+    """What follows from a bundle: voices and the planning of requests."""
+
+    config: Config
+    bundle: Bundle
+    store: VoiceStore
+    vocabulary: Vocabulary
+
+    @property
+    def defaults(self) -> Defaults:
+        """What requests get that do not say otherwise."""
+        manifest, guidance = self.bundle.manifest, self.config.synthesis.guidance
+        return Defaults(
+            synthesis=self.config.synthesis,
+            guidance=manifest.defaults.guidance if guidance is None else guidance,
+            sample_rate_hz=manifest.mel.sample_rate_hz,
+        )
+
+    def plan(self, request: Request) -> Plan:
+        """A request made ready for the engine. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        manifest = self.bundle.manifest
+        segments = plan.plan(
+            request,
+            self.store.reference(request.voice),
+            spec=manifest.mel,
+            vocabulary=self.vocabulary,
+            to_tokens=chinese.to_tokens,
+            defaults=manifest.defaults,
+            max_frames=manifest.max_frames,
+        )
+        return Plan(tuple(segments), Outlet(manifest, request.sample_rate_hz))
+
+
+class Outlet:
+    """Joins the segments of one request and brings them to its rate."""
+
+    def __init__(self, manifest: Manifest, rate_hz: int) -> None:
+        model_hz = manifest.mel.sample_rate_hz
+        self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, model_hz))
+        self._resampler = encode.Resampler(model_hz, rate_hz)
+
+    def push(self, samples: FloatArray, *, last: bool) -> FloatArray:
+        """(samples,) of the next segment → those that are final, at the request's rate."""
+        return self._resampler.push(self._joiner.push(samples, last=last), last=last)
+
+
+class Daemon:
+    """One life of the daemon."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._metrics = Metrics()
+        self._scheduler = Scheduler(queue_length=config.scheduler.queue_length)
+        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
+        self._voicebox: Voicebox | None = None
+        self._engine: threading.Thread | None = None
+        self._warm = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    async def live(self) -> None:
+        """From the first listening socket to the last released thread.
+
+        Raises what main() has an exit status for.
+        """
+        self._catch_signals()
+        listening = await self._listen()
+        try:
+            with self._serving_metrics():
+                await self._serve(listening)
+        finally:
+            await listening.server.stop(grace=1.0)
+            self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _listen(self) -> Listening:
+        speech = Speech(
+            plan=lambda request: self._box().plan(request),
+            workers=self._workers,
+            scheduler=self._scheduler,
+            defaults=lambda: self._box().defaults,
+            observer=self._metrics,
+            clock=time.monotonic,
+        )
+        server = self._config.server
+        return await listen(
+            server,
+            Synthesizer(speech, server),
+            Voices(lambda: self._box().store, self._workers),
+            self._metrics.observe,
+        )
+
+    async def _serve(self, listening: Listening) -> None:
+        engine_ended = self._start_engine()
+        stopped = asyncio.ensure_future(self._stop.wait())
+        warm = asyncio.ensure_future(self._warm.wait())
+        try:
+            await asyncio.wait((engine_ended, stopped, warm), return_when=asyncio.FIRST_COMPLETED)
+            if warm.done() and not stopped.done():
+                await listening.set_serving()
+                logger.info("ready on %s", self._addresses(listening.port))
+                await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await listening.health.enter_graceful_shutdown()
+            await self._drain(engine_ended)
+        finally:
+            stopped.cancel()
+            warm.cancel()
+
+    async def _drain(self, engine_ended: asyncio.Future[None]) -> None:
+        """Finish what was begun, within bounds; raises what the engine's thread ended with."""
+        self._warm.clear()
+        self._scheduler.drain()
+        if not engine_ended.done():
+            logger.info("draining for up to %g s", self._config.server.drain_s)
+            await asyncio.wait((engine_ended,), timeout=self._config.server.drain_s)
+        # When its thread has ended by itself, jobs may wait that nobody will serve.
+        self._scheduler.cancel_all()
+        if not engine_ended.done():
+            await asyncio.wait((engine_ended,), timeout=RELEASE_S)
+        if engine_ended.done():
+            engine_ended.result()
+        else:
+            logger.warning("the engine's present call takes too long; leaving it")
+
+    def _box(self) -> Voicebox:
+        if self._voicebox is None:
+            raise Unavailable("the daemon is starting")
+        return self._voicebox
+
+    # The engine's thread.
+
+    def _start_engine(self) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def live() -> None:
+            try:
+                self._engine_life(loop)
+            except BaseException as error:
+                _tell(loop, ended, error)
+            else:
+                _tell(loop, ended, None)
+
+        # A daemon thread: a native call that never returns must not keep the process from ending.
+        self._engine = threading.Thread(target=live, name="engine", daemon=True)
+        self._engine.start()
+        return ended
+
+    def _alive(self) -> bool:
+        return self._engine is None or self._engine.is_alive()
+
+    def _engine_life(self, loop: asyncio.AbstractEventLoop) -> None:
+        config = self._config
+        read = bundle.read(config.bundle.path, verify=config.bundle.verify)
+        _log_licence(read)
+        store = voice_store(config, read.manifest)
+        store.sweep()
+        vocabulary = read_vocabulary(read.vocab)
+        chinese.warm()
+        engine = _engine(read, config.engine)
+        try:
+            begun = time.monotonic()
+            engine.warm_up(config.synthesis.nfe)
+            logger.info("every path warm after %.1f s", time.monotonic() - begun)
+            self._voicebox = Voicebox(config, read, store, vocabulary)
+            loop.call_soon_threadsafe(self._warm.set)
+            self._scheduler.run(engine)
+        finally:
+            engine.shutdown()
+
+    # Around it.
+
+    @contextlib.contextmanager
+    def _serving_metrics(self) -> Iterator[None]:
+        self._metrics.watch(lambda: self._scheduler.load.waiting, self._warm.is_set)
+        address = self._config.server.metrics
+        if not address:
+            yield
+            return
+        try:
+            server = MetricsServer(address, self._metrics, alive=self._alive, ready=self._warm.is_set)
+        except OSError as error:
+            raise AddressInUse(f"server.metrics: cannot listen on {address}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            server.close()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            logger.info("told again to stop: not waiting for what was begun")
+            self._scheduler.cancel_all()
+        self._stop.set()
+
+    def _addresses(self, port: int) -> str:
+        host = self._config.server.listen.rpartition(":")[0]
+        socket = self._config.server.socket
+        return f"{host}:{port}" + (f" and {socket}" if socket else "")
+
+
+def _engine(read: Bundle, config: EngineConfig) -> synthesizer.Synthesizer:
+    try:
+        return synthesizer.load(
+            read,
+            backend=config.backend,
+            threads=config.threads,
+            lanes=LANES,
+            buckets=synthesizer.DEFAULT_BUCKETS,
+        )
+    except ApplianceError:
+        raise
+    except Exception as error:
+        raise BundleError(f"{read.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: BaseException | None) -> None:
+    def settle() -> None:
+        if ended.cancelled():
+            return
+        if error is None:
+            ended.set_result(None)
+        elif isinstance(error, ApplianceError):
+            ended.set_exception(error)
+        else:
+            fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+            fault.__cause__ = error
+            ended.set_exception(fault)
+
+    # Without a loop nobody is left to tell.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)
+
+
+def _log_licence(read: Bundle) -> None:
+    manifest = read.manifest
+    licence = manifest.licence
+    logger.info("bundle %s: %s %s", read.folder, manifest.family, manifest.precision)
+    logger.info("weights: %s, from %s", licence.weights, licence.source)
+    logger.info("vocoder: %s, from %s", licence.vocoder, licence.vocoder_source or "unknown")
+    if "NC" in licence.weights.upper().split("-"):
+        logger.warning("these weights may not be used commercially (%s)", licence.weights)
+    if licence.note:
+        logger.info("licence note: %s", licence.note)
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=level.upper(), format="%(levelname)s %(name)s: %(message)s", force=True
+    )
+
+
+def _ended(code: Exit, error: Exception) -> int:
+    print(f"appliance serve: {error}", file=sys.stderr)
+    if error.__cause__ is not None:
+        logger.debug("because of", exc_info=error)
+    return code

@@ -1,0 +1,108 @@
+"""Prometheus metrics, and the small HTTP server for them and for liveness and readiness."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from appliance.config import split_address
+from appliance.job import Timings
+
+SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
+
+
+class Metrics:
+    """What one daemon counts, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter("f5_requests", "Finished calls.", ("method", "status"), registry=registry)
+        self._rejects = Counter("f5_rejects", "Refused calls, by reason.", ("reason",), registry=registry)
+        self._first_audio = Histogram(
+            "f5_first_audio_seconds", "From arrival to the first audio.", buckets=SECONDS, registry=registry
+        )
+        self._queue = Histogram(
+            "f5_queue_seconds", "From arrival to the engine.", buckets=SECONDS, registry=registry
+        )
+        self._rtf = Histogram(
+            "f5_rtf", "Wall time per second of audio, per request.", buckets=RATIOS, registry=registry
+        )
+        self._audio = Counter("f5_audio_seconds", "Seconds of audio made.", registry=registry)
+        self._stages = Counter(
+            "f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",), registry=registry
+        )
+        self._waiting = Gauge("f5_queue_depth", "Requests that wait for the engine.", registry=registry)
+        self._ready = Gauge(
+            "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
+        )
+
+    def observe(self, method: str, status: str, reason: str) -> None:
+        """A call has ended."""
+        self._requests.labels(method, status).inc()
+        if reason:
+            self._rejects.labels(reason).inc()
+
+    def spoken(self, timings: Timings) -> None:
+        """A request was spoken to its end."""
+        self._first_audio.observe(timings.first_audio_s)
+        self._queue.observe(timings.queue_s)
+        self._audio.inc(timings.audio_s)
+        if timings.audio_s:
+            self._rtf.observe(timings.rtf)
+        for stage in ("condition", "steps", "vocoder"):
+            self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
+
+    def watch(self, waiting: Callable[[], int], ready: Callable[[], bool]) -> None:
+        """Where to look when asked."""
+        self._waiting.set_function(waiting)
+        self._ready.set_function(lambda: float(ready()))
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+
+class MetricsServer:
+    """/metrics, /livez and /readyz on a thread of its own, which answers while all else is busy."""
+
+    def __init__(
+        self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        """Listens at once. Raises OSError when the address is taken."""
+
+        def answer(path: str) -> tuple[int, str, bytes]:
+            if path == "/metrics":
+                return 200, CONTENT_TYPE_LATEST, metrics.text()
+            if path in ("/livez", "/readyz"):
+                good = alive() if path == "/livez" else ready()
+                return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
+            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, kind, body = answer(self.path.partition("?")[0])
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """A scrape every few seconds would fill the journal."""
+
+        self._server = ThreadingHTTPServer(split_address("metrics", address), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and release the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

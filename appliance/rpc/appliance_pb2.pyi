@@ -1,0 +1,208 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    AUDIO_ENCODING_UNSPECIFIED: _ClassVar[AudioEncoding]
+    WAV: _ClassVar[AudioEncoding]
+    PCM16: _ClassVar[AudioEncoding]
+
+class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEGMENTATION_UNSPECIFIED: _ClassVar[Segmentation]
+    UPSTREAM: _ClassVar[Segmentation]
+    LOW_LATENCY: _ClassVar[Segmentation]
+AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
+WAV: AudioEncoding
+PCM16: AudioEncoding
+SEGMENTATION_UNSPECIFIED: Segmentation
+UPSTREAM: Segmentation
+LOW_LATENCY: Segmentation
+
+class AudioConfig(_message.Message):
+    __slots__ = ("encoding", "sample_rate_hertz", "speaking_rate")
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
+    SPEAKING_RATE_FIELD_NUMBER: _ClassVar[int]
+    encoding: AudioEncoding
+    sample_rate_hertz: int
+    speaking_rate: float
+    def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
+
+class SynthesizeRequest(_message.Message):
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    GUIDANCE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTATION_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    voice: str
+    audio_config: AudioConfig
+    nfe_steps: int
+    seed: int
+    guidance: float
+    segmentation: Segmentation
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ...) -> None: ...
+
+class Header(_message.Message):
+    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text")
+    SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    GUIDANCE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTATION_FIELD_NUMBER: _ClassVar[int]
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    sample_rate_hertz: int
+    encoding: AudioEncoding
+    nfe_steps: int
+    seed: int
+    guidance: float
+    segmentation: Segmentation
+    voice: str
+    segments: int
+    text: str
+    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Timings(_message.Message):
+    __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps")
+    QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
+    CONDITION_MS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_MS_FIELD_NUMBER: _ClassVar[int]
+    VOCODER_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_MS_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
+    RTF_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    queue_ms: float
+    first_audio_ms: float
+    condition_ms: float
+    steps_ms: float
+    vocoder_ms: float
+    total_ms: float
+    audio_ms: float
+    rtf: float
+    segments: int
+    nfe_steps: int
+    def __init__(self, queue_ms: _Optional[float] = ..., first_audio_ms: _Optional[float] = ..., condition_ms: _Optional[float] = ..., steps_ms: _Optional[float] = ..., vocoder_ms: _Optional[float] = ..., total_ms: _Optional[float] = ..., audio_ms: _Optional[float] = ..., rtf: _Optional[float] = ..., segments: _Optional[int] = ..., nfe_steps: _Optional[int] = ...) -> None: ...
+
+class SynthesizeResponse(_message.Message):
+    __slots__ = ("audio", "header", "timings")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    audio: bytes
+    header: Header
+    timings: Timings
+    def __init__(self, audio: _Optional[bytes] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+
+class Audio(_message.Message):
+    __slots__ = ("data", "sequence", "sample_offset", "segment")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    sequence: int
+    sample_offset: int
+    segment: int
+    def __init__(self, data: _Optional[bytes] = ..., sequence: _Optional[int] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ("samples", "timings")
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    samples: int
+    timings: Timings
+    def __init__(self, samples: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+
+class StreamSynthesizeResponse(_message.Message):
+    __slots__ = ("header", "audio", "end")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    header: Header
+    audio: Audio
+    end: End
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., audio: _Optional[_Union[Audio, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ...) -> None: ...
+
+class Voice(_message.Message):
+    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    RMS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    transcript: str
+    consent_note: str
+    created: str
+    sha256: str
+    size_bytes: int
+    duration_s: float
+    rms: float
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListVoicesRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListVoicesResponse(_message.Message):
+    __slots__ = ("voices", "next_page_token")
+    VOICES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    voices: _containers.RepeatedCompositeFieldContainer[Voice]
+    next_page_token: str
+    def __init__(self, voices: _Optional[_Iterable[_Union[Voice, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetVoiceRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CreateVoiceRequest(_message.Message):
+    __slots__ = ("name", "audio", "transcript", "consent_note", "validate_only")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
+    CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    audio: bytes
+    transcript: str
+    consent_note: str
+    validate_only: bool
+    def __init__(self, name: _Optional[str] = ..., audio: _Optional[bytes] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., validate_only: bool = ...) -> None: ...
+
+class DeleteVoiceRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteVoiceResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,118 @@
+"""The gRPC server: both services, health and reflection, on TCP and on the Unix socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from appliance.config import ServerConfig, split_address
+from appliance.errors import StorageError
+from appliance.rpc import appliance_pb2, appliance_pb2_grpc
+from appliance.rpc.status import Observer, StatusInterceptor
+from appliance.rpc.synthesizer import Synthesizer
+from appliance.rpc.voices import Voices
+
+SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
+SOCKET_MODE = 0o660
+
+
+class AddressInUse(Exception):
+    """Somebody listens there already, or the address is not this machine's."""
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server and where it can be reached."""
+
+    server: grpc.aio.Server
+    health: health.aio.HealthServicer
+    port: int
+
+    async def set_serving(self) -> None:
+        """Say SERVING for the whole daemon and for each service."""
+        for name in ("", *SERVICES):
+            await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+
+async def listen(
+    config: ServerConfig, synthesizer: Synthesizer, voices: Voices, observe: Observer
+) -> Listening:
+    """Start a server that says NOT_SERVING. Raises AddressInUse, StorageError."""
+    server = grpc.aio.server(
+        interceptors=(StatusInterceptor(observe),),
+        options=(
+            ("grpc.max_receive_message_length", config.max_receive_bytes),
+            ("grpc.max_send_message_length", -1),
+            # Two daemons on one port would each get some of the calls.
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ),
+    )
+    servicer = health.aio.HealthServicer()
+    for name in ("", *SERVICES):
+        await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+    appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
+    appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    if config.reflection:
+        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+    port = _bind_tcp(server, config.listen)
+    if config.socket:
+        _bind_socket(server, Path(config.socket))
+    await server.start()
+    if config.socket:
+        os.chmod(config.socket, SOCKET_MODE)
+    return Listening(server, servicer, port)
+
+
+def _bind_tcp(server: grpc.aio.Server, address: str) -> int:
+    host, port = split_address("listen", address)
+    _try_to_bind(host.strip("[]"), port)
+    try:
+        return int(server.add_insecure_port(f"{host}:{port}"))
+    except RuntimeError as error:
+        raise AddressInUse(f"server.listen: cannot listen on {address}") from error
+
+
+def _try_to_bind(host: str, port: int) -> None:
+    """gRPC tells why it cannot listen to its own log only, and there at length."""
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.closing(socket.socket(family, kind)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+    except OSError as error:
+        raise AddressInUse(f"server.listen: cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def _bind_socket(server: grpc.aio.Server, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"server.socket: {path.parent}: {error.strerror}") from error
+    if _answers(path):
+        raise AddressInUse(f"server.socket: another daemon listens on {path}")
+    try:
+        server.add_insecure_port(f"unix:{path.absolute()}")
+    except RuntimeError as error:
+        raise AddressInUse(f"server.socket: cannot listen on {path}") from error
+
+
+def _answers(path: Path) -> bool:
+    """Whether a process listens there; a socket that a dead one left behind does not count."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            raise StorageError(f"server.socket: {path} exists and is not a socket")
+    except FileNotFoundError:
+        return False
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+        return probe.connect_ex(str(path)) == 0

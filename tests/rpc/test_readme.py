@@ -1,0 +1,93 @@
+"""The README's two bots, cut out of it and run; its table against the code's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+
+from appliance.rpc.status import TABLE, reason_of
+from tests.rpc.conftest import Box
+
+FOLDER = Path(__file__).resolve().parents[2] / "appliance" / "rpc"
+README = (FOLDER / "README.md").read_text("utf-8")
+NODE_PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
+CHAT = "Hello.\n\nThanks for the follow. Welcome.\n"
+SAMPLES = {"1.wav": 1, "3.wav": 2}
+"""Half-second segments that the fake engine makes of each line; the empty second line is refused."""
+
+
+def code(language: str) -> str:
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return str(block)
+
+
+async def run(folder: Path, *command: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(CHAT.encode()), 120)
+    assert process.returncode == 0, output.decode()
+    return output.decode()
+
+
+def bot(folder: Path, name: str, language: str) -> None:
+    shutil.copy(FOLDER / "appliance.proto", folder)
+    (folder / name).write_text(code(language))
+
+
+@pytest.mark.parametrize("language", ["python", "js"])
+def test_the_bots_have_about_twenty_lines(language: str) -> None:
+    assert len([line for line in code(language).splitlines() if line.strip()]) <= 22
+
+
+async def test_the_python_bot(box: Box, tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    bot(tmp_path, "bot.py", "python")
+    output = await run(tmp_path, sys.executable, "bot.py", box.address, "ann")
+    assert output.startswith("2 INVALID_ARGUMENT text: is empty")
+    for name, segments in SAMPLES.items():
+        with wave.open(str(tmp_path / name)) as audio:
+            assert (audio.getframerate(), audio.getnchannels()) == (24_000, 1)
+            assert audio.getnframes() == segments * 49 * 256
+
+
+async def node_modules() -> Path:
+    """Installed once per version, in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = cache / "f5-appliance-tests" / "-".join(re.sub(r"[^0-9.]", "", name) for name in NODE_PACKAGES)
+    if not (folder / "installed").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        await run(folder, "npm", "install", "--no-audit", "--no-fund", "--prefix", ".", *NODE_PACKAGES)
+        (folder / "installed").touch()
+    return folder / "node_modules"
+
+
+@pytest.mark.skipif(not (shutil.which("node") and shutil.which("npm")), reason="node or npm is not installed")
+async def test_the_node_bot(box: Box, tmp_path: Path) -> None:
+    bot(tmp_path, "bot.js", "js")
+    (tmp_path / "node_modules").symlink_to(await node_modules())
+    output = await run(tmp_path, "node", "bot.js", box.address, "ann")
+    assert output.startswith("2 3 text: is empty")
+    for name, segments in SAMPLES.items():
+        data = (tmp_path / name).read_bytes()
+        assert data[:4] == b"RIFF"
+        assert len(data) == 44 + 2 * segments * 49 * 256
+
+
+def test_the_table_of_errors_is_the_codes() -> None:
+    rows = re.findall(r"^\| ([A-Z_]+) \| ([A-Z_]+) \| (.*) \|$", README, re.MULTILINE)
+    assert rows == [
+        (reason_of(kind), rule.code.name, f"after {rule.retry_s} s" if rule.retry_s else "no")
+        for kind, rule in TABLE.items()
+    ]

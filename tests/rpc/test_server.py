@@ -1,0 +1,135 @@
+"""The server around the services: health, reflection, both listeners, addresses that are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from appliance.config import ServerConfig
+from appliance.errors import StorageError
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.server import SERVICES, AddressInUse, listen
+from tests.rpc.conftest import Box
+from tests.rpc.test_synthesizer import request
+
+HEALTH = health_pb2.HealthCheckResponse
+
+
+async def health_of(channel: grpc.aio.Channel) -> dict[str, str]:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    names = ("", "appliance.v1.Synthesizer", "appliance.v1.Voices")
+    replies = [await stub.Check(health_pb2.HealthCheckRequest(service=name)) for name in names]
+    return {name: HEALTH.ServingStatus.Name(r.status) for name, r in zip(names, replies, strict=True)}
+
+
+async def test_health_goes_from_not_serving_to_serving_to_not_serving(
+    box: Box, channel: grpc.aio.Channel
+) -> None:
+    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
+    await box.listening.set_serving()
+    assert set((await health_of(channel)).values()) == {"SERVING"}
+    await box.listening.health.enter_graceful_shutdown()
+    await box.listening.set_serving()
+    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
+
+
+async def test_health_can_be_watched(box: Box, channel: grpc.aio.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service="appliance.v1.Voices"))
+    assert (await watch.read()).status == HEALTH.NOT_SERVING
+    await box.listening.set_serving()
+    assert (await watch.read()).status == HEALTH.SERVING
+    watch.cancel()
+
+
+async def test_health_of_an_unknown_service_is_not_found(channel: grpc.aio.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(health_pb2.HealthCheckRequest(service="nothing"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.aio.Channel) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    call = stub.ServerReflectionInfo(
+        iter(
+            [
+                reflection_pb2.ServerReflectionRequest(list_services=""),
+                reflection_pb2.ServerReflectionRequest(file_containing_symbol="appliance.v1.Voices"),
+            ]
+        )
+    )
+    replies = [reply async for reply in call]
+    assert {service.name for service in replies[0].list_services_response.service} == {
+        *SERVICES,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    files = [
+        descriptor_pb2.FileDescriptorProto.FromString(data)
+        for data in replies[1].file_descriptor_response.file_descriptor_proto
+    ]
+    assert [file.package for file in files] == ["appliance.v1"]
+
+
+async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
+    assert stat.S_IMODE(box.socket.stat().st_mode) == 0o660
+    async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
+        stub = appliance_pb2_grpc.SynthesizerStub(channel)
+        assert (await stub.Synthesize(request())).header.segments == 2
+
+
+async def second(config: ServerConfig) -> None:
+    servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
+    voices: Any = appliance_pb2_grpc.VoicesServicer()
+    listening = await listen(config, servicer, voices, lambda *call: None)
+    await listening.server.stop(0)
+
+
+async def test_a_port_that_is_taken(box: Box) -> None:
+    with pytest.raises(AddressInUse, match=r"server\.listen: cannot listen on 127"):
+        await second(ServerConfig(listen=box.address, socket=""))
+
+
+async def test_a_socket_that_is_taken_stays_with_its_daemon(box: Box) -> None:
+    with pytest.raises(AddressInUse, match="another daemon listens"):
+        await second(ServerConfig(listen="127.0.0.1:0", socket=str(box.socket)))
+    async with grpc.aio.insecure_channel(f"unix:{box.socket}") as channel:
+        assert await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
+
+
+async def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "grpc.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.is_socket()
+    await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
+
+
+async def test_a_file_in_the_sockets_place_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "grpc.sock"
+    path.write_text("mine")
+    with pytest.raises(StorageError, match="is not a socket"):
+        await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
+    assert path.read_text() == "mine"
+
+
+async def test_a_drained_scheduler_answers_unavailable_with_retry(
+    box: Box, channel: grpc.aio.Channel
+) -> None:
+    box.scheduler.drain()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "draining" in str(caught.value.details())
+    await asyncio.sleep(0)

@@ -1,0 +1,344 @@
+"""The Synthesizer service over real gRPC, with a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import threading
+import wave
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from appliance.audio import encode
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.status import DETAILS_KEY
+from appliance.rpc.synthesizer import pieces
+from tests.fakes_engine import samples_of, segment
+from tests.rpc.conftest import Box
+
+Stub = appliance_pb2_grpc.SynthesizerStub
+
+
+def request(text: str = "one. two", **fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "nfe_steps": 3, "seed": 5, **fields})
+
+
+def expected(*texts: str, nfe: int = 3, seed: int = 5) -> np.ndarray[Any, Any]:
+    return np.concatenate(
+        [samples_of(segment(text, index=i, nfe=nfe, seed=seed)) for i, text in enumerate(texts)]
+    )
+
+
+async def reply_of(call: Any) -> Any:
+    """A call's reply, as a coroutine that a task can be made of."""
+    return await call
+
+
+async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
+    """The error of a call and its details, by type."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    error = caught.value
+    found = {}
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            status = status_pb2.Status.FromString(value)
+            assert (status.code, status.message) == (error.code().value[0], error.details())
+            for detail in status.details:
+                kind = getattr(error_details_pb2, detail.TypeName().rpartition(".")[2])
+                found[kind.__name__] = kind()
+                detail.Unpack(found[kind.__name__])
+    return error, found
+
+
+async def test_unary_wav_holds_the_engines_samples(synthesizer: Stub) -> None:
+    reply = await synthesizer.Synthesize(request())
+    with wave.open(io.BytesIO(reply.audio)) as audio:
+        assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
+        assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
+    assert reply.header == pb.Header(
+        sample_rate_hertz=24_000,
+        encoding=pb.WAV,
+        nfe_steps=3,
+        seed=5,
+        guidance=2.0,
+        segmentation=pb.UPSTREAM,
+        voice="ann",
+        segments=2,
+        text="one. two",
+    )
+    assert (reply.timings.segments, reply.timings.nfe_steps) == (2, 3)
+    assert reply.timings.audio_ms == pytest.approx(2 * 49 * 256 / 24)
+
+
+async def test_stream_and_unary_give_the_same_samples(synthesizer: Stub) -> None:
+    for rate in (0, 8_000, 44_100):
+        asked = request(audio_config={"encoding": pb.PCM16, "sample_rate_hertz": rate})
+        whole = (await synthesizer.Synthesize(asked)).audio
+        streamed = [message async for message in synthesizer.StreamSynthesize(asked)]
+        assert b"".join(message.audio.data for message in streamed) == whole
+
+
+async def test_a_stream_is_header_audio_end(synthesizer: Stub) -> None:
+    messages = [message async for message in synthesizer.StreamSynthesize(request())]
+    kinds = [message.WhichOneof("message") for message in messages]
+    assert kinds == ["header", *["audio"] * (len(messages) - 2), "end"]
+    header, end = messages[0].header, messages[-1].end
+    assert (header.encoding, header.segmentation) == (pb.PCM16, pb.LOW_LATENCY)
+    offset = 0
+    for number, message in enumerate(messages[1:-1]):
+        audio = message.audio
+        assert (audio.sequence, audio.sample_offset) == (number, offset)
+        assert 0.1 <= len(audio.data) / 2 / 24_000 <= 0.2
+        offset += len(audio.data) // 2
+    assert sorted({message.audio.segment for message in messages[1:-1]}) == [0, 1]
+    assert end.samples == offset == 2 * 49 * 256
+
+
+async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
+    asked = request(audio_config={"encoding": pb.WAV})
+    data = b"".join([m.audio.data async for m in synthesizer.StreamSynthesize(asked)])
+    assert data[:4] == b"RIFF"
+    assert data[44:] == encode.pcm16(expected("one", "two"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_trailers_carry_the_figures(synthesizer: Stub, box: Box, stream: bool) -> None:
+    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request())
+    if stream:
+        async for _ in call:
+            pass
+    else:
+        await call
+    trailers = dict(list(await call.trailing_metadata()))
+    assert (trailers["x-segments"], trailers["x-nfe"]) == ("2", "3")
+    assert float(trailers["x-audio-ms"]) == pytest.approx(2 * 49 * 256 / 24, abs=0.1)
+    times = [float(trailers[f"x-{name}-ms"]) for name in ("queue", "ttfa", "synth")]
+    assert all(t >= 0.0 for t in times) and times[0] <= times[1]
+    assert float(trailers["x-rtf"]) > 0.0
+    assert [timings.segments for timings in box.spoken] == [2]
+    assert box.observed[-1] == ("StreamSynthesize" if stream else "Synthesize", "OK", "")
+
+
+async def test_absent_fields_take_the_defaults_and_a_drawn_seed_repeats(synthesizer: Stub) -> None:
+    plain = pb.SynthesizeRequest(text="one", voice="ann")
+    first, second = await synthesizer.Synthesize(plain), await synthesizer.Synthesize(plain)
+    assert first.header.seed != second.header.seed
+    plain.seed = first.header.seed
+    assert (await synthesizer.Synthesize(plain)).audio == first.audio
+    # Zero is a value of its own where a field is optional.
+    plain.seed, plain.guidance = 0, 0.0
+    header = (await synthesizer.Synthesize(plain)).header
+    assert (header.seed, header.guidance) == (0, 0.0)
+
+
+async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: Box) -> None:
+    box.scheduler._queue_length = 20
+    texts = [f"text {i}. and more" for i in range(10)]
+    replies = await asyncio.gather(
+        *(
+            synthesizer.Synthesize(request(text, seed=i, audio_config={"encoding": pb.PCM16}))
+            for i, text in enumerate(texts)
+        )
+    )
+    for i, reply in enumerate(replies):
+        assert reply.header.text == texts[i]
+        assert reply.audio == encode.pcm16(expected(f"text {i}", "and more", seed=i))
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "field", "message"),
+    [
+        ({"text": ""}, "INVALID_ARGUMENT", "text", "is empty"),
+        ({"text": " \n\u200b\u2028"}, "INVALID_ARGUMENT", "text", "is empty"),
+        ({"text": "a" * 501}, "INVALID_ARGUMENT", "text", "has 501 characters, at most 500"),
+        ({"text": "长" * 1_000_000}, "INVALID_ARGUMENT", "text", "has 1000000 characters, at most 500"),
+        ({"voice": ""}, "INVALID_ARGUMENT", "voice", "is empty"),
+        ({"voice": "bob"}, "NOT_FOUND", None, "'bob'"),
+        ({"voice": "../ann"}, "NOT_FOUND", None, "'../ann'"),
+        ({"nfe_steps": 0}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 64, not 0"),
+        ({"nfe_steps": 65}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 64, not 65"),
+        ({"guidance": -1.0}, "INVALID_ARGUMENT", "guidance", "between 0.0 and 10.0"),
+        ({"guidance": float("nan")}, "INVALID_ARGUMENT", "guidance", "not nan"),
+        ({"segmentation": 9}, "INVALID_ARGUMENT", "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),
+        ({"audio_config": {"encoding": 7}}, "UNIMPLEMENTED", None, "7 is not supported; WAV and PCM16"),
+        (
+            {"audio_config": {"sample_rate_hertz": 2}},
+            "INVALID_ARGUMENT",
+            "audio_config.sample_rate_hertz",
+            "from 8000 to 48000 Hz, not 2",
+        ),
+        (
+            {"audio_config": {"speaking_rate": 20.0}},
+            "INVALID_ARGUMENT",
+            "audio_config.speaking_rate",
+            "between 0.25 and 4.0, not 20.0",
+        ),
+        (
+            {"audio_config": {"speaking_rate": float("nan")}},
+            "INVALID_ARGUMENT",
+            "audio_config.speaking_rate",
+            "not nan",
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(
+    synthesizer: Stub, box: Box, stream: bool, fields: dict[str, Any], code: str, field: str, message: str
+) -> None:
+    asked = request(**fields)
+    call = synthesizer.StreamSynthesize(asked).read() if stream else synthesizer.Synthesize(asked)
+    error, details = await refusal(call)
+    assert error.code().name == code
+    assert message in str(error.details())
+    violations = [v.field for v in details["BadRequest"].field_violations] if field else []
+    assert violations == ([field] if field else [])
+    assert details["ErrorInfo"].domain == "f5-appliance"
+    assert box.observed[-1][1:] == (code, details["ErrorInfo"].reason)
+    assert box.engine.calls == []
+    assert (await synthesizer.Synthesize(request())).audio
+
+
+async def test_a_full_queue_says_when_to_come_back(synthesizer: Stub, box: Box) -> None:
+    go, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go.wait(5.0)
+
+    box.engine.on_step = hold
+    calls = [asyncio.ensure_future(reply_of(synthesizer.Synthesize(request())))]
+    await asyncio.to_thread(held.wait, 5.0)
+    calls += [asyncio.ensure_future(reply_of(synthesizer.Synthesize(request()))) for _ in range(2)]
+    await asyncio.to_thread(box.until, lambda: box.scheduler.load.waiting == 2)
+    error, details = await refusal(synthesizer.Synthesize(request()))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details["RetryInfo"].retry_delay.ToSeconds() == 1
+    assert details["ErrorInfo"].reason == "QUEUE_FULL"
+    go.set()
+    assert all(reply.audio for reply in await asyncio.gather(*calls))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_cancels_frees_the_engine_within_one_call(
+    synthesizer: Stub, box: Box, stream: bool
+) -> None:
+    reached, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        if box.engine.calls.count("step") == 2:
+            reached.set()
+            go.wait(5.0)
+
+    box.engine.on_step = hold
+    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request(nfe_steps=32))
+    waiting = asyncio.ensure_future(call.read() if stream else reply_of(call))
+    while not reached.is_set():
+        await asyncio.sleep(0.002)
+    stopped = box.scheduler._current
+    call.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.to_thread(box.until, lambda: stopped is not None and stopped.stopped is not None)
+    go.set()
+    await asyncio.to_thread(box.until, lambda: box.scheduler.load.running == 0)
+    assert box.engine.calls == ["open one", "step", "step"]
+    assert box.engine.lanes == 0
+    assert (await synthesizer.Synthesize(request())).audio
+
+
+async def test_a_deadline_that_passes_while_waiting(synthesizer: Stub, box: Box) -> None:
+    go, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go.wait(5.0)
+
+    box.engine.on_step = hold
+    first = asyncio.ensure_future(reply_of(synthesizer.Synthesize(request())))
+    await asyncio.to_thread(held.wait, 5.0)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await synthesizer.Synthesize(request("late"), timeout=0.1)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    go.set()
+    assert (await first).audio
+    assert "open late" not in box.engine.calls
+
+
+async def test_audio_that_is_not_finite_is_internal_and_never_sent(synthesizer: Stub, box: Box) -> None:
+    box.engine.finishing = lambda samples: samples * np.float32("nan")
+    error, details = await refusal(synthesizer.Synthesize(request()))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert details["ErrorInfo"].reason == "ENGINE_FAULT"
+    received = []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for message in synthesizer.StreamSynthesize(request()):
+            received.append(message.WhichOneof("message"))
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert received == ["header"]
+    box.engine.finishing = lambda samples: samples
+    assert (await synthesizer.Synthesize(request())).audio
+
+
+async def test_what_nobody_expected_is_internal_with_a_number_in_the_log(
+    synthesizer: Stub, box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    box.store.reference = lambda name: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    error, _ = await refusal(synthesizer.Synthesize(request()))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    number = str(error.details()).split()[2].rstrip(";")
+    assert f"error {number}" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+    assert "ZeroDivision" not in str(error.details())
+    del box.store.reference
+    assert (await synthesizer.Synthesize(request())).audio
+
+
+async def test_a_slow_reader_is_set_aside_while_others_are_served(synthesizer: Stub, box: Box) -> None:
+    # A client's window swallows what it can, so this one's is kept from growing.
+    small = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+    async with grpc.aio.insecure_channel(box.address, options=small) as channel:
+        await _read_slowly(appliance_pb2_grpc.SynthesizerStub(channel), synthesizer, box)
+
+
+async def _read_slowly(lagging: Stub, synthesizer: Stub, box: Box) -> None:
+    many = ". ".join(f"t{i}" for i in range(100))
+    slow = lagging.StreamSynthesize(request(many, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}))
+    assert (await slow.read()).WhichOneof("message") == "header"
+    await asyncio.to_thread(_until_still, box)
+    begun = box.engine.calls.count("step")
+    assert begun < 100
+    assert (await synthesizer.Synthesize(request("other"))).audio
+    assert "open other" in box.engine.calls
+    count = 0
+    while (message := await slow.read()) is not grpc.aio.EOF:
+        count += len(message.audio.data) // 2
+    assert count == pytest.approx(100 * 49 * 256 * 2, abs=2)
+
+
+def _until_still(box: Box) -> None:
+    """Until the engine has made no call for a while."""
+    for previous in itertools.count():
+        calls = len(box.engine.calls)
+        threading.Event().wait(0.3)
+        if calls and calls == len(box.engine.calls):
+            return
+        assert previous < 30
+
+
+@pytest.mark.parametrize("count", [1, 2_399, 4_800, 4_801, 9_600, 12_544, 100_000])
+def test_pieces_are_even(count: int) -> None:
+    samples = np.arange(count, dtype=np.float32)
+    cut = pieces(samples, 4_800)
+    np.testing.assert_array_equal(np.concatenate(cut), samples)
+    assert max(map(len, cut)) <= 4_800
+    assert len(cut) == 1 or min(map(len, cut)) >= 2_400
+
+
+def test_no_samples_make_no_pieces() -> None:
+    assert pieces(np.zeros(0, np.float32), 4_800) == []

@@ -1,0 +1,249 @@
+"""The command line as a person uses it, against a running daemon and without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from appliance import cli
+from appliance.config import SynthesisConfig
+from appliance.contract import bundle
+from appliance.rpc import appliance_pb2 as pb
+from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
+
+TEXT = "Thanks for the follow, welcome to the stream."
+TRANSCRIPT = "Some call me nature, others call me mother nature."
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("cli")) as box:
+        box.add_voice()
+        yield box
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_say_writes_a_wav_and_prints_the_table(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, stream: bool
+) -> None:
+    out = tmp_path / "out.wav"
+    options = ["--voice", "ann", "--out", str(out), "--seed", "3", "--table", "--address", box.address]
+    code, printed, _ = run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))
+    assert code == 0
+    first, *rows = printed.splitlines()
+    assert first == str(out)
+    table = dict(row.split("  ", 1) for row in rows)
+    table = {name: value.strip() for name, value in table.items()}
+    assert table["text"] == TEXT
+    assert table["NFE · seed"] == f"{SynthesisConfig().nfe} · 3"
+    for name in ("wall", "time to first audio", "real-time factor", "condition", "steps", "vocoder"):
+        assert float(table[name].split()[0]) >= 0.0
+    with wave.open(str(out)) as audio:
+        assert table["audio"] == f"{audio.getnframes() / audio.getframerate():.2f} s"
+        assert audio.getnframes() > 24_000
+
+
+def test_say_streamed_equals_say_unary(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    written = []
+    for name, more in (("a.wav", []), ("b.wav", ["--stream"])):
+        options = ["--voice", "ann", "--out", str(tmp_path / name), "--seed", "3", "--rate", "16000"]
+        options += [
+            "--segmentation",
+            "low-latency",
+            "--nfe",
+            "5",
+            "--address",
+            f"unix:{box.folder}/grpc.sock",
+        ]
+        assert run(capsys, "say", TEXT * 3, *options, *more)[0] == 0
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
+        (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 64, not 0 (INVALID_ARGUMENT)"),
+        (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
+        (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
+        (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_say_tells_what_was_wrong_and_writes_nothing(
+    box: Running,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    stream: bool,
+) -> None:
+    out = tmp_path / "out.wav"
+    options = [*arguments, "--out", str(out), "--address", box.address, *(["--stream"] if stream else [])]
+    code, _, told = run(capsys, "say", TEXT, *options)
+    assert code == 1
+    assert told.startswith("appliance say: ") and message in told
+    assert len(told.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_say_into_a_folder_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--voice", "ann", "--out", "/nowhere/out.wav", "--address", box.address]
+    assert run(capsys, "say", TEXT, *options)[::2] == (
+        1,
+        "appliance say: /nowhere/out.wav: No such file or directory\n",
+    )
+
+
+def test_no_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    out = str(tmp_path / "out.wav")
+    code, _, told = run(capsys, "say", TEXT, "--voice", "ann", "--out", out, "--address", address)
+    assert code == 1
+    assert told == f"appliance say: no daemon answers at {address}; start one with `appliance serve`\n"
+
+
+def test_voices_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    audio = tmp_path / "bea.wav"
+    audio.write_bytes(reference_wav(4.0))
+    at = ["--address", box.address]
+    words = ["--transcript", TRANSCRIPT, "--consent", "Bea agreed."]
+    assert run(capsys, "voices", "add", "bea", str(audio), *words, "--validate-only", *at)[0] == 0
+    assert "bea" not in run(capsys, "voices", "list", *at)[1]
+    assert run(capsys, "voices", "add", "bea", str(audio), *words, *at)[0] == 0
+    assert [line.split()[0] for line in run(capsys, "voices", "list", *at)[1].splitlines()] == ["ann", "bea"]
+    shown = dict(
+        line.split(maxsplit=1)
+        for line in run(capsys, "voices", "show", "bea", *at)[1].splitlines()
+        if len(line.split()) > 1
+    )
+    assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
+    assert run(capsys, "voices", "remove", "bea", *at) == (0, "", "")
+    code, _, told = run(capsys, "voices", "show", "bea", *at)
+    assert (code, told) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
+
+
+def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("voices", "add", "bea", "/nowhere.wav", "--transcript", "x", "--address", box.address)
+    assert run(capsys, *arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
+
+
+# check
+
+
+def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = run(capsys, "check", "--config", str(box.folder / "config.yaml"))
+    assert [line.split()[:2] for line in printed.splitlines()] == [
+        ["PASS", name] for name in ("config", "bundle", "voices", "daemon")
+    ]
+    assert code == 0
+    assert "1 readable" in printed
+
+
+def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    voice = tmp_path / "voices" / "ann"
+    voice.mkdir(parents=True)
+    (voice / "voice.yaml").write_text("name: ann\n")
+    code, printed, _ = run(capsys, "check", "--config", str(config))
+    verdicts = {line.split()[1]: line for line in printed.splitlines()}
+    assert [line.split()[0] for line in verdicts.values()] == ["PASS", "PASS", "FAIL", "FAIL"]
+    assert "missing key transcript" in verdicts["voices"]
+    assert "start it with `appliance serve`" in verdicts["daemon"]
+    assert code == 1
+
+
+def test_check_of_a_config_that_cannot_be_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"server": {"listn": "x"}}))
+    code, printed, _ = run(capsys, "check", "--config", str(path))
+    assert code == 1
+    assert printed.startswith("FAIL  config") and "unknown key listn" in printed
+    assert len(printed.splitlines()) == 1
+
+
+# replay
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    mels = bundle.read(BUNDLE).manifest.mel.mels
+    draw = np.random.default_rng(7)
+    path = tmp_path / "case.npz"
+    np.savez(
+        path,
+        cond=draw.standard_normal((1, 21, mels), dtype=np.float32),
+        ids=np.array([[3, 1, 4, 1, 5]], np.int64),
+        n_frames=np.int64(64),
+        noise=draw.standard_normal((64, mels), dtype=np.float32),
+    )
+    return path
+
+
+def test_replay_without_nfe_takes_the_configurations(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: Path
+) -> None:
+    written = {}
+    for name, more in (
+        ("absent", []),
+        ("same", ["--nfe", str(SynthesisConfig().nfe)]),
+        ("other", ["--nfe", "5"]),
+    ):
+        out = tmp_path / f"{name}.npz"
+        assert run(capsys, "replay", str(BUNDLE), str(case), "--out", str(out), *more)[0] == 0
+        with np.load(out) as arrays:
+            written[name] = {key: arrays[key] for key in arrays.files}
+    with np.load(case) as given:
+        np.testing.assert_array_equal(written["absent"]["mel"][:21], given["cond"][0])
+    assert written["absent"]["mel"].shape[0] == 64
+    for key in ("mel", "wave"):
+        np.testing.assert_array_equal(written["absent"][key], written["same"][key])
+        assert not np.array_equal(written["absent"][key], written["other"][key])
+
+
+def test_replay_of_a_case_that_lacks_something(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "case.npz", cond=np.zeros((1, 3, 100), np.float32))
+    arguments = ("replay", str(BUNDLE), str(tmp_path / "case.npz"), "--out", str(tmp_path / "out.npz"))
+    code, _, told = run(capsys, *arguments)
+    assert code == 1
+    assert "lacks ids, n_frames, noise" in told
+
+
+# The entry points.
+
+
+def test_python_m_appliance_helps() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "appliance", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert result.returncode == 0
+    for command in ("serve", "say", "voices", "check", "replay"):
+        assert command in result.stdout
+
+
+def test_help_does_not_load_the_engine() -> None:
+    code = "import sys, appliance.cli; print('onnxruntime' in sys.modules, 'soundfile' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert result.stdout == "False False\n"
+
+
+def test_a_table_without_audio() -> None:
+    assert "no audio" in cli.table(cli.Spoken(b"", pb.Header(), pb.Timings(), 0.1, 0.0))

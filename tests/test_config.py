@@ -1,0 +1,115 @@
+"""The configuration: its defaults, its files, and what it says to mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from appliance import config
+from appliance.config import Config, load
+from appliance.errors import ConfigError
+
+CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
+
+
+def plain(value: Any) -> Any:
+    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_file_parses(path: Path) -> None:
+    assert isinstance(load(path), Config)
+
+
+def test_appliance_yaml_shows_every_key_with_its_default() -> None:
+    path = next(path for path in CONFIGS if path.name == "appliance.yaml")
+    shown = yaml.safe_load(path.read_text("utf-8"))
+    assert load(path) == Config()
+    assert {section: sorted(keys) for section, keys in shown.items()} == {
+        f.name: sorted(plain(getattr(Config(), f.name))) for f in dataclasses.fields(Config)
+    }
+
+
+def test_names_that_must_not_drift() -> None:
+    defaults = load(None)
+    assert defaults.synthesis.nfe == 7
+    assert defaults.server.listen == "127.0.0.1:50051"
+    assert defaults.server.socket == "/run/f5-appliance/grpc.sock"
+    assert defaults.server.metrics == "127.0.0.1:9464"
+    assert defaults.server.max_receive_bytes == 16 * 1024 * 1024
+    assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"
+    assert str(defaults.voices.cache) == "/var/cache/f5-appliance"
+    assert [f.name for f in dataclasses.fields(Config)] == (
+        ["bundle", "engine", "synthesis", "voices", "scheduler", "server", "device", "log"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("synthesis: {nef: 5}", "synthesis: unknown key nef; valid keys: nfe, guidance, seed"),
+        ("sinthesis: {nfe: 5}", "unknown key sinthesis; valid keys: bundle, engine, synthesis"),
+        ("synthesis: {nfe: 0}", "nfe: must be between 1 and 64, not 0"),
+        ("synthesis: {nfe: seven}", "nfe: must be int, not str ('seven')"),
+        ("synthesis: {nfe: true}", "nfe: must be int, not bool"),
+        ("synthesis: {guidance: .nan}", "guidance: must be between 0.0 and 10.0, not nan"),
+        ("synthesis: {unary_segmentation: long}", "must be one of upstream, low_latency, not 'long'"),
+        ("server: {listen: 50051}", "listen: must be str, not int"),
+        ("server: {listen: localhost}", "listen: must be host:port"),
+        ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
+        ("engine: {backend: cuda}", "must be one of ort-cpu, not 'cuda'"),
+        ("engine: 3", "engine: must be a mapping, not int"),
+        ("- a", "must hold a mapping of sections, not list"),
+        ("a: [", "unreadable"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: no such file"):
+        load(tmp_path / "absent.yaml")
+
+
+def test_an_empty_file_and_an_empty_section_are_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("")
+    assert load(path) == Config()
+    path.write_text("synthesis:\n  # nfe: 5\n")
+    assert load(path) == Config()
+
+
+def test_set_goes_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("synthesis: {nfe: 5, seed: 1}")
+    changed = load(path, ["synthesis.nfe=16", "server.socket=", "synthesis.guidance=1", "bundle.path=/b"])
+    assert (changed.synthesis.nfe, changed.synthesis.seed, changed.synthesis.guidance) == (16, 1, 1.0)
+    assert changed.server.socket == ""
+    assert changed.bundle.path == Path("/b")
+
+
+@pytest.mark.parametrize("override", ["synthesis.nfe", "nfe=5", "=5", ".nfe=5", "synthesis.=5"])
+def test_set_without_section_key_and_value_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be section\.key=value"):
+        load(None, [override])
+
+
+def test_set_names_unknown_keys() -> None:
+    with pytest.raises(ConfigError, match="unknown key nef"):
+        load(None, ["synthesis.nef=5"])
+
+
+def test_addresses() -> None:
+    assert config.split_address("listen", "[::1]:50051") == ("[::1]", 50051)
+    assert config.split_address("listen", "0.0.0.0:0") == ("0.0.0.0", 0)

@@ -1,0 +1,319 @@
+"""The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance import daemon
+from appliance.config import SynthesisConfig, load
+from appliance.contract import bundle
+from appliance.daemon import Exit
+from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import EngineFault
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.scheduler import Scheduler
+from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, running, write_config
+
+LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
+SHORT = "Thanks for the follow, welcome to the stream."
+
+
+def request(text: str = SHORT, **fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("daemon")) as box:
+        box.add_voice()
+        yield box
+
+
+def test_ready_says_health_and_the_pages(box: Running) -> None:
+    with box.channel() as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "appliance.v1.Synthesizer", "appliance.v1.Voices"):
+            reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    assert box.http("/livez") == (200, "ok\n")
+    assert box.http("/readyz") == (200, "ok\n")
+    assert box.http("/")[0] == 404
+    assert "f5_ready 1.0" in box.http("/metrics")[1]
+
+
+def test_the_licence_is_in_the_log(box: Running) -> None:
+    licence = bundle.read(BUNDLE, verify=False).manifest.licence
+    assert any(f"weights: {licence.weights}, from {licence.source}" in line for line in box.lines)
+
+
+def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:
+    asked = request(LONG[:300], segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16})
+    with box.channel() as channel, grpc.insecure_channel(f"unix:{box.folder}/grpc.sock") as local:
+        unary = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
+        streamed = b"".join(
+            message.audio.data
+            for message in box.synthesizer(local).StreamSynthesize(asked, timeout=PATIENCE_S)
+        )
+        again = box.synthesizer(local).Synthesize(asked, timeout=PATIENCE_S)
+    assert len(unary.audio) > 2 * 24_000
+    assert unary.audio == streamed == again.audio
+    assert unary.header.segments >= 1
+
+
+def test_absent_nfe_is_the_configurations(box: Running) -> None:
+    with box.channel() as channel:
+        reply = box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
+    assert reply.header.nfe_steps == reply.timings.nfe_steps == SynthesisConfig().nfe
+
+
+def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
+    with box.channel() as channel:
+        stub = box.synthesizer(channel)
+        call = stub.StreamSynthesize(request(LONG, nfe_steps=64))
+        assert next(iter(call)).WhichOneof("message") == "header"
+        call.cancel()
+        begun = time.monotonic()
+        assert stub.Synthesize(request(), timeout=PATIENCE_S).audio
+        assert time.monotonic() - begun < 5.0
+    status = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
+    assert status in box.http("/metrics")[1]
+
+
+def test_bad_input_is_refused_and_counted_and_the_daemon_goes_on(box: Running) -> None:
+    codes = []
+    with box.channel() as channel:
+        stub = box.synthesizer(channel)
+        bad = (
+            request(""),
+            request("a" * 100_000),
+            request(voice="bob"),
+            request(nfe_steps=0),
+            request(audio_config={"sample_rate_hertz": 2}),
+        )
+        for asked in bad:
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(asked, timeout=PATIENCE_S)
+            codes.append(caught.value.code().name)
+        assert stub.Synthesize(request(), timeout=PATIENCE_S).audio
+    assert codes == ["INVALID_ARGUMENT", "INVALID_ARGUMENT", "NOT_FOUND", *["INVALID_ARGUMENT"] * 2]
+    page = box.http("/metrics")[1]
+    assert 'f5_rejects_total{reason="INVALID_REQUEST"} 4.0' in page
+    assert 'f5_rejects_total{reason="VOICE_NOT_FOUND"} 1.0' in page
+
+
+def test_voices_and_their_bytes_survive_a_restart(tmp_path: Path) -> None:
+    replies = []
+    for start in range(2):
+        with running(tmp_path) as box:
+            if start == 0:
+                box.add_voice()
+                (prepared,) = (tmp_path / "cache").iterdir()
+                written = prepared.stat().st_mtime_ns
+            with box.channel() as channel:
+                replies.append(box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S).audio)
+            assert box.stop() == Exit.OK
+    assert replies[0] == replies[1]
+    assert prepared.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_what_was_begun(tmp_path: Path, number: int) -> None:
+    with running(tmp_path) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            stub = box.synthesizer(channel)
+            call = stub.StreamSynthesize(request(LONG, nfe_steps=16), timeout=PATIENCE_S)
+            messages = [next(call)]
+            box.process.send_signal(number)
+            box.until("draining")
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(request(), timeout=PATIENCE_S)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert not any("Traceback" in line for line in box.lines)
+
+
+@pytest.mark.parametrize(("drain_s", "signals"), [(0.0, 1), (300.0, 2)])
+def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: float, signals: int) -> None:
+    with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            # Nobody reads it, so it cannot end by itself: it is more than transport windows take.
+            asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
+            call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
+            next(call)
+            begun = time.monotonic()
+            for _ in range(signals):
+                box.process.send_signal(signal.SIGTERM)
+                box.until("draining")
+            time.sleep(0.2)
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "stopped before the request was finished" in str(caught.value.details())
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert time.monotonic() - begun < 10.0
+
+
+def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warming, go = threading.Event(), threading.Event()
+
+    def warm_up(self: Synthesizer, nfe: int) -> None:
+        warming.set()
+        assert go.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
+    config = load(write_config(tmp_path))
+    seen: list[Any] = []
+
+    async def watch() -> None:
+        box = daemon.Daemon(config)
+        living = asyncio.ensure_future(box.live())
+        warm = asyncio.ensure_future(asyncio.to_thread(warming.wait, PATIENCE_S))
+        await asyncio.wait((warm, living), return_when=asyncio.FIRST_COMPLETED)
+        assert not living.done(), living.result()
+        async with grpc.aio.insecure_channel(config.server.listen) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            health = stub.Watch(health_pb2.HealthCheckRequest())
+            seen.append((await health.read()).status)
+            for call in (
+                appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request()),
+                appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest()),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                seen.append((caught.value.code().name, caught.value.details()))
+            go.set()
+            seen.append((await health.read()).status)
+            box._on_signal()
+            seen.append((await health.read()).status)
+            health.cancel()
+        await living
+
+    asyncio.run(watch())
+    no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
+    starting = ("UNAVAILABLE", "the daemon is starting")
+    assert seen == [no, starting, starting, yes, no]
+
+
+# Refusing to start.
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "appliance", "serve", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], code: Exit, *words: str) -> None:
+    told = [line for line in result.stderr.splitlines() if not line.startswith(("INFO", "WARNING"))]
+    assert len(told) == 1, result.stderr
+    assert told[0].startswith("appliance serve: ")
+    for word in words:
+        assert word in told[0]
+    assert result.returncode == code
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
+
+
+def test_a_misspelt_key(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, synthesis={"nef": 5}))
+    assert_refused(serve("--config", config), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
+
+
+def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
+    assert_refused(serve("--config", str(tmp_path / "x.yaml")), Exit.CONFIG, "x.yaml: no such file")
+
+
+def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, tmp_path / "nothing"))
+    assert_refused(serve("--config", config), Exit.BUNDLE, "nothing: not a bundle")
+
+
+def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path) -> None:
+    files = bundle.read(copy).manifest.files
+    path = copy / max(files, key=lambda name: files[name].size_bytes)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    config = str(write_config(tmp_path, copy))
+    assert_refused(serve("--config", config), Exit.BUNDLE, str(path), "damaged", "copy it again")
+
+
+@pytest.mark.parametrize("version", ["1.999", "2.0"])
+def test_a_bundle_from_a_newer_format(tmp_path: Path, copy: Path, version: str) -> None:
+    manifest = yaml.safe_load((copy / "manifest.yaml").read_text("utf-8"))
+    (copy / "manifest.yaml").write_text(yaml.safe_dump({**manifest, "format": version, "novelty": 1}))
+    config = str(write_config(tmp_path, copy))
+    assert_refused(
+        serve("--config", config), Exit.BUNDLE, f"format {version} is newer", "update f5-appliance"
+    )
+
+
+def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:
+    read = bundle.read(copy)
+    read.graph("step").write_bytes(b"not a graph")
+    bundle.write(copy, read.manifest)
+    config = str(write_config(tmp_path, copy))
+    assert_refused(serve("--config", config), Exit.BUNDLE, str(read.graph("step")))
+
+
+@pytest.mark.parametrize("key", ["listen", "metrics"])
+def test_an_address_in_use(tmp_path: Path, key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = str(write_config(tmp_path, server={key: address}))
+        assert_refused(serve("--config", config), Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = str(write_config(tmp_path, voices={"folder": str(tmp_path / "file" / "voices")}))
+    assert_refused(serve("--config", config), Exit.STORAGE, "voices")
+
+
+def test_an_engine_that_fails_to_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warm_up(self: Synthesizer, nfe: int) -> None:
+        raise EngineFault("the flow produced numbers that are not finite")
+
+    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
+    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    assert "appliance serve: the flow produced numbers" in capsys.readouterr().err
+
+
+def test_an_engine_thread_that_dies_ends_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: Scheduler, engine: Any) -> None:
+        raise RuntimeError("lost the device")
+
+    monkeypatch.setattr(Scheduler, "run", run)
+    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    assert "the engine failed: RuntimeError: lost the device" in capsys.readouterr().err
