@@ -1,0 +1,41 @@
+"""What every test shares: the root, hypothesis settings, and what is skipped where it cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+JETSON_RELEASE = Path("/etc/nv_tegra_release")
+
+# Examples are the same on every run and machine; a shared machine's pauses are no failures.
+hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.load_profile("reproducible")
+
+# The workshop is torch through and through; its test modules import it at their top.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["export"]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository's root."""
+    return ROOT
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skips = {
+        "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
+        "gpu": None if _has_gpu() else "no CUDA device",
+        "jetson": None if JETSON_RELEASE.exists() else f"no {JETSON_RELEASE}: not a Jetson",
+    }
+    for item in items:
+        for marker, reason in skips.items():
+            if reason is not None and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*"))

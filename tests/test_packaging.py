@@ -1,0 +1,103 @@
+"""What is shipped and what may import what: the wheel, the import rules (each shown to catch), the locks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+BREACHES = {
+    "device": ("appliance/text/breach.py", "import torch"),
+    "workshop": ("export/breach.py", "from appliance import config"),
+    "contract": ("appliance/contract/breach.py", "import soundfile"),
+    "grpc": ("appliance/engine/breach.py", "import grpc"),
+    "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
+    "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
+    "root-scripts": ("appliance/health.py", "import numpy"),
+    "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
+}
+"""Import rule of pyproject.toml → a file and a line that break it, and no other rule."""
+
+
+@pytest.fixture(scope="module")
+def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all that the import linter reads."""
+    copy = tmp_path_factory.mktemp("checkout")
+    shutil.copy(root / "pyproject.toml", copy)
+    for package in ("appliance", "export"):
+        shutil.copytree(root / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "demo"))
+    return copy
+
+
+def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
+    """Run the import linter on a checkout; it goes by the modules that lie there."""
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
+
+
+def test_import_rules_hold(checkout: Path) -> None:
+    result = lint_imports(checkout)
+    assert result.returncode == 0, result.stdout
+
+
+def test_every_import_rule_has_its_breach(root: Path) -> None:
+    rules = re.findall(r'^id = "(.+)"$', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert sorted(rules) == sorted(BREACHES)
+
+
+@pytest.mark.parametrize("rule", BREACHES)
+def test_import_rule_catches_its_breach(rule: str, checkout: Path) -> None:
+    path, line = BREACHES[rule]
+    file = checkout / path
+    before = file.read_text() if file.exists() else None
+    file.write_text((before or "") + f"\n{line}\n")
+    try:
+        result = lint_imports(checkout)
+    finally:
+        file.write_text(before) if before is not None else file.unlink()
+    assert result.returncode == 1, result.stdout + result.stderr
+    name = re.search(
+        rf'^id = "{rule}"\nname = "(.+)"$', (checkout / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert name is not None
+    assert re.findall(r"^(.*) BROKEN", result.stdout, re.MULTILINE) == [name[1]], result.stdout
+
+
+def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    [path] = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        entry_points = wheel.read("f5_appliance-0.1.0.dist-info/entry_points.txt").decode()
+    assert {name.split("/")[0] for name in names} == {"appliance", "f5_appliance-0.1.0.dist-info"}
+    assert "appliance/rpc/appliance.proto" in names
+    assert "appliance = appliance.cli:main" in entry_points
+
+
+def test_locks_name_no_place(root: Path) -> None:
+    locks = list((root / "scripts" / "requirements").glob("*.txt"))
+    assert {"device.txt", "dev.txt", "export.txt", "torch.txt", "upstream.txt"} == {
+        lock.name for lock in locks
+    }
+    for lock in locks:
+        lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
+        pins = [re.fullmatch(r"[a-z0-9._-]+==[\w.]+( ; .+)?", line) for line in lines]
+        assert all(pins), f"{lock.name}: {[line for line, pin in zip(lines, pins, strict=True) if not pin]}"
+
+
+def test_device_lock_holds_every_dependency_and_no_workshop(root: Path) -> None:
+    def names(text: str) -> set[str]:
+        found = re.findall(r"^[\s\"]*([A-Za-z0-9._-]+)[>=]=", text, re.MULTILINE)
+        return {name.lower().replace("_", "-") for name in found}
+
+    project = (root / "pyproject.toml").read_text()
+    wanted = names(project.split("dependencies = [")[1].split("]")[0])
+    locked = names((root / "scripts/requirements/device.txt").read_text())
+    assert wanted and wanted <= locked
+    assert not locked & {"torch", "scipy", "librosa", "pydantic", "onnx", "safetensors", "huggingface-hub"}
