@@ -284,7 +284,7 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception]) -> An
         return float(value)
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+    if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     name = getattr(hint, "__name__", str(hint))
     raise error(f"{where}: must be {name}, not {type(value).__name__} ({value!r})")

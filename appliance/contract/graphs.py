@@ -84,7 +84,7 @@ def condition(d: Dimensions) -> GraphSpec:
 
 
 def step(d: Dimensions) -> GraphSpec:
-    """One Euler step of B lanes: latents + dt · Σ_g combine_g · v_g. A lane of length 1 and dt 0 is unused."""
+    """One Euler step of B lanes: latents + dt · Σ_g combine_g · v_g. Unused lanes have length 1 and dt 0."""
     return GraphSpec(
         "step",
         (

@@ -82,7 +82,8 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
     spectrum = np.fft.rfft(framed * _window(spec.win, spec.n_fft))  # (frames, n_fft / 2 + 1)
     power = spectrum.real**2 + spectrum.imag**2
     magnitude = np.sqrt(power if spec.kind == "vocos" else power + BIGVGAN_POWER_FLOOR)
-    return np.log(np.maximum(magnitude @ filterbank(spec), FLOOR)).astype(np.float32)
+    levels: NDArray[np.float64] = np.log(np.maximum(magnitude @ filterbank(spec), FLOOR))
+    return levels.astype(np.float32)
 
 
 @functools.lru_cache(maxsize=8)
@@ -93,7 +94,7 @@ def filterbank(spec: MelSpec) -> NDArray[np.float64]:
     corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
     rising = (bins[:, None] - corners[:-2]) / np.diff(corners)[:-1]
     falling = (corners[2:] - bins[:, None]) / np.diff(corners)[1:]
-    triangles = np.maximum(0.0, np.minimum(rising, falling))
+    triangles: NDArray[np.float64] = np.maximum(0.0, np.minimum(rising, falling))
     if spec.kind == "bigvgan":
         triangles *= 2.0 / (corners[2:] - corners[:-2])
     triangles.flags.writeable = False

@@ -1,4 +1,4 @@
-"""A segment's step-invariant input: its text and its reference, projected once at the segment's true length."""
+"""A segment's step-invariant input: text and reference, projected once at the segment's true length."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
 
 
 def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) the token that each frame carries: all tokens equally long, the last ones longer by the remainder."""
+    """(N,) the token that each frame carries: all equally long, the last ones longer by the remainder."""
     tokens = min(tokens, frames)
     repeat, remainder = divmod(frames, tokens)
     repeats = np.full(tokens, repeat)

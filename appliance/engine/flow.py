@@ -29,6 +29,8 @@ class LaneState:
     combine: tuple[float, ...]
     """(1 + w, -w), or (1,) without guidance."""
     done: int = 0
+    lost: bool = False
+    """Its latents went with a batch that failed: the lane can only be closed."""
 
     @property
     def steps_left(self) -> int:
@@ -81,7 +83,9 @@ class Flow:
             self._unseat()
 
     def forget(self) -> None:
-        """Drop the batch without keeping what is in it: after a fault, none of it may reach another lane."""
+        """Drop the batch and what its lanes had computed: after a fault, none of it may be used."""
+        for lane in self._batch.lanes if self._batch else ():
+            lane.lost = True
         self._batch = None
 
     def _seated(self, lanes: tuple[LaneState, ...], frames: int) -> Batch:

@@ -1,8 +1,9 @@
-"""The table of AdaLN rows: computed once for each new time value, kept where the step graph gathers from it."""
+"""The table of AdaLN rows: computed once for each new time, kept where the step graph gathers from it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,36 +24,39 @@ class ModulationTable:
         self._free = list(range(capacity - 1, -1, -1))
 
     def hold(self, times: NDArray[np.float32]) -> NDArray[np.int32]:
-        """(k,) times → (k,) row indices, held until `release`. Raises RuntimeError when the table is full."""
-        new = [t for t in times if t not in self._place]
-        for t in times:
-            if t in self._place:  # before making room, so that a row about to be used is not evicted
-                self._place.move_to_end(t)
-                self._holders[self._place[t]] += 1
-        if new:
+        """(k,) times → (k,) row indices, held until `release`. Raises RuntimeError when the table is full.
+
+        What raises, the graph included, leaves every holder and every place as it was.
+        """
+        wanted = dict.fromkeys(times)
+        if new := [t for t in wanted if t not in self._place]:
+            self._make_room(len(new), wanted)
             self._compute(new)
-        return np.array([self._place[t] for t in times], np.int32)
+        for t in wanted:
+            self._place.move_to_end(t)
+        indices = np.array([self._place[t] for t in times], np.int32)
+        np.add.at(self._holders, indices, 1)
+        return indices
 
     def release(self, indices: NDArray[np.int32]) -> None:
         """Let go of rows that `hold` gave."""
-        self._holders[indices] -= 1
+        np.subtract.at(self._holders, indices, 1)
+
+    def _make_room(self, count: int, wanted: Collection[np.float32]) -> None:
+        """Free places of rows that nobody holds or is about to, the least recently used first."""
+        missing = count - len(self._free)
+        idle = [t for t, place in self._place.items() if not self._holders[place] and t not in wanted]
+        if missing > len(idle):
+            raise RuntimeError(
+                f"all {len(self._holders)} rows of the modulation table are held by open lanes"
+            )
+        self._free += [self._place.pop(t) for t in idle[: max(missing, 0)]]
 
     def _compute(self, times: list[np.float32]) -> None:
-        places = [self._room() for _ in times]
         rows = self._backend.empty((len(times), *self.table.shape[1:]), "float32")
         t = self._backend.empty((len(times),), "float32")
         self._backend.upload(np.array(times, np.float32), t)
         self._graph.run({"t": t}, {"rows": rows})
-        for i, (time, place) in enumerate(zip(times, places, strict=True)):
-            self._backend.copy(rows, self.table, take=(i,), put=(place,))
-            self._place[time] = place
-            self._holders[place] = 1
-
-    def _room(self) -> int:
-        if self._free:
-            return self._free.pop()
-        for time, place in self._place.items():
-            if self._holders[place] == 0:
-                del self._place[time]
-                return place
-        raise RuntimeError(f"all {len(self._holders)} rows of the modulation table are held by open lanes")
+        for i, time in enumerate(times):
+            self._place[time] = self._free.pop()
+            self._backend.copy(rows, self.table, take=(i,), put=(self._place[time],))

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU. Its tensors are numpy arrays, bound by address: nothing is copied on the way in or out."""
+"""ONNX Runtime on the CPU. Its tensors are numpy arrays, bound by address: nothing is copied in or out."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class OrtGraph:
         binding = self._binding
         binding.clear_binding_inputs()
         binding.clear_binding_outputs()
-        for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
-            for name, tensor in tensors.items():
-                array = cast(HostArray, tensor)
-                bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         try:
+            for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+                for name, tensor in tensors.items():
+                    array = cast(HostArray, tensor)
+                    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
             self._session.run_with_iobinding(binding)
         except self._fault as error:
             raise EngineFault(f"ONNX Runtime: {error}") from error

@@ -1,10 +1,14 @@
-"""One case with everything given, through the device's own engine: for bug reports and anyone's parity check."""
+"""One case with everything given, on the device's own engine: for bug reports, and anyone's parity check."""
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from appliance.contract.schedule import time_grid
@@ -32,11 +36,7 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
     """A case file: `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally
     `guidance`, `sway`, `grid`. Raises InvalidRequest naming the array that is missing or misshapen."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays: dict[str, NDArray[np.generic]] = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidRequest("case", f"{path} is not an .npz file: {error}") from error
+    arrays = _arrays(path)
     if missing := [name for name in REQUIRED if name not in arrays]:
         raise InvalidRequest("case", f"{path} lacks {', '.join(missing)}; it must hold {', '.join(REQUIRED)}")
     if unknown := [name for name in arrays if name not in REQUIRED + OPTIONAL]:
@@ -50,23 +50,43 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
     if ids.ndim != 2 or ids.shape[0] != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise InvalidRequest("ids", f"must be (1, tokens) integers, not {ids.shape} {ids.dtype}")
     try:
-        return Segment(
+        case = Segment(
             index=0,
             text="",
             ids=ids[0].astype(np.int32),
-            frames=int(arrays["n_frames"]),
+            frames=int(_scalar("n_frames", arrays["n_frames"])),
             reference_log_mel=cond[0].astype(np.float32),
             reference_frames=cond.shape[1] - 1,
             noise=arrays["noise"].astype(np.float32),
             times=time_grid(
                 nfe,
                 grid=str(arrays.get("grid", defaults.grid)),
-                sway=float(arrays.get("sway", defaults.sway)),
+                sway=float(_scalar("sway", arrays.get("sway", defaults.sway))),
             ),
-            guidance=float(arrays.get("guidance", defaults.guidance)),
+            guidance=float(_scalar("guidance", arrays.get("guidance", defaults.guidance))),
         )
+        engine.check(case)
     except ValueError as error:
         raise InvalidRequest("case", f"{path}: {error}") from error
+    return case
+
+
+def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        with path.open("rb") as stream:  # numpy leaves a file open that it cannot read
+            stored = np.load(stream, allow_pickle=False)
+            if not isinstance(stored, NpzFile):
+                raise ValueError("it holds a single array")
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidRequest("case", f"{path} is not an .npz file: {error}") from error
+
+
+def _scalar(name: str, value: object) -> Any:
+    array = np.asarray(value)
+    if array.size != 1 or not np.issubdtype(array.dtype, np.number) or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be one finite number")
+    return array.item()
 
 
 def write_result(path: Path, mel: FloatArray, wave: FloatArray) -> None:

@@ -72,7 +72,7 @@ class Synthesizer:
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
-        self._check(segment)
+        self.check(segment)
         latents = self._backend.empty(segment.noise.shape, "float32")
         self._backend.upload(segment.noise, latents)
         guided = segment.guidance >= UNGUIDED_BELOW
@@ -89,12 +89,20 @@ class Synthesizer:
         return Lane(lane_id, self.bucket(segment.frames), state.steps_left)
 
     def step(self, lane_ids: Sequence[int]) -> None:
-        """Advance lanes of one bucket by one step. Raises ValueError for lanes that cannot share a batch."""
+        """Advance lanes of one bucket by one step.
+
+        Raises ValueError for lanes that cannot share a batch, EngineFault when the runtime fails: every lane
+        of that batch is lost with it and can only be closed.
+        """
         states = [self._lanes[i][1] for i in lane_ids]
         if not 1 <= len(states) <= self.max_batch:
             raise ValueError(f"a batch holds 1 to {self.max_batch} lanes of this bundle, not {len(states)}")
+        if len(set(lane_ids)) < len(lane_ids):
+            raise ValueError(f"a lane is named twice: {', '.join(map(str, lane_ids))}")
         if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
             raise ValueError(f"lane {done[0]} has no step left")
+        for lane_id, state in zip(lane_ids, states, strict=True):
+            _check_kept(lane_id, state)
         longest = max(s.frames for s in states)
         frames = longest if self._backend.exact_shapes else self.bucket(longest)
         try:
@@ -104,13 +112,16 @@ class Synthesizer:
             raise
 
     def log_mel(self, lane_id: int) -> FloatArray:
-        """(N, M) the lane's latents, with the reference's frames overwritten by the true log-mel."""
+        """(N, M) the lane's latents, with the reference's frames overwritten by the true log-mel.
+
+        Raises EngineFault when they are not finite, or lost.
+        """
         segment, state = self._lanes[lane_id]
+        _check_kept(lane_id, state)
         self._flow.leave(state)
         mel = np.asarray(self._backend.download(state.latents), np.float32)
         mel[: len(segment.reference_log_mel)] = segment.reference_log_mel
         if not np.isfinite(mel).all():
-            self._flow.forget()
             raise EngineFault("the flow produced numbers that are not finite")
         return mel
 
@@ -161,6 +172,20 @@ class Synthesizer:
             self.close(lane_id)
         self._backend.close()
 
+    def check(self, segment: Segment) -> None:
+        """Raise ValueError for a segment that the bundle cannot hold, saying what is allowed."""
+        mels = self.manifest.mel.mels
+        self.bucket(segment.frames)
+        if segment.noise.shape != (segment.frames, mels):
+            raise ValueError(f"noise must be ({segment.frames}, {mels}), not {segment.noise.shape}")
+        reference = segment.reference_log_mel.shape
+        if len(reference) != 2 or reference[1] != mels or reference[0] >= segment.frames:
+            raise ValueError(f"the reference must be (under {segment.frames}, {mels}), not {reference}")
+        if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
+            raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
+        if not 2 <= len(segment.times) <= MAX_NFE + 1:
+            raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {len(segment.times) - 1}")
+
     def _silence(self, frames: int, nfe: int, guidance: float) -> Segment:
         mels, defaults = self.manifest.mel.mels, self.manifest.defaults
         return Segment(
@@ -175,18 +200,10 @@ class Synthesizer:
             guidance=guidance,
         )
 
-    def _check(self, segment: Segment) -> None:
-        mels = self.manifest.mel.mels
-        self.bucket(segment.frames)
-        if segment.noise.shape != (segment.frames, mels):
-            raise ValueError(f"noise must be ({segment.frames}, {mels}), not {segment.noise.shape}")
-        reference = segment.reference_log_mel.shape
-        if len(reference) != 2 or reference[1] != mels or reference[0] >= segment.frames:
-            raise ValueError(f"the reference must be (under {segment.frames}, {mels}), not {reference}")
-        if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
-            raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
-        if not 2 <= len(segment.times) <= MAX_NFE + 1:
-            raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {len(segment.times) - 1}")
+
+def _check_kept(lane_id: int, state: LaneState) -> None:
+    if state.lost:
+        raise EngineFault(f"lane {lane_id} was lost when a batch that it sat in failed")
 
 
 def load(bundle: Bundle, *, backend: str, threads: int, lanes: int, buckets: Sequence[int]) -> Synthesizer:

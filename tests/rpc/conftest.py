@@ -142,7 +142,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         lambda *call: observed.append(call),
     )
     engine = FakeEngine()
-    thread = threading.Thread(target=scheduler.run, args=(engine,))
+    thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()
     yield Box(engine, scheduler, store, listening, Path(server.socket), spoken, observed)
     scheduler.drain()
