@@ -53,17 +53,23 @@ class Sources:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Sources, opened and checked; weights are mapped, not read."""
+    """Sources, checked."""
 
     sources: Sources
     vocabulary: Vocabulary
-    dit: checkpoint.Weights
     vocoder_config: VocosConfig | BigVGANConfig
     vocoder: checkpoint.Weights
 
     @property
     def mel(self) -> MelSpec:
         return self.sources.family.mel
+
+    def dit(self) -> checkpoint.Weights:
+        """The DiT's weights, mapped anew: what is no longer used gives its pages back."""
+        sources = self.sources
+        return checkpoint.load_dit(
+            sources.checkpoint, sources.family.arch, self.vocabulary.size, sources.family.mel.mels
+        )
 
     @property
     def record(self) -> contract.Vocoder:
@@ -74,7 +80,7 @@ class Loaded:
     def reference_dit(self) -> DiT:
         """The plain torch model on the mapped weights."""
         arch = self.sources.family.arch
-        return checkpoint.build_dit(self.dit, arch, self.vocabulary.size, self.mel.mels)
+        return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
 
     def reference_vocoder(self) -> nn.Module:
         """The plain torch vocoder on the mapped weights."""
@@ -92,10 +98,12 @@ def load(sources: Sources) -> Loaded:
             f"pass --vocoder {family.mel.kind}, or a family file with mel_spec_type: {sources.vocoder}"
         )
     vocabulary = read_vocabulary(sources.vocab)
-    dit = checkpoint.load_dit(sources.checkpoint, family.arch, vocabulary.size, family.mel.mels)
     if sources.vocoder == "vocos":
-        return Loaded(sources, vocabulary, dit, *checkpoint.load_vocos(sources.vocoder_path))
-    return Loaded(sources, vocabulary, dit, *checkpoint.load_bigvgan(sources.vocoder_path))
+        loaded = Loaded(sources, vocabulary, *checkpoint.load_vocos(sources.vocoder_path))
+    else:
+        loaded = Loaded(sources, vocabulary, *checkpoint.load_bigvgan(sources.vocoder_path))
+    loaded.dit()  # a checkpoint that does not fit is said now, not after minutes
+    return loaded
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
@@ -227,15 +235,15 @@ class Writer:
 
     def _modulation(self) -> nn.Module:
         stored = torch.float32 if self.precision == "fp32" else torch.float16
-        return graphs.Modulation(self.loaded.dit, self.loaded.sources.family.arch, stored)
+        return graphs.Modulation(self.loaded.dit(), self.loaded.sources.family.arch, stored)
 
     def _condition(self) -> nn.Module:
         arch, mels = self.loaded.sources.family.arch, self.loaded.mel.mels
-        return graphs.Condition(self.loaded.dit, arch, mels, self.max_frames, self.compute)
+        return graphs.Condition(self.loaded.dit(), arch, mels, self.max_frames, self.compute)
 
     def _step(self) -> nn.Module:
         arch, mels = self.loaded.sources.family.arch, self.loaded.mel.mels
-        return graphs.Step(self.loaded.dit, arch, mels, self.max_frames, self.compute)
+        return graphs.Step(self.loaded.dit(), arch, mels, self.max_frames, self.compute)
 
     def _vocoder(self) -> nn.Module:
         if isinstance(self.loaded.vocoder_config, VocosConfig):
@@ -250,7 +258,7 @@ def expectations(loaded: Loaded) -> parity.Expectations:
     return parity.expect(
         [
             lambda: parity.TorchOracle(loaded.reference_dit()),
-            lambda: parity.UpstreamOracle(loaded.dit, arch, vocab_size, loaded.mel.mels),
+            lambda: parity.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
         ],
         loaded.reference_vocoder,
         loaded.mel,

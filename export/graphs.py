@@ -221,11 +221,15 @@ def mish(x: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Self-attention with rotary positions; q, k and v come from one product.
+    """Self-attention with rotary positions.
 
     Rows of q and k are reordered per head, even ones first, so that rotating interleaved pairs becomes
     rotating halves. The scale is folded into the weights: all of it into q in float32 (a power of two, so
     exact), 64^-¼ into each of q and k in float16, where scores of unscaled factors could overflow.
+
+    Keys past a lane's length are masked by a number added to their scores. In float16 it is added as such: the
+    form from which runtimes make fused attention. In float32, which runs where there is none, it rides in a
+    65th channel of k against ones in q, and spares a pass over N² scores.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -244,7 +248,7 @@ class Attention(nn.Module):
                 weight = weight.unflatten(0, (self.heads, -1))[:, order].flatten(0, 1) * factor
                 bias = bias.unflatten(0, (self.heads, -1))[:, order].flatten() * factor
             parts.append((weight, bias))
-        self.qkv = Matrix(torch.cat([w for w, _ in parts]), torch.cat([b for _, b in parts]), compute)
+        self.q, self.k, self.v = (Matrix(weight, bias, compute) for weight, bias in parts)
         self.out = Matrix(weights[f"{name}.to_out.0.weight"], weights[f"{name}.to_out.0.bias"], compute)
         if self.norms:
             self.q_gain = kept_float(weights[f"{name}.q_norm.weight"][order] * scales[0])
@@ -252,11 +256,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
         """x (B·G, N, D); cos, sin (N, 1, 32); bias (B·G, 1, 1, N), 0 or MASKED_SCORE."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_dim)).unbind(2)
+        q, k, v = (m(x).unflatten(-1, (self.heads, self.head_dim)) for m in (self.q, self.k, self.v))
         if self.norms:
             q, k = (self._rms_norm(a, gain) for a, gain in ((q, self.q_gain), (k, self.k_gain)))
         q, k = (self._rotate(a, cos, sin) for a in (q, k))
-        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) + bias  # (B·G, heads, N, N)
+        if self.compute == torch.float32:
+            column = bias.permute(0, 3, 1, 2).expand(-1, -1, self.heads, -1)  # (B·G, N, heads, 1)
+            q, k = torch.cat([q, torch.ones_like(column)], dim=-1), torch.cat([k, column], dim=-1)
+            scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)  # (B·G, heads, N, N)
+        else:
+            scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) + bias
         y = scores.softmax(dim=-1) @ v.transpose(1, 2)
         return self.out(y.transpose(1, 2).flatten(2))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from tqdm import tqdm
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
+from appliance.engine.condition import padded_ids, padded_mel, upsample_index
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.engine.synthesizer import Synthesizer
@@ -35,12 +37,34 @@ SAMPLE_NFES = (5, 7, 16)
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
+GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 
 BOUNDS: dict[Precision, dict[str, float]] = {
-    "fp32": {"step": 5e-6, "sample": 5e-5, "vocoder": 1e-5, "wave": 5e-4},
-    "fp16": {"step": 5e-3, "sample": 1e-2, "vocoder": 1e-2, "wave": 1e-1},
-    "int8": {"step": 5e-2, "sample": 5e-2, "vocoder": 1e-5, "wave": 5e-1},
+    "fp32": {
+        "modulation": 5e-6,
+        "condition": 5e-6,
+        "step": 5e-6,
+        "vocoder": 1e-5,
+        "sample": 5e-5,
+        "wave": 5e-4,
+    },
+    "fp16": {
+        "modulation": 2e-3,
+        "condition": 5e-3,
+        "step": 5e-3,
+        "vocoder": 1e-2,
+        "sample": 1e-2,
+        "wave": 1e-1,
+    },
+    "int8": {
+        "modulation": 2e-3,
+        "condition": 5e-6,
+        "step": 5e-2,
+        "vocoder": 1e-5,
+        "sample": 5e-2,
+        "wave": 5e-1,
+    },
 }
 """Largest relative errors ‖a − b‖ / ‖b‖ with which a bundle is written."""
 
@@ -179,6 +203,36 @@ class TorchOracle:
         )
         return mel.numpy()
 
+    def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
+        """What the graphs that the steps build on must give: modulation rows, and the segment's condition."""
+        with torch.inference_mode():
+            rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
+            yield ExpectedGraph("modulation", {"t": times}, "rows", rows)
+            inputs: dict[str, NDArray[Any]] = {
+                "ids": padded_ids(case.ids, case.frames),
+                "log_mel": padded_mel(case.cond, case.frames),
+            }
+            if self.model.arch.text_embedding_average_upsampling:
+                inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
+            yield ExpectedGraph("condition", inputs, "condition", self._condition(case).numpy())
+
+    def _rows(self, t: Tensor) -> Tensor:
+        time = self.model.time_embed(t)
+        norms = [cast(nn.Module, block.attn_norm) for block in self.model.transformer_blocks]
+        rows = [row for norm in norms for row in norm(time)]
+        scale, shift = self.model.norm_out(time)
+        return torch.stack([*rows, shift, scale])
+
+    def _condition(self, case: Case) -> Tensor:
+        """The input projection of latents that are zero: all of it that no step changes."""
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
+        seen = torch.zeros(2, case.frames, self.model.mels)
+        seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        projected: Tensor = self.model.input_embed.proj(
+            torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
+        )
+        return projected
+
 
 class UpstreamOracle:
     """The DiT of the package f5-tts in a plain Euler loop. Raises ImportError where it is not installed."""
@@ -236,12 +290,21 @@ class Expected:
 
 
 @dataclass(frozen=True)
+class ExpectedGraph:
+    """What one graph alone must give."""
+
+    graph: str
+    inputs: dict[str, NDArray[Any]]
+    output: str
+    wanted: FloatArray
+
+
+@dataclass(frozen=True)
 class Expectations:
     """Oracles' answers, computed once so that their models need not stay in memory beside the engine."""
 
     samples: list[Expected]
-    vocoder: list[tuple[FloatArray, FloatArray]]
-    """(log-mel, samples) pairs."""
+    graphs: list[ExpectedGraph]
     absent: str
 
 
@@ -257,6 +320,7 @@ def expect(
 ) -> Expectations:
     """Ask every oracle about every case. One that is not installed is noted as absent."""
     samples: list[Expected] = []
+    graphs: list[ExpectedGraph] = []
     absent = ""
     decode = vocoder()
     for make in oracles:
@@ -265,6 +329,8 @@ def expect(
         except ImportError as error:
             absent = f"not installed here ({error})"
             continue
+        if isinstance(oracle, TorchOracle):
+            graphs += oracle.graphs(random_case(step_frames[0], mel, vocab_size), GRAPH_TIMES)
         with torch.inference_mode():
             for what, case, times in tqdm(
                 list(_cases(mel, vocab_size, step_frames, sample_frames, nfes)), desc=f"asking {oracle.name}"
@@ -275,7 +341,8 @@ def expect(
     heard = random_case(SAMPLE_FRAMES, mel, vocab_size).noise - 2.0
     with torch.inference_mode():
         spoken = decode(torch.from_numpy(heard)).numpy()
-    return Expectations(samples, [(heard, spoken)], absent)
+    graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, "samples", spoken))
+    return Expectations(samples, graphs, absent)
 
 
 def _cases(
@@ -292,6 +359,10 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
     """Run the bundle on the CPU engine and compare generated frames and waveforms."""
     bounds = BOUNDS[bundle.manifest.precision]
     report = Report(bundle.manifest.precision, absent=expected.absent)
+    for g in expected.graphs:
+        error = relative_error(_run(bundle.graph(g.graph), g, bundle.manifest.dimensions.compute), g.wanted)
+        frames = 0 if g.graph == "modulation" else len(g.inputs["log_mel"])
+        report.rows.append(Row(g.graph, TorchOracle.name, frames, 0, error, bounds[g.graph]))
     engine = Synthesizer(bundle, OrtBackend(), lanes=1)
     try:
         for e in tqdm(expected.samples, desc="measuring the bundle"):
@@ -303,12 +374,18 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
             if e.wave is not None:
                 error = relative_error(wave, e.wave)
                 report.rows.append(Row("wave", e.against, e.case.frames, nfe, error, bounds["wave"]))
-        for mel, wave in expected.vocoder:
-            error = relative_error(engine.decode(mel), wave)
-            report.rows.append(Row("vocoder", "torch", len(mel), 0, error, bounds["vocoder"]))
     finally:
         engine.shutdown()
     return report
+
+
+def _run(path: Path, expected: ExpectedGraph, dtype: str) -> FloatArray:
+    backend = OrtBackend()
+    graph = backend.load(path)
+    inputs = {name: np.ascontiguousarray(array) for name, array in expected.inputs.items()}
+    output = backend.empty(expected.wanted.shape, dtype if expected.graph == "condition" else "float32")
+    graph.run(inputs, {expected.output: output})
+    return output.astype(np.float32)
 
 
 def relative_error(a: FloatArray, b: FloatArray) -> float:

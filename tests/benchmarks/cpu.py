@@ -1,0 +1,373 @@
+"""Upstream's DiT against ours on the CPU, side by side: full-size v1_Base with random weights.
+
+Each contender lives in a process of its own, so that its peak memory is its own; they take turns in one run,
+so that a busy minute of the machine hits all of them; quoted are ratios of medians.
+
+    python -m tests.benchmarks.cpu compare WORK [--rounds 3]
+    python -m tests.benchmarks.cpu curve WORK [--rounds 3]
+
+WORK holds the checkpoint and the bundles; what is there already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract import bundle as contract
+from appliance.contract.schedule import time_grid
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer
+from appliance.job import Segment
+from export import precision
+from export.cli import main as export
+from export.families import family
+from export.random_checkpoint import write_random, write_random_vocos
+
+FAMILY = "F5TTS_v1_Base"
+FRAMES, REFERENCE_FRAMES, TOKENS = 500, 251, 80
+NFE, GUIDANCE, SEED = 7, 2.0, 0
+CURVE: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "ends": ("from_latents", "final"),
+    "ends + attention.out": ("from_latents", "final", "attention.out"),
+    "ends + down": ("from_latents", "final", "down"),
+    "ends + qkv": ("from_latents", "final", "qkv"),
+    "ends + up": ("from_latents", "final", "up"),
+    "ends + down + attention.out": ("from_latents", "final", "down", "attention.out"),
+    "ends + qkv + attention.out": ("from_latents", "final", "qkv", "attention.out"),
+}
+"""Roles of the step graph that stay in float32."""
+
+FloatArray = NDArray[np.float32]
+Run = Callable[[], FloatArray]
+
+
+# ------------------------------------------------------------------------------------------- contenders
+
+
+def inputs() -> tuple[FloatArray, NDArray[np.int32], FloatArray]:
+    """Reference log-mel, ids and noise; the noise is what torch draws for the seed, as upstream does."""
+    import torch
+
+    rng = np.random.default_rng(SEED)
+    cond = rng.normal(-3.0, 2.0, (REFERENCE_FRAMES, 100)).clip(-11.5, 3.0).astype(np.float32)
+    ids = rng.integers(0, 2545, TOKENS, dtype=np.int32)
+    torch.manual_seed(SEED)
+    return cond, ids, torch.randn(FRAMES, 100).numpy()
+
+
+def upstream(work: Path, autocast: bool) -> Run:
+    """`CFM.sample` of f5-tts, in float32 or under bf16 autocast."""
+    import torch
+
+    from export.checkpoint import load_dit
+    from tests import upstream as package
+
+    arch = family(FAMILY).arch
+    weights = load_dit(work / "checkpoint/model.safetensors", arch, 2545)
+    sizes = dict(
+        dim=arch.dim, depth=arch.depth, heads=arch.heads, ff_mult=arch.ff_mult, text_dim=arch.text_dim
+    )
+    dit = package.dit_class()(**sizes, conv_layers=arch.conv_layers, text_num_embeds=2545, mel_dim=100)
+    dit.load_state_dict(dict(weights), strict=False, assign=True)
+
+    class Mel(torch.nn.Module):
+        n_mel_channels = 100
+
+    cfm = package.cfm_class()(transformer=dit, mel_spec_module=Mel(), num_channels=100).eval()
+    cond, ids, _ = inputs()
+
+    def run() -> FloatArray:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            out, _ = cfm.sample(
+                torch.from_numpy(cond)[None],
+                torch.from_numpy(ids).long()[None],
+                FRAMES,
+                steps=NFE,
+                cfg_strength=GUIDANCE,
+                sway_sampling_coef=-1.0,
+                seed=SEED,
+            )
+        return np.asarray(out[0].float().numpy())
+
+    return run
+
+
+def ours(bundle: contract.Bundle) -> Run:
+    """The device's engine, without the vocoder."""
+    cond, ids, noise = inputs()
+    engine = Synthesizer(bundle, OrtBackend(), lanes=1)
+    segment = Segment(
+        index=0,
+        text="",
+        ids=ids,
+        frames=FRAMES,
+        reference_log_mel=cond,
+        reference_frames=len(cond) - 1,
+        noise=noise,
+        times=time_grid(NFE),
+        guidance=GUIDANCE,
+    )
+
+    def run() -> FloatArray:
+        lane = engine.open(segment)
+        for _ in range(lane.steps_left):
+            engine.step([lane.id])
+        mel = engine.log_mel(lane.id)
+        engine.close(lane.id)
+        return mel
+
+    return run
+
+
+def torch_products() -> Run:
+    """The matrix products of upstream's sample alone, through torch."""
+    import torch
+
+    dim = family(FAMILY).arch.dim
+    x = {width: torch.randn(2 * FRAMES, width) for width in (dim, 2 * dim)}
+    w = [torch.randn(out, width) for width, out in ((dim, dim),) * 4 + ((dim, 2 * dim), (2 * dim, dim))]
+
+    def run() -> FloatArray:
+        with torch.inference_mode():
+            for _ in range(NFE * family(FAMILY).arch.depth):
+                for weight in w:
+                    torch.nn.functional.linear(x[weight.shape[1]], weight)
+        return np.zeros(1, np.float32)
+
+    return run
+
+
+def ort_products(work: Path) -> Run:
+    """The same products through ONNX Runtime."""
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    dim = family(FAMILY).arch.dim
+    shapes = [(dim, dim)] * 4 + [(dim, 2 * dim), (2 * dim, dim)]
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.random(s, dtype=np.float32), f"w{i}") for i, s in enumerate(shapes)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [f"x{s[0]}", f"w{i}"], [f"y{i}"]) for i, s in enumerate(shapes)],
+        "products",
+        [helper.make_tensor_value_info(f"x{k}", TensorProto.FLOAT, (2 * FRAMES, k)) for k in (dim, 2 * dim)],
+        [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None) for i in range(len(shapes))],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = work / "products.onnx"
+    onnx.save(model, path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feed = {f"x{k}": rng.random((2 * FRAMES, k), dtype=np.float32) for k in (dim, 2 * dim)}
+
+    def run() -> FloatArray:
+        for _ in range(NFE * family(FAMILY).arch.depth):
+            session.run(None, feed)
+        return np.zeros(1, np.float32)
+
+    return run
+
+
+def contender(name: str, work: Path) -> Run:
+    """The contender called `name`."""
+    if name.startswith("upstream"):
+        return upstream(work, autocast=name.endswith("bf16"))
+    if name == "products torch":
+        return torch_products()
+    if name == "products ort":
+        return ort_products(work)
+    if name.startswith("curve "):
+        return ours(curve_bundle(work, name.removeprefix("curve ")))
+    return ours(contract.read(work / name.removeprefix("ours "), verify=False))
+
+
+# ----------------------------------------------------------------------------------------- preparation
+
+
+def prepare(work: Path, precisions: Collection[str]) -> None:
+    """The checkpoint and the bundles, made where they are missing."""
+    if not (work / "vocos").exists():
+        write_random(work / "checkpoint", family(FAMILY).arch, [" ", *(f"t{i}" for i in range(2544))], SEED)
+        write_random_vocos(work / "vocos", seed=SEED)
+    for name in precisions:
+        if not (work / name).exists():
+            sources = {
+                "--family": FAMILY,
+                "--checkpoint": work / "checkpoint/model.safetensors",
+                "--vocab": work / "checkpoint/vocab.txt",
+                "--vocoder-path": work / "vocos",
+                "--precision": name,
+                "--out": work / name,
+            }
+            if export(["bundle", *(str(word) for pair in sources.items() for word in pair)]):
+                sys.exit(1)
+
+
+def curve_bundle(work: Path, kept: str) -> contract.Bundle:
+    """The fp32 bundle with an INT8 step graph that keeps some roles in float."""
+    whole = contract.read(work / "fp32", verify=False)
+    step = work / "curve" / f"{kept.replace(' + ', '_')}.onnx"
+    if not step.exists():
+        step.parent.mkdir(exist_ok=True)
+        precision.quantise(whole.graph("step"), step, CURVE[kept])
+    files = {**whole.manifest.variants["default"], "step": f"../curve/{step.name}"}
+    return contract.Bundle(whole.folder, dataclasses.replace(whole.manifest, variants={"default": files}))
+
+
+# -------------------------------------------------------------------------------------------- measuring
+
+
+class Contender:
+    """One contender's process; it computes when told to, and sleeps otherwise."""
+
+    def __init__(self, name: str, work: Path) -> None:
+        self.name = name
+        self.seconds: list[float] = []
+        self.peak_gb = 0.0
+        self._out = work / "out" / f"{name.replace(' ', '_')}.npy"
+        self._out.parent.mkdir(exist_ok=True)
+        command = [sys.executable, "-m", "tests.benchmarks.cpu", "serve", str(work), name, str(self._out)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def turn(self, *, counts: bool = True) -> None:
+        """One run; the warm-up does not count."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        said = json.loads(self._process.stdout.readline())
+        self.peak_gb = said["peak_gb"]
+        if counts:
+            self.seconds.append(said["seconds"])
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+    def result(self) -> FloatArray:
+        """What its last run computed."""
+        return np.asarray(np.load(self._out))
+
+    def stop(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve(work: Path, name: str, out: Path) -> None:
+    """The life of a contender's process."""
+    run = contender(name, work)
+    for _ in sys.stdin:
+        begun = time.perf_counter()
+        result = run()
+        seconds = time.perf_counter() - begun
+        np.save(out, result)
+        peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        print(json.dumps({"seconds": seconds, "peak_gb": peak_gb}), flush=True)
+
+
+def take_turns(names: list[str], work: Path, rounds: int) -> dict[str, Contender]:
+    """Run all in turn, a warm-up and then `rounds` counted rounds."""
+    contenders = [Contender(name, work) for name in names]
+    for i in range(rounds + 1):
+        for c in contenders:
+            c.turn(counts=i > 0)
+            print(f"round {i} of {rounds}: {c.name}", file=sys.stderr)
+    for c in contenders:
+        c.stop()
+    return {c.name: c for c in contenders}
+
+
+def error(a: FloatArray, b: FloatArray) -> float:
+    """‖a − b‖ / ‖b‖ over the generated frames."""
+    a, b = a[REFERENCE_FRAMES:], b[REFERENCE_FRAMES:]
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
+
+
+def compare(work: Path, rounds: int) -> dict[str, Any]:
+    """The table of the product against upstream."""
+    prepare(work, ("fp32", "int8"))
+    names = ["upstream fp32", "upstream bf16", "ours fp32", "ours int8", "products torch", "products ort"]
+    ran = take_turns(names, work, rounds)
+    base = ran["upstream fp32"]
+    print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, CFG {GUIDANCE}: whole sample without vocoder, {rounds} rounds")
+    print(
+        f"{'':15s} {'median s':>9s} {'min s':>7s} {'max s':>7s} {'× upstream fp32':>16s} "
+        f"{'rel. error':>10s} {'peak GB':>8s}"
+    )
+    rows = {}
+    for name in names[:4]:
+        c = ran[name]
+        rows[name] = {
+            "median_s": c.median,
+            "speed": base.median / c.median,
+            "error": error(c.result(), base.result()),
+            "peak_gb": c.peak_gb,
+        }
+        print(
+            f"{name:15s} {c.median:9.2f} {min(c.seconds):7.2f} {max(c.seconds):7.2f} "
+            f"{rows[name]['speed']:16.2f} {rows[name]['error']:10.1e} {c.peak_gb:8.2f}"
+        )
+    torch_s, ort_s = ran["products torch"].median, ran["products ort"].median
+    swapped = base.median - torch_s + ort_s
+    whole, library = rows["ours fp32"]["speed"], base.median / swapped
+    print(
+        f"the products with weights alone: torch {torch_s:.2f} s, ONNX Runtime {ort_s:.2f} s; upstream with "
+        f"the latter would take {swapped:.2f} s: of ours fp32's {whole:.2f}×, {library:.2f}× is due to the "
+        f"matrix library and {whole / library:.2f}× to the graph"
+    )
+    return {"rows": rows, "library": library}
+
+
+def curve(work: Path, rounds: int) -> dict[str, Any]:
+    """Speed against error over which roles stay in float."""
+    prepare(work, ("fp32",))
+    for kept in CURVE:
+        curve_bundle(work, kept)
+    ran = take_turns(["ours fp32", *(f"curve {kept}" for kept in CURVE)], work, rounds)
+    base = ran["ours fp32"]
+    print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}: INT8 by what stays in float, {rounds} rounds")
+    print(f"{'float':30s} {'× ours fp32':>11s} {'rel. error':>10s} {'peak GB':>8s}")
+    rows = {}
+    for kept in CURVE:
+        c = ran[f"curve {kept}"]
+        rows[kept] = {"speed": base.median / c.median, "error": error(c.result(), base.result())}
+        print(f"{kept:30s} {rows[kept]['speed']:11.2f} {rows[kept]['error']:10.1e} {c.peak_gb:8.2f}")
+    return rows
+
+
+def main() -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu", description=__doc__)
+    parser.add_argument("what", choices=("compare", "curve", "serve"))
+    parser.add_argument("work", type=Path)
+    parser.add_argument("served", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    if arguments.what == "serve":
+        serve(arguments.work, arguments.served[0], Path(arguments.served[1]))
+        return
+    results = (compare if arguments.what == "compare" else curve)(arguments.work, arguments.rounds)
+    (arguments.work / f"{arguments.what}.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""The manifest's strict reader, the hashes, and the committed tiny bundle."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.contract import bundle as contract
+from appliance.contract.mel import MelSpec
+from appliance.errors import BundleError
+
+TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
+RAW: dict[str, Any] = yaml.safe_load((TINY / "manifest.yaml").read_text("utf-8"))
+Edit = Callable[[dict[str, Any]], Any]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A bundle of small files; its hashes are right."""
+    out = tmp_path / "bundle"
+    out.mkdir()
+    for name in RAW["files"]:
+        (out / name).write_bytes(f"{name} ".encode() * 50)
+    contract.write(out, contract.from_mapping(contract.Manifest, RAW, where="RAW"))
+    return out
+
+
+def edited(folder: Path, edit: Edit) -> Path:
+    """The folder, its manifest changed."""
+    path = folder / "manifest.yaml"
+    raw = yaml.safe_load(path.read_text("utf-8"))
+    edit(raw)
+    path.write_text(yaml.safe_dump(raw, sort_keys=False), "utf-8")
+    return folder
+
+
+def test_a_bundle_is_read_as_it_was_written(folder: Path) -> None:
+    bundle = contract.read(folder)
+    assert bundle.folder == folder and bundle.vocab == folder / "vocab.txt"
+    assert bundle.manifest.arch == contract.Arch(
+        dim=64, depth=2, heads=1, ff_mult=2, text_dim=64, conv_layers=1
+    )
+    assert bundle.manifest.mel == MelSpec("vocos")
+    assert bundle.manifest.variants["default"]["step"] == "step.onnx"
+    assert bundle.graph("step") == folder / "step.onnx"
+    assert bundle.manifest.backends == ("ort-cpu", "tensorrt")
+    assert bundle.manifest.defaults == contract.Defaults()
+    for name, file in bundle.manifest.files.items():
+        content = (folder / name).read_bytes()
+        assert file == contract.File(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_writing_hashes_what_lies_in_the_folder_and_not_the_manifest(folder: Path) -> None:
+    (folder / "notes.txt").write_text("more")
+    again = contract.write(folder, contract.read(folder).manifest)
+    assert set(again.manifest.files) == {*RAW["files"], "notes.txt"}
+
+
+ARCHS = st.builds(
+    contract.Arch,
+    dim=st.integers(1, 4096),
+    depth=st.integers(1, 64),
+    heads=st.integers(1, 64),
+    text_mask_padding=st.booleans(),
+    pe_attn_head=st.none() | st.integers(1, 16),
+    qk_norm=st.none() | st.just("rms_norm"),
+    long_skip_connection=st.booleans(),
+)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+MANIFESTS = st.builds(
+    contract.Manifest,
+    format=st.just(contract.FORMAT),
+    family=TEXTS,
+    arch=ARCHS,
+    mel=st.builds(MelSpec, kind=st.sampled_from(["vocos", "bigvgan"]), mels=st.integers(1, 200)),
+    vocoder=st.builds(
+        contract.Vocoder,
+        name=st.sampled_from(["vocos", "bigvgan"]),
+        padding=st.sampled_from(["center", "same"]),
+    ),
+    precision=st.sampled_from(["fp32", "fp16", "int8"]),
+    variants=st.just(
+        {"default": {name: f"{name}.onnx" for name in ("modulation", "condition", "step", "vocoder")}}
+    ),
+    backends=st.lists(TEXTS, max_size=3).map(tuple),
+    batch_invariant=st.booleans(),
+    max_frames=st.integers(1, 10**6),
+    vocab_size=st.integers(1, 10**6),
+    licence=st.builds(contract.Licence, weights=TEXTS, source=TEXTS, note=TEXTS),
+    files=st.dictionaries(
+        TEXTS, st.builds(contract.File, sha256=TEXTS, size_bytes=st.integers(0, 2**40)), max_size=3
+    ),
+    defaults=st.builds(
+        contract.Defaults,
+        guidance=st.floats(0, 10, allow_nan=False),
+        grid=st.sampled_from(["epss", "uniform"]),
+    ),
+    parity=st.dictionaries(TEXTS, st.integers() | TEXTS | st.lists(st.floats(allow_nan=False)), max_size=3),
+    created_by=TEXTS,
+)
+
+
+@given(MANIFESTS)
+def test_a_manifest_survives_yaml(manifest: contract.Manifest) -> None:
+    text = yaml.safe_dump(contract._plain(manifest), sort_keys=False, allow_unicode=True)
+    assert contract.from_mapping(contract.Manifest, yaml.safe_load(text), where="here") == manifest
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda m: m.update(precison="fp32"), "unknown key precison; valid keys: format, family, arch, mel"),
+        (lambda m: m["arch"].update(width=64), "arch: unknown key width; valid keys: dim, depth, heads"),
+        (lambda m: m["mel"].update(hops=256), "mel: unknown key hops; valid keys: kind, sample_rate_hz"),
+        (
+            lambda m: m["files"]["step.onnx"].update(md5="0"),
+            "files.step.onnx: unknown key md5; valid keys: sha256",
+        ),
+        (lambda m: m.update(a=1, b=2), "unknown key a, b; valid"),
+        (lambda m: m.pop("max_frames"), "missing key max_frames"),
+        (lambda m: (m.pop("family"), m.pop("files")), "missing key family, files"),
+        (lambda m: m["arch"].pop("heads"), "arch: missing key heads"),
+        (lambda m: m.update(max_frames="2048"), "max_frames: must be int, not str ('2048')"),
+        (lambda m: m.update(max_frames=True), "max_frames: must be int, not bool (True)"),
+        (lambda m: m.update(max_frames=20.5), "max_frames: must be int, not float (20.5)"),
+        (lambda m: m.update(batch_invariant=1), "batch_invariant: must be bool, not int (1)"),
+        (lambda m: m.update(arch=[1]), "arch: must be a mapping, not list"),
+        (lambda m: m.update(family=None), "family: must be str, not NoneType (None)"),
+        (lambda m: m.update(backends="ort-cpu"), "backends: must be tuple"),
+        (lambda m: m.update(backends=["ort-cpu", 3]), "backends: must be str, not int (3)"),
+        (lambda m: m.update(variants=["default"]), "variants: must be dict"),
+        (lambda m: m.update(precision="fp8"), "precision: must be one of fp32, fp16, int8, not 'fp8'"),
+        (lambda m: m["vocoder"].update(name="hifigan"), "vocoder: name: must be one of vocos, bigvgan"),
+        (lambda m: m["mel"].update(kind="opus"), "kind"),
+        (lambda m: m["mel"].update(hop=0), "mel: hop must be at least 1, not 0"),
+        (lambda m: m["defaults"].update(guidance="2"), "defaults: guidance: must be float, not str ('2')"),
+    ],
+)
+def test_a_manifest_that_is_wrong_says_where_and_what_is_allowed(
+    edit: Edit, message: str, folder: Path
+) -> None:
+    with pytest.raises(BundleError, match=re.escape(message)) as error:
+        contract.read(edited(folder, edit))
+    assert "manifest.yaml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ("1.1", "format 1.1 is newer than 1.0, which this reads; update f5-appliance"),
+        ("2.0", "format 2.0 is newer than 1.0"),
+        ("0.9", "format 0.9 is older than 1.0, which this reads; export the bundle again"),
+        (None, "format None is not a version; this reads 1.0"),
+        ("one", "format 'one' is not a version"),
+        ("1.0.0", "format '1.0.0' is not a version"),
+        ([1, 0], "is not a version"),
+    ],
+)
+def test_the_format_is_looked_at_before_the_keys(found: object, message: str, folder: Path) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw.update(format=found, a_key_of_the_future=1)
+
+    with pytest.raises(BundleError, match=re.escape(message)):
+        contract.read(edited(folder, edit))
+
+
+def test_a_format_that_yaml_reads_as_a_number_is_read_as_it_stands(folder: Path) -> None:
+    path = folder / "manifest.yaml"
+    path.write_text(path.read_text().replace("format: '1.0'", "format: 2.0"))
+    with pytest.raises(BundleError, match=r"format 2\.0 is newer"):
+        contract.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda m: m.update(variants={"fast": m["variants"]["default"]}), "has no variant 'default'"),
+        (lambda m: m["variants"]["default"].pop("step"), "variant 'default' lacks step"),
+        (
+            lambda m: m["variants"].update(fast={"step": "step.onnx"}),
+            "variant 'fast' lacks modulation, condition, vocoder",
+        ),
+        (
+            lambda m: m["variants"]["default"].update(step="other.onnx"),
+            "lists no hash for other.onnx",
+        ),
+        (lambda m: m["files"].pop("vocab.txt"), "lists no hash for vocab.txt"),
+        (
+            lambda m: m["files"].update({"../evil.onnx": m["files"]["step.onnx"]}),
+            "names a file outside the bundle: ../evil.onnx",
+        ),
+        (
+            lambda m: m["files"].update({"/etc/passwd": m["files"]["step.onnx"]}),
+            "names a file outside the bundle: /etc/passwd",
+        ),
+        (
+            lambda m: m["files"].update({"a/../../b": m["files"]["step.onnx"]}),
+            "names a file outside the bundle: a/../../b",
+        ),
+    ],
+)
+def test_names_that_lead_nowhere_are_refused(edit: Edit, message: str, folder: Path) -> None:
+    with pytest.raises(BundleError, match=re.escape(message)):
+        contract.read(edited(folder, edit), verify=False)
+
+
+@pytest.mark.parametrize("name", sorted(RAW["files"]))
+def test_a_flipped_byte_is_found_in_every_file(name: str, folder: Path) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(
+        BundleError, match=rf"{re.escape(name)}: damaged: sha256 [0-9a-f]{{12}}…, the manifest"
+    ):
+        contract.read(folder)
+    contract.read(folder, verify=False)
+
+
+def test_a_truncated_file_is_told_by_its_size(folder: Path) -> None:
+    path = folder / "step.onnx"
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(BundleError, match=r"step\.onnx: 493 bytes, the manifest says 500; copy it again"):
+        contract.read(folder)
+
+
+def test_a_missing_file_is_named(folder: Path) -> None:
+    (folder / "vocoder.onnx").unlink()
+    with pytest.raises(BundleError, match=r"vocoder\.onnx: missing; copy the bundle again"):
+        contract.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "not a bundle, it has no manifest.yaml"),
+        (b"", "must hold a mapping, not NoneType"),
+        (b"- 1\n- 2\n", "must hold a mapping, not list"),
+        (b"a: [1", "unreadable"),
+        (b"\xff\xfe\x00", "unreadable"),
+        (b"!!python/object/apply:os.getcwd []", "unreadable"),
+    ],
+)
+def test_what_is_no_manifest_is_refused(content: bytes | None, message: str, folder: Path) -> None:
+    path = folder / "manifest.yaml"
+    path.unlink() if content is None else path.write_bytes(content)
+    with pytest.raises(BundleError, match=re.escape(message)):
+        contract.read(folder)
+
+
+def test_a_folder_that_is_not_there_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="not a bundle"):
+        contract.read(tmp_path / "absent")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BundleError, match=r"unreadable|not a bundle"):
+        contract.read(tmp_path / "file")
+
+
+def test_an_unknown_variant_or_graph_names_the_variants(folder: Path) -> None:
+    bundle = contract.read(folder)
+    for arguments in (("step", "fast"), ("stop", "default")):
+        with pytest.raises(BundleError, match="variants: default"):
+            bundle.graph(*arguments)
+
+
+def test_the_compute_type_follows_the_precision() -> None:
+    manifest = contract.from_mapping(contract.Manifest, copy.deepcopy(RAW), where="RAW")
+    for precision, compute in (("fp32", "float32"), ("fp16", "float16"), ("int8", "float32")):
+        changed = dataclasses.replace(manifest, precision=precision)
+        assert changed.dimensions.compute == compute
+    assert (manifest.dimensions.dim, manifest.dimensions.depth, manifest.dimensions.rows) == (64, 2, 14)
+
+
+def test_nothing_of_nfe_is_in_a_manifest() -> None:
+    assert "nfe" not in {f.name for f in dataclasses.fields(contract.Defaults)}
+
+
+# The committed tiny bundle
+
+
+def test_the_tiny_bundle_is_whole_and_small() -> None:
+    bundle = contract.read(TINY)
+    assert sum(file.size_bytes for file in bundle.manifest.files.values()) < 8e6
+    assert {path.name for path in TINY.iterdir()} == {*bundle.manifest.files, "manifest.yaml"}
+    rows = bundle.manifest.parity["rows"]
+    assert rows and all(row["error"] <= row["bound"] for row in rows)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_the_tiny_bundle_is_what_its_generator_makes(tmp_path: Path, root: Path) -> None:
+    """Weights and vocabulary to the byte; graphs by signature, since a newer tracer may write other nodes."""
+    import onnx
+
+    out = tmp_path / "bundle"
+    command = [sys.executable, "-m", "tests.tiny.generate", str(out)]
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    made, committed = contract.read(out).manifest, contract.read(TINY).manifest
+    volatile = {"files": {}, "parity": {}}
+    assert dataclasses.replace(made, **volatile) == dataclasses.replace(committed, **volatile)
+    assert set(made.files) == set(committed.files)
+    assert made.files["vocab.txt"] == committed.files["vocab.txt"]
+    for name in made.variants["default"].values():
+        graphs = [onnx.load(folder / name, load_external_data=False).graph for folder in (out, TINY)]
+        for part in ("input", "output"):
+            one, two = ([str(value) for value in getattr(graph, part)] for graph in graphs)
+            assert one == two
+        weights = [
+            {
+                tensor.name: onnx.numpy_helper.to_array(tensor).tobytes()
+                for tensor in onnx.load(folder / name).graph.initializer
+                if not tensor.name.startswith(("val_", "scalar_tensor"))
+            }
+            for folder in (out, TINY)
+        ]
+        assert weights[0] == weights[1]

@@ -1,0 +1,58 @@
+"""The committed tiny bundle, and engines on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Bundle
+from appliance.engine.backend import Backend
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer
+
+TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Bundle:
+    """float32, v1, width 64, two blocks; random weights."""
+    return contract.read(TINY)
+
+
+@pytest.fixture
+def make_engine(tiny: Bundle) -> Callable[..., Synthesizer]:
+    """Engines on one thread, so that sums are split the same way whatever the machine does."""
+
+    def make(backend: Backend | None = None, **options: Any) -> Synthesizer:
+        return Synthesizer(tiny, backend or OrtBackend(1), **options)
+
+    return make
+
+
+@pytest.fixture
+def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
+    """Four lanes."""
+    return make_engine(lanes=4)
+
+
+@pytest.fixture
+def records() -> Iterator[list[logging.LogRecord]]:
+    """Everything that is logged, at any level, by anyone."""
+    kept: list[logging.LogRecord] = []
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record)
+
+    root, keeper = logging.getLogger(), Keeper(logging.NOTSET)
+    before = root.level
+    root.addHandler(keeper)
+    root.setLevel(logging.NOTSET)
+    yield kept
+    root.removeHandler(keeper)
+    root.setLevel(before)

@@ -1,0 +1,312 @@
+"""Small models in the official layouts, the bundles made of them, upstream's packages on the same files."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Arch, Bundle, Precision
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer
+from appliance.job import FloatArray
+from export import to_onnx
+from export.cli import main
+from export.model.bigvgan import BigVGANConfig
+from export.model.vocos import VocosConfig
+from export.parity import Case
+from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from tests import upstream
+
+MELS = 100
+MAX_FRAMES = 2304
+VOCABULARY = [" ", *"abcdefghijklmnopqrstuvwxyz", *"，。！？", "ni3", "hao3"]
+VOCOS = VocosConfig(mels=MELS, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")
+BIGVGAN = BigVGANConfig(
+    num_mels=MELS,
+    upsample_rates=(8, 8, 4),
+    upsample_kernel_sizes=(16, 16, 8),
+    upsample_initial_channel=32,
+    resblock="1",
+    resblock_kernel_sizes=(3,),
+    resblock_dilation_sizes=((1, 3),),
+    activation="snakebeta",
+    snake_logscale=True,
+    use_tanh_at_final=False,
+    use_bias_at_final=False,
+)
+
+V1 = Arch(dim=64, depth=2, heads=2, ff_mult=2, text_dim=48, conv_layers=1, dim_head=32)
+ARCHS: dict[str, Arch] = {
+    "v1": V1,
+    "v0": dataclasses.replace(V1, text_mask_padding=False, pe_attn_head=1),
+    "qk_norm": dataclasses.replace(V1, qk_norm="rms_norm"),
+    "long_skip": dataclasses.replace(V1, long_skip_connection=True),
+    "upsampling": dataclasses.replace(V1, text_embedding_average_upsampling=True),
+    "no_convs": dataclasses.replace(V1, conv_layers=0),
+    "text_dim_of_mels": dataclasses.replace(V1, text_dim=MELS),
+    "qk_norm_long_skip": dataclasses.replace(V1, qk_norm="rms_norm", long_skip_connection=True),
+    "no_convs_text_dim_of_mels": dataclasses.replace(V1, conv_layers=0, text_dim=MELS),
+}
+"""Each option alone; the last two pair options that act in different graphs, to trace fewer of them."""
+TRACED = ("v1", "v0", "upsampling", "qk_norm_long_skip", "no_convs_text_dim_of_mels")
+"""What the default tests trace: every option, in five models."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """A model as its maker publishes it."""
+
+    family: Path
+    checkpoint: Path
+    vocab: Path
+    vocoder: str
+    vocoder_path: Path
+
+    def arguments(self) -> list[str]:
+        """The command line's `--family` to `--vocoder-path`."""
+        return [
+            *("--family", str(self.family)),
+            *("--checkpoint", str(self.checkpoint)),
+            *("--vocab", str(self.vocab)),
+            *("--vocoder", self.vocoder),
+            *("--vocoder-path", str(self.vocoder_path)),
+        ]
+
+
+def write_files(folder: Path, arch: Arch, vocoder: str = "vocos", seed: int = 11) -> Files:
+    """The model's files under `folder`; the same seed gives the same weights."""
+    checkpoint, vocab = write_random(folder, arch, VOCABULARY, seed)
+    voice = folder / vocoder
+    if vocoder == "vocos":
+        write_random_vocos(voice, VOCOS, seed)
+    else:
+        write_random_bigvgan(voice, BIGVGAN, seed)
+    options = {**dataclasses.asdict(arch), "text_dim": None if arch.text_dim == MELS else arch.text_dim}
+    model = {"name": "small", "arch": options, "mel_spec": {"mel_spec_type": vocoder}}
+    family = folder / "family.yaml"
+    family.write_text(yaml.safe_dump({"model": model}))
+    return Files(family, checkpoint, vocab, vocoder, voice)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Files and what the exporter made of them."""
+
+    arch: Arch
+    files: Files
+    bundle: Bundle
+
+    def engine(self, lanes: int = 1, variant: str = "default") -> Synthesizer:
+        return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
+
+
+class Workshop:
+    """Makes each small bundle once a session, through the command line, and traces no graph twice."""
+
+    def __init__(self, root: Path) -> None:
+        upstream.dit_class()  # so that every bundle is measured against upstream's package too
+        self._root = root
+        self._made: dict[tuple[str, str, str], Made] = {}
+        self._traced: dict[tuple[object, ...], Path] = {}
+
+    def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
+        """The bundle of `ARCHS[name]`."""
+        return self.make_of(name, ARCHS[name], vocoder, precision)
+
+    def make_of(self, name: str, arch: Arch, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
+        """The bundle of any architecture, which `name` stands for."""
+        key = (name, vocoder, precision)
+        if key not in self._made:
+            folder = self._root / "-".join(key)
+            files = write_files(folder, arch, vocoder)
+            with self.reusing_traces():
+                code = main(bundle_command(files, folder / "bundle", precision))
+            assert code == 0
+            self._made[key] = Made(arch, files, contract.read(folder / "bundle"))
+        return self._made[key]
+
+    @contextmanager
+    def reusing_traces(self) -> Iterator[None]:
+        """Tracing takes seconds: the same module with the same weights for the same signature is copied."""
+        trace: Callable[[nn.Module, GraphSpec, Path], None] = to_onnx.export
+
+        def export(module: nn.Module, spec: GraphSpec, path: Path) -> None:
+            key = (spec, *_identity(module))
+            if key in self._traced:
+                shutil.copytree(self._traced[key], path.parent, dirs_exist_ok=True)
+                return
+            trace(module, spec, path)
+            kept = self._root / f"trace-{len(self._traced)}"
+            kept.mkdir(parents=True)
+            for file in (path, path.with_name(f"{path.name}.data")):
+                shutil.copy(file, kept)
+            self._traced[key] = kept
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(to_onnx, "export", export)
+            yield
+
+
+def _identity(module: nn.Module) -> tuple[object, ...]:
+    """What a trace can depend on: the weights, and every other value that a module holds."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    settings = tuple(
+        (name, type(part).__name__, key, value)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if value is None or isinstance(value, (bool, int, float, str, tuple, torch.dtype))
+    )
+    return type(module), digest.hexdigest(), settings
+
+
+def bundle_command(files: Files, out: Path, precision: Precision = "fp32") -> list[str]:
+    """Arguments of `python -m export` that make `out`."""
+    options = ["--precision", precision, "--max-frames", str(MAX_FRAMES), "--licence", "Apache-2.0"]
+    return ["bundle", *files.arguments(), *options, "--out", str(out)]
+
+
+# Upstream's packages on the same files
+
+
+def upstream_flow(files: Files, arch: Arch) -> Any:
+    """Upstream's CFM over its DiT, filled by upstream's own loader."""
+    options = dataclasses.asdict(arch)
+    if arch.text_dim == MELS:
+        options["text_dim"] = None
+    model = upstream.dit_class()(**options, mel_dim=MELS, text_num_embeds=vocab_size(files))
+    flow = upstream.cfm_class()(transformer=model, mel_spec_kwargs={"mel_spec_type": files.vocoder})
+    return upstream.infer_utils().load_checkpoint(flow, str(files.checkpoint), "cpu").eval()
+
+
+def vocab_size(files: Files) -> int:
+    return len(files.vocab.read_text("utf-8").splitlines())
+
+
+@torch.inference_mode()
+def upstream_rows(flow: Any, times: FloatArray) -> FloatArray:
+    """(K, 6·depth + 2, D): what upstream's linear layers make of each time; the final shift stands first."""
+    model = flow.transformer
+    seen = nn.functional.silu(model.time_embed(torch.from_numpy(times)))
+    blocks = [row for b in model.transformer_blocks for row in b.attn_norm.linear(seen).chunk(6, dim=1)]
+    scale, shift = model.norm_out.linear(seen).chunk(2, dim=1)
+    return torch.stack([*blocks, shift, scale], dim=1).numpy()
+
+
+@torch.inference_mode()
+def upstream_condition(flow: Any, given: Case) -> FloatArray:
+    """(2, N, D): upstream's input projection of latents that are zero, guided and unguided."""
+    model, ids = flow.transformer, torch.from_numpy(given.ids).long()[None]
+    nothing = torch.zeros(1, given.frames, MELS)
+    cond = nothing.clone()
+    cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
+    rows = [
+        model.input_embed.proj(torch.cat([nothing, mel, model.text_embed(ids, given.frames, drop)], dim=-1))
+        for mel, drop in ((cond, False), (nothing, True))
+    ]
+    return torch.cat(rows).numpy()
+
+
+@torch.inference_mode()
+def upstream_velocity(flow: Any, given: Case, time: float) -> FloatArray:
+    """(N, M) guided velocity of the case's noise at `time`: c + (c − u)·guidance."""
+    cond = torch.zeros(1, given.frames, MELS)
+    cond[0, : len(given.cond)] = torch.from_numpy(given.cond)
+    guided, plain = flow.transformer(
+        x=torch.from_numpy(given.noise)[None],
+        cond=cond,
+        text=torch.from_numpy(given.ids).long()[None],
+        time=torch.tensor(time),
+        cfg_infer=True,
+    )
+    flow.transformer.clear_cache()
+    return (guided + (guided - plain) * given.guidance).numpy()  # type: ignore[no-any-return]
+
+
+def upstream_sample(flow: Any, given: Case, nfe: int) -> FloatArray:
+    """(N, M) `CFM.sample` of the case, its noise put in the place of the random numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "randn", lambda *_, **__: torch.from_numpy(given.noise.copy()))
+        mel, _ = flow.sample(
+            cond=torch.from_numpy(given.cond)[None],
+            text=torch.from_numpy(given.ids).long()[None],
+            duration=given.frames,
+            steps=nfe,
+            cfg_strength=given.guidance,
+            sway_sampling_coef=-1.0,
+        )
+    return mel[0].numpy()  # type: ignore[no-any-return]
+
+
+@torch.inference_mode()
+def upstream_wave(files: Files, log_mel: FloatArray) -> FloatArray:
+    """(samples,) that the vocoder's own package makes of (N, M)."""
+    mel = torch.from_numpy(log_mel).T[None]
+    model = _upstream_vocoder(files.vocoder_path)
+    wave: Tensor = model.decode(mel)[0] if files.vocoder == "vocos" else model(mel)[0, 0]
+    return wave.numpy()
+
+
+@cache
+def _upstream_vocoder(folder: Path) -> Any:
+    if (folder / "config.yaml").exists():
+        model = upstream.vocos_module().Vocos.from_hparams(str(folder / "config.yaml"))
+        model.load_state_dict(torch.load(folder / "pytorch_model.bin"))
+    else:
+        model = upstream.make_bigvgan(json.loads((folder / "config.json").read_text()))
+        model.load_state_dict(torch.load(folder / "bigvgan_generator.pt")["generator"])
+    return model.eval()
+
+
+# Cases and errors
+
+
+def case(frames: int, *, tokens: int = 0, reference: int = 0, guidance: float = 2.0, seed: int = 5) -> Case:
+    """Something to say; by default a third of it is reference and a seventh as many tokens as frames."""
+    rng = np.random.default_rng([seed, frames])
+    reference = reference or frames // 3
+    return Case(
+        cond=rng.normal(-4.0, 2.0, (reference, MELS)).clip(-11.5, 3.0).astype(np.float32),
+        ids=rng.integers(0, len(VOCABULARY), tokens or max(frames // 7, 2), dtype=np.int32),
+        frames=frames,
+        noise=rng.standard_normal((frames, MELS), dtype=np.float32),
+        guidance=guidance,
+    )
+
+
+def write_case(path: Path, given: Case) -> None:
+    """The case as `appliance replay` reads it."""
+    np.savez(
+        path,
+        cond=given.cond[None],
+        ids=given.ids[None].astype(np.int64),
+        n_frames=np.int64(given.frames),
+        noise=given.noise,
+        guidance=np.float32(given.guidance),
+    )
+
+
+def relative(found: NDArray[Any], wanted: NDArray[Any]) -> float:
+    """‖a − b‖ / ‖b‖ of arrays that must have one shape."""
+    assert found.shape == wanted.shape
+    wanted = wanted.astype(np.float64)
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))

@@ -1,0 +1,155 @@
+"""`python -m export` as a person uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from appliance.contract import bundle as contract
+from appliance.contract.schedule import time_grid
+from appliance.engine.replay import replay
+from export.cli import main
+from tests.export import small
+from tests.export.small import Made, Workshop
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def made(workshop: Workshop) -> Made:
+    return workshop.make("v1")
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_bundle_prints_its_parity_its_licences_and_its_size(
+    made: Made, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with workshop.reusing_traces():
+        code, printed, progress = told(capsys, *small.bundle_command(made.files, out))
+    assert code == 0
+    lines = printed.splitlines()
+    assert lines[0].startswith("what ")
+    assert sum(line.startswith("sample ") for line in lines) == 6
+    assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
+    assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
+    assert "tracing vocoder" in progress and "asking upstream" in progress
+    assert contract.read(out).manifest.files == made.bundle.manifest.files
+
+
+def test_it_runs_as_a_module_without_the_tests_helpers(made: Made, tmp_path: Path, root: Path) -> None:
+    """Where upstream's package cannot be imported, the bundle says that it was not measured against it."""
+    blocked = tmp_path / "f5_tts.py"
+    blocked.write_text("raise ImportError('kept out of this test')\n")
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [sys.executable, "-m", "export", *small.bundle_command(made.files, out)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    bundle = contract.read(out)
+    assert "not installed here" in bundle.manifest.parity["upstream"]
+    assert {row["against"] for row in bundle.manifest.parity["rows"]} == {"torch"}
+    given = small.case(71).segment(time_grid(5))
+    engines = made.engine(), small.Made(made.arch, made.files, bundle).engine()
+    (one, _), (two, _) = (replay(engine, given) for engine in engines)
+    assert np.array_equal(one, two)
+    assert bundle.manifest.files == made.bundle.manifest.files  # another process, the same bytes
+
+
+def test_parity_measures_a_bundle_again(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, _ = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
+    assert code == 0
+    assert sum(line.startswith("step ") for line in printed.splitlines()) == 4
+
+
+def test_parity_against_other_weights_fails(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = small.write_files(tmp_path, small.V1, seed=12)
+    code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
+    assert code == 1
+    assert "step at 77 frames, NFE 1, against torch: " in error
+    assert printed.startswith("what ")
+
+
+def test_parity_without_sources_shows_the_record_and_asks_for_them(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed, error = told(capsys, "parity", str(made.bundle.folder))
+    assert code == 1
+    assert printed.startswith("measured when it was written:\nwhat ")
+    assert "name its sources: --family, --checkpoint, --vocab" in error
+
+
+def test_inspect_describes_a_bundle(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
+    assert (code, error) == (0, "")
+    assert printed.startswith("small, fp32, format 1.0")
+
+
+def without(arguments: list[str], option: str, value: str) -> list[str]:
+    at = arguments.index(option)
+    return [*arguments[:at], option, value, *arguments[at + 2 :]]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--family", "F5TTS_v9", "F5TTS_v9: no such family; known: F5TTS_v1_Base"),
+        ("--family", "F5TTS_v1_Base", "is not of the given architecture|was trained with"),
+        ("--checkpoint", "nothing.safetensors", "nothing.safetensors: no such file"),
+        ("--vocoder-path", "nowhere", "nowhere/config.yaml: no such file"),
+        ("--vocab", "missing.txt", "missing.txt"),
+    ],
+)
+def test_sources_that_cannot_be_used_are_named(
+    option: str, value: str, message: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = without(small.bundle_command(made.files, tmp_path / "out"), option, value)
+    code, _, error = told(capsys, *arguments)
+    assert code == 1
+    assert error.startswith("export: ") and error.count("\n") == 1
+    assert any(part in error for part in message.split("|"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_vocabulary_of_another_size_is_refused(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("".join(f"{token}\n" for token in small.VOCABULARY[:-1]), "utf-8")
+    arguments = without(small.bundle_command(made.files, tmp_path / "out"), "--vocab", str(vocab))
+    code, _, error = told(capsys, *arguments)
+    assert code == 1
+    assert "was trained with 33 vocabulary entries" in error and "has 32" in error
+
+
+@pytest.mark.parametrize("command", ["parity", "inspect"])
+def test_what_is_no_bundle_is_told_in_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, printed, error = told(capsys, command, str(tmp_path))
+    assert (code, printed) == (1, "")
+    assert error == f"export: {tmp_path}: not a bundle, it has no manifest.yaml\n"
+
+
+def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_code:
+        main([])
+    assert exit_code.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""The full-size families, from files in the official format to numbers equal to upstream's; what it costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+
+from appliance.contract import bundle as contract
+from appliance.contract.schedule import time_grid
+from appliance.engine.ort import OrtBackend
+from appliance.engine.replay import replay
+from appliance.engine.synthesizer import Synthesizer
+from export import bundle, parity
+from export.families import NAMED
+from export.random_checkpoint import write_random, write_random_vocos
+from tests.export import small
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
+MAX_PEAK_BYTES = 4.5e9
+BASE_PARAMETERS = 337_096_804
+"""Of F5TTS_v1_Base and F5TTS_Base, without the buffer of rotary frequencies."""
+PATIENCE_S = 1_200
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """1.35 GB that v0 and v1 read alike, and a Vocos of the official size."""
+    folder = tmp_path_factory.mktemp("full")
+    write_random(folder, NAMED["F5TTS_v1_Base"].arch, VOCABULARY)
+    write_random_vocos(folder / "vocos")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def peak_bytes(process: subprocess.Popen[bytes]) -> int:
+    """The largest resident memory of a process and its children, until it ends."""
+    root, peak, end = psutil.Process(process.pid), 0, time.monotonic() + PATIENCE_S
+    while process.poll() is None:
+        assert time.monotonic() < end
+        try:
+            tree = [root, *root.children(recursive=True)]
+            peak = max(peak, sum(member.memory_info().rss for member in tree))
+        except psutil.NoSuchProcess:
+            pass
+        time.sleep(0.05)
+    return peak
+
+
+def test_v1_base_within_the_memory_of_a_laptop(
+    weights: Path, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, log = tmp_path / "bundle", tmp_path / "log"
+    options = {
+        "--family": "F5TTS_v1_Base",
+        "--checkpoint": weights / "model.safetensors",
+        "--vocab": weights / "vocab.txt",
+        "--vocoder-path": weights / "vocos",
+        "--out": out,
+    }
+    command = ["bundle", *(str(word) for pair in options.items() for word in pair)]
+    begun = time.monotonic()
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "export", *command], cwd=root, stdout=stream, stderr=stream, env=os.environ
+        )
+        peak = peak_bytes(process)
+    assert process.returncode == 0, log.read_text("utf-8")
+    made = contract.read(out)
+    size = sum(file.size_bytes for file in made.manifest.files.values())
+    with capsys.disabled():
+        print(f"\nbundle: {time.monotonic() - begun:.0f} s, peak {peak / 1e9:.2f} GB, {size / 1e6:.0f} MB")
+    assert peak <= MAX_PEAK_BYTES
+    check_where_the_weights_are(made)
+    check_against_upstream(made, weights, capsys)
+    shutil.rmtree(out)
+
+
+def test_v0_base(weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = bundle.Sources(
+        NAMED["F5TTS_Base"],
+        weights / "model.safetensors",
+        weights / "vocab.txt",
+        "vocos",
+        weights / "vocos",
+    )
+    unmeasured = parity.Report("fp32")
+    made = bundle.build(bundle.load(sources), "fp32", tmp_path / "bundle", lambda _: unmeasured)
+    check_against_upstream(made, weights, capsys)
+    shutil.rmtree(made.folder)
+
+
+def check_where_the_weights_are(made: contract.Bundle) -> None:
+    """42 % of the weights see only time, and the step graph holds none of them."""
+    held = {}
+    for name in ("modulation", "condition", "step"):
+        tensors = onnx.load(made.graph(name), load_external_data=False).graph.initializer
+        tables = ("val_", "scalar_tensor", "cos", "sin", "frame", "frequencies", "positions")
+        sizes = {t.name: int(np.prod(t.dims)) for t in tensors if not t.name.startswith(tables)}
+        held[name] = sum(sizes.values())
+    assert sum(held.values()) == BASE_PARAMETERS
+    assert held["modulation"] / BASE_PARAMETERS == pytest.approx(0.42, abs=0.005)
+    dim, depth = 1024, 22
+    block = 4 * (dim * dim + dim) + 2 * (2 * dim * dim) + 2 * dim + dim  # attention, feed-forward, biases
+    assert held["step"] == depth * block + 100 * dim + (dim * 100 + 100) + 2 * (dim * dim // 16 * 31 + dim)
+
+
+def check_against_upstream(made: contract.Bundle, weights: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One step at two lengths and one sample, on the device's engine."""
+    files = small.Files(
+        weights, weights / "model.safetensors", weights / "vocab.txt", "vocos", weights / "vocos"
+    )
+    arch = made.manifest.arch
+    flow = small.upstream_flow(files, arch)
+    engine = Synthesizer(made, OrtBackend(), lanes=1)
+    errors = {}
+    for frames in (113, 271):
+        given = small.case(frames)
+        mel, _ = replay(engine, given.segment(np.array([0.3, 1.3])))
+        start = len(given.cond)
+        wanted = small.upstream_velocity(flow, given, 0.3)[start:]
+        errors[f"step, {frames} frames"] = small.relative((mel - given.noise)[start:], wanted)
+    given = small.case(128)
+    mel, wave = replay(engine, given.segment(time_grid(5)))
+    start = len(given.cond)
+    errors["sample, NFE 5"] = small.relative(mel[start:], small.upstream_sample(flow, given, 5)[start:])
+    errors["vocoder"] = small.relative(wave, small.upstream_wave(files, mel))
+    with capsys.disabled():
+        for what, error in errors.items():
+            print(f"\n{made.manifest.family:14s} {what:18s} {error:.1e}", end="")
+    bounds = {"step": 5e-6, "sample": 5e-5, "vocoder": 1e-5}
+    for what, error in errors.items():
+        assert error <= bounds[what.split(",")[0]], what

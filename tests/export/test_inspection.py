@@ -1,0 +1,58 @@
+"""What `inspect` says of a bundle."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from export.inspection import describe
+from tests.export import small
+from tests.export.small import Workshop
+
+pytestmark = pytest.mark.torch
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The table of graphs: file → its cells."""
+    lines = text.split("\n\n")[1].splitlines()[1:]
+    return {line.split()[1]: line.split(maxsplit=4) for line in lines}
+
+
+def test_a_float_bundle_is_described_in_full(workshop: Workshop) -> None:
+    bundle = workshop.make("v0").bundle
+    text = describe(bundle)
+    assert text.startswith("small, fp32, format 1.0; backends ort-cpu, tensorrt; batch-invariant: yes; ")
+    assert f"up to {small.MAX_FRAMES} frames (24.6 s)" in text
+    assert "vocoder vocos (center), 33 vocabulary entries" in text
+    assert "licence of the weights: Apache-2.0 (model.safetensors)" in text
+    assert "licence of the vocoder: unknown (pytorch_model.bin)" in text
+    table = rows(text)
+    assert list(table) == ["modulation.onnx", "condition.onnx", "step.onnx", "vocoder.onnx"]
+    for file, (_, _, parameters, megabytes, rest) in table.items():
+        size = sum(path.stat().st_size for path in bundle.folder.glob(f"{file}*"))
+        assert float(megabytes) == round(size / 1e6, 1)
+        assert int(parameters.replace(",", "")) * 4 <= size
+        assert re.match(r"float 100%|float \d\d%, int", rest), rest
+    assert "MatMul" in table["step.onnx"][4] and "Gemm" in table["modulation.onnx"][4]
+    assert len(re.findall(r"^sample +upstream", text, re.MULTILINE)) == 3
+
+
+def test_every_variant_has_its_line(workshop: Workshop) -> None:
+    text = describe(workshop.make("v1", precision="fp16").bundle)
+    table = rows(text)
+    assert list(table) == [
+        "modulation.onnx",
+        "condition.onnx",
+        "step.onnx",
+        "step_softmax_fp32.onnx",
+        "vocoder.onnx",
+    ]
+    assert "float16" in table["step.onnx"][4]
+    assert table["step.onnx"][2] == table["step_softmax_fp32.onnx"][2]
+
+
+def test_int8_shows_in_types_and_operators(workshop: Workshop) -> None:
+    text = describe(workshop.make("v1", precision="int8").bundle)
+    assert "small, int8, format 1.0; backends ort-cpu; batch-invariant: no" in text
+    assert "int8" in rows(text)["step_int8.onnx"][4]
