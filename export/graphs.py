@@ -227,9 +227,9 @@ class Attention(nn.Module):
     rotating halves. The scale is folded into the weights: all of it into q in float32 (a power of two, so
     exact), 64^-¼ into each of q and k in float16, where scores of unscaled factors could overflow.
 
-    Keys past a lane's length are masked by a number added to their scores. In float16 it is added as such: the
-    form from which runtimes make fused attention. In float32, which runs where there is none, it rides in a
-    65th channel of k against ones in q, and spares a pass over N² scores.
+    Keys past a lane's length are masked by a number added to their scores. In float16 it is added as such,
+    the form from which runtimes make fused attention. In float32, which runs where there is none, it rides in
+    a 65th channel of k against ones in q, and spares a pass over N² scores.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
