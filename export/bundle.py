@@ -19,7 +19,7 @@ from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from export import checkpoint, graphs, parity, precision, to_onnx
-from export.families import Family
+from export.families import Family, with_mels_for
 from export.licence import licence
 from export.model.bigvgan import BigVGANConfig
 from export.model.dit import DiT
@@ -90,20 +90,26 @@ class Loaded:
 
 
 def load(sources: Sources) -> Loaded:
-    """Open and check every source. Raises CheckpointError or BundleFailed, naming the file."""
-    family = sources.family
-    if family.mel.kind != sources.vocoder:
-        raise BundleFailed(
-            f"{family.name} was trained on {family.mel.kind} mels, which {sources.vocoder} cannot read; "
-            f"pass --vocoder {family.mel.kind}, or a family file with mel_spec_type: {sources.vocoder}"
-        )
+    """Open and check every source. Raises CheckpointError, FamilyError or BundleFailed, naming the file."""
+    sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
     vocabulary = read_vocabulary(sources.vocab)
     if sources.vocoder == "vocos":
         loaded = Loaded(sources, vocabulary, *checkpoint.load_vocos(sources.vocoder_path))
     else:
         loaded = Loaded(sources, vocabulary, *checkpoint.load_bigvgan(sources.vocoder_path))
+    _check_vocoder(loaded)
     loaded.dit()  # a checkpoint that does not fit is said now, not after minutes
     return loaded
+
+
+def _check_vocoder(loaded: Loaded) -> None:
+    config, spec = loaded.vocoder_config, loaded.mel
+    mels = config.mels if isinstance(config, VocosConfig) else config.num_mels
+    if (mels, config.hop) != (spec.mels, spec.hop):
+        raise BundleFailed(
+            f"{loaded.sources.vocoder_path}: this vocoder reads {mels} mels every {config.hop} samples, "
+            f"{loaded.sources.family.name} makes {spec.mels} every {spec.hop}"
+        )
 
 
 Measure = Callable[[contract.Bundle], parity.Report]

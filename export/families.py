@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from appliance.contract.bundle import Arch
-from appliance.contract.mel import MelSpec
+from appliance.contract.mel import Kind, MelSpec
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 
@@ -89,6 +89,21 @@ def family(name: str) -> Family:
     if Path(name).suffix in (".yaml", ".yml"):
         return read_family(Path(name))
     raise FamilyError(f"{name}: no such family; known: {', '.join(NAMED)}; or the path of a YAML file")
+
+
+def with_mels_for(family: Family, vocoder: Kind) -> Family:
+    """The family as trained for that vocoder: each reads its own mels, and no tensor tells which.
+
+    A named family has checkpoints of both kinds. A YAML file says its own: raises FamilyError for another.
+    """
+    if family is NAMED.get(family.name):
+        return dataclasses.replace(family, mel=MelSpec(vocoder))
+    if family.mel.kind != vocoder:
+        raise FamilyError(
+            f"{family.name}: its file says mel_spec_type: {family.mel.kind}, which {vocoder} cannot read; "
+            f"pass --vocoder {family.mel.kind}, or change the file if the weights are of the other kind"
+        )
+    return family
 
 
 def read_family(path: Path) -> Family:

@@ -15,6 +15,8 @@ from appliance.engine.replay import replay
 from export import bundle, parity
 from export.cli import main
 from export.families import family
+from export.model.vocos import VocosConfig
+from export.random_checkpoint import write_random_vocos
 from tests.export import small
 from tests.export.small import Made, Workshop
 
@@ -235,5 +237,20 @@ def test_a_vocoder_for_other_mels_is_refused(
 ) -> None:
     files = dataclasses.replace(workshop.make("v1").files, vocoder="bigvgan")
     assert main(small.bundle_command(files, tmp_path / "out")) == 1
-    assert "trained on vocos mels, which bigvgan cannot read" in capsys.readouterr().err
+    assert "its file says mel_spec_type: vocos, which bigvgan cannot read" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_vocoder_of_another_geometry_is_refused(workshop: Workshop, tmp_path: Path) -> None:
+    made = workshop.make("v1")
+    config = VocosConfig(
+        mels=80, dim=32, intermediate_dim=32, layers=1, n_fft=1024, hop=256, padding="center"
+    )
+    other = write_random_vocos(tmp_path / "vocos", config)
+    sources = bundle.Sources(
+        family(str(made.files.family)), made.files.checkpoint, made.files.vocab, "vocos", other
+    )
+    with pytest.raises(
+        bundle.BundleFailed, match="reads 80 mels every 256 samples, small makes 100 every 256"
+    ):
+        bundle.load(sources)

@@ -12,7 +12,7 @@ import yaml
 
 from appliance.contract.bundle import Arch
 from appliance.contract.mel import MelSpec
-from export.families import NAMED, FamilyError, family, parse_family
+from export.families import NAMED, FamilyError, family, parse_family, with_mels_for
 from tests import upstream
 
 V1_BASE = {
@@ -137,3 +137,16 @@ def test_a_name_or_file_that_is_not_there_says_what_is(tmp_path: Path) -> None:
     broken.write_text("- a list")
     with pytest.raises(FamilyError, match=r"broken\.yaml: the file: must be a mapping, not list"):
         family(str(broken))
+
+
+def test_a_named_family_takes_the_mels_of_its_vocoder_and_a_file_keeps_its_own() -> None:
+    named = family("F5TTS_Base")
+    heard = with_mels_for(named, "bigvgan")
+    assert (heard.mel.kind, heard.mel.mels, heard.arch) == ("bigvgan", 100, named.arch)
+    assert with_mels_for(named, "vocos") == named
+    written = dataclasses.replace(named, name="of a file")
+    assert with_mels_for(written, "vocos") is written
+    with pytest.raises(
+        FamilyError, match="of a file: its file says mel_spec_type: vocos, which bigvgan cannot"
+    ):
+        with_mels_for(written, "bigvgan")
