@@ -203,6 +203,8 @@ class Daemon:
         self._engine: threading.Thread | None = None
         self._warm = asyncio.Event()
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._synthesizer: Synthesizer | None = None
 
     async def live(self) -> None:
         """From the first listening socket to the last released thread.
@@ -228,9 +230,10 @@ class Daemon:
             clock=time.monotonic,
         )
         server = self._config.server
+        self._synthesizer = Synthesizer(speech, server)
         return await listen(
             server,
-            Synthesizer(speech, server),
+            self._synthesizer,
             Voices(lambda: self._box().store, self._workers),
             self._metrics.observe,
         )
@@ -255,17 +258,29 @@ class Daemon:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
         self._warm.clear()
         self._scheduler.drain()
+        drain_s, begun = self._config.server.drain_s, time.monotonic()
         if not engine_ended.done():
-            logger.info("draining for up to %g s", self._config.server.drain_s)
-            await asyncio.wait((engine_ended,), timeout=self._config.server.drain_s)
+            logger.info("draining for up to %g s", drain_s)
+            await asyncio.wait((engine_ended,), timeout=drain_s)
         # When its thread has ended by itself, jobs may wait that nobody will serve.
         self._scheduler.cancel_all()
+        # The engine is ahead of its readers: what it has finished has yet to reach them.
+        await self._sent(timeout=drain_s - (time.monotonic() - begun))
         if not engine_ended.done():
             await asyncio.wait((engine_ended,), timeout=RELEASE_S)
         if engine_ended.done():
             engine_ended.result()
         else:
             logger.warning("the engine's present call takes too long; leaving it")
+
+    async def _sent(self, timeout: float) -> None:
+        """Wait until every reply has been sent, but not longer than that, nor once told to hurry."""
+        if self._synthesizer is None:
+            return
+        waits = [asyncio.ensure_future(w) for w in (self._synthesizer.idle(), self._hurry.wait())]
+        await asyncio.wait(waits, timeout=max(timeout, 0.0), return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     def _box(self) -> Voicebox:
         if self._voicebox is None:
@@ -340,6 +355,7 @@ class Daemon:
         if self._stop.is_set():
             logger.info("told again to stop: not waiting for what was begun")
             self._scheduler.cancel_all()
+            self._hurry.set()
         self._stop.set()
 
     def _addresses(self, port: int) -> str:

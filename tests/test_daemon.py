@@ -151,6 +151,24 @@ def test_a_signal_drains_what_was_begun(tmp_path: Path, number: int) -> None:
         assert "Traceback" not in "\n".join(box.lines)
 
 
+def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
+    with running(tmp_path, server={"stream_buffer_s": 600.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            # More than transport windows take, so most of it waits in the daemon until it is read.
+            asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
+            call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
+            messages = [next(call)]
+            box.process.send_signal(signal.SIGTERM)
+            box.until("draining")
+            time.sleep(4.0)  # long after the engine is done, and longer than the server waits by itself
+            messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[-1].end.samples == sum(len(m.audio.data) // 2 for m in messages)
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert "Traceback" not in "\n".join(box.lines)
+
+
 @pytest.mark.parametrize(("drain_s", "signals"), [(0.0, 1), (300.0, 2)])
 def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: float, signals: int) -> None:
     with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:

@@ -64,6 +64,13 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._speech = speech
         self._message_s = server.message_s
         self._buffer_s = server.stream_buffer_s
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Returns when no reply is being sent."""
+        await self._idle.wait()
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
         async with self._job(message, context, stream=False) as (request, plan, mailbox):
@@ -122,10 +129,15 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             has_room=mailbox.has_room,
         )
         speech.scheduler.submit(job)
+        self._calls += 1
+        self._idle.clear()
         try:
             yield request, plan, mailbox
         finally:
             speech.scheduler.cancel(job)
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
 
     def _deadline(self, context: Context, arrived: float) -> float:
         # None where the caller set no deadline, which the declared type does not say.
