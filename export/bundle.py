@@ -62,6 +62,7 @@ class Loaded:
 
     @property
     def mel(self) -> MelSpec:
+        """What the DiT makes and the vocoder reads."""
         return self.sources.family.mel
 
     def dit(self) -> checkpoint.Weights:

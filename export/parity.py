@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from appliance.contract.bundle import Arch, Bundle, Precision
+from appliance.contract.graphs import signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
@@ -207,14 +207,14 @@ class TorchOracle:
         """What the graphs that the steps build on must give: modulation rows, and the segment's condition."""
         with torch.inference_mode():
             rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
-            yield ExpectedGraph("modulation", {"t": times}, "rows", rows)
+            yield ExpectedGraph("modulation", {"t": times}, rows)
             inputs: dict[str, NDArray[Any]] = {
                 "ids": padded_ids(case.ids, case.frames),
                 "log_mel": padded_mel(case.cond, case.frames),
             }
             if self.model.arch.text_embedding_average_upsampling:
                 inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
-            yield ExpectedGraph("condition", inputs, "condition", self._condition(case).numpy())
+            yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
 
     def _rows(self, t: Tensor) -> Tensor:
         time = self.model.time_embed(t)
@@ -295,7 +295,6 @@ class ExpectedGraph:
 
     graph: str
     inputs: dict[str, NDArray[Any]]
-    output: str
     wanted: FloatArray
 
 
@@ -341,7 +340,7 @@ def expect(
     heard = random_case(SAMPLE_FRAMES, mel, vocab_size).noise - 2.0
     with torch.inference_mode():
         spoken = decode(torch.from_numpy(heard)).numpy()
-    graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, "samples", spoken))
+    graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, spoken))
     return Expectations(samples, graphs, absent)
 
 
@@ -360,7 +359,7 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
     bounds = BOUNDS[bundle.manifest.precision]
     report = Report(bundle.manifest.precision, absent=expected.absent)
     for g in expected.graphs:
-        error = relative_error(_run(bundle.graph(g.graph), g, bundle.manifest.dimensions.compute), g.wanted)
+        error = relative_error(_run(bundle, g), g.wanted)
         frames = 0 if g.graph == "modulation" else len(g.inputs["log_mel"])
         report.rows.append(Row(g.graph, TorchOracle.name, frames, 0, error, bounds[g.graph]))
     engine = Synthesizer(bundle, OrtBackend(), lanes=1)
@@ -379,12 +378,13 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
     return report
 
 
-def _run(path: Path, expected: ExpectedGraph, dtype: str) -> FloatArray:
+def _run(bundle: Bundle, expected: ExpectedGraph) -> FloatArray:
+    """The output of one graph alone, as float32."""
+    (spec,) = signatures(bundle.manifest.dimensions)[expected.graph].outputs
     backend = OrtBackend()
-    graph = backend.load(path)
     inputs = {name: np.ascontiguousarray(array) for name, array in expected.inputs.items()}
-    output = backend.empty(expected.wanted.shape, dtype if expected.graph == "condition" else "float32")
-    graph.run(inputs, {expected.output: output})
+    output = backend.empty(expected.wanted.shape, spec.dtype)
+    backend.load(bundle.graph(expected.graph)).run(inputs, {spec.name: output})
     return output.astype(np.float32)
 
 

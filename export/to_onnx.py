@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import onnx
+import onnx_ir
 import torch
 from onnx_ir.passes import common as passes
 from onnxscript import optimizer
@@ -45,7 +46,7 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
             input_names=[t.name for t in spec.inputs],
             output_names=[t.name for t in spec.outputs],
             opset_version=contract.MAX_OPSET,
-            optimize=False,  # its pattern rewriting takes minutes on a vocoder and finds nothing to rewrite
+            optimize=False,  # its pattern rewriting takes minutes on a BigVGAN
             verbose=False,
         )
     assert program is not None
@@ -67,11 +68,9 @@ def _example(spec: contract.TensorSpec) -> torch.Tensor:
     return torch.rand(shape, dtype=DTYPES[spec.dtype])
 
 
-def _name_axes(graph: object, spec: contract.GraphSpec) -> None:
+def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec) -> None:
     """Give inputs and outputs the contract's letters in place of the tracer's own symbols."""
-    import onnx_ir
-
-    for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):  # type: ignore[attr-defined]
+    for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
         for value, tensor in zip(values, tensors, strict=True):
             traced = value.shape
             for i, axis in enumerate(tensor.axes):

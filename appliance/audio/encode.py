@@ -26,15 +26,6 @@ def check_rate(rate_hz: int, field: str = "audio_config.sample_rate_hertz") -> i
     return rate_hz
 
 
-def check_encoding(name: str, field: str = "audio_config.encoding") -> Encoding:
-    """The encoding of that name. Raises InvalidRequest naming the known ones."""
-    try:
-        return Encoding(name.lower())
-    except ValueError:
-        known = ", ".join(encoding.value for encoding in Encoding)
-        raise InvalidRequest(field, f"must be one of {known}, not {name!r}") from None
-
-
 class Resampler:
     """Converts the rate of a stream; what it gives in all does not depend on how the stream was cut."""
 

@@ -30,11 +30,6 @@ class TensorSpec:
     dtype: DType
     axes: tuple[Axis, ...]
 
-    @property
-    def symbolic(self) -> tuple[str, ...]:
-        """The letters among the axes."""
-        return tuple(axis for axis in self.axes if isinstance(axis, str))
-
 
 @dataclass(frozen=True)
 class GraphSpec:
@@ -101,7 +96,7 @@ def step(d: Dimensions) -> GraphSpec:
 
 
 def vocoder(d: Dimensions) -> GraphSpec:
-    """Log-mel frames of one segment to samples; `frames` differs from N since the reference is cut off."""
+    """Log-mel frames to samples. N counts generated frames here: the reference is cut off before."""
     return GraphSpec(
         "vocoder",
         (TensorSpec("log_mel", "float32", ("N", d.mels)),),
