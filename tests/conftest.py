@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 << 30
+"""What temporary files may take of it at most, environments included."""
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, print_blob=True)
@@ -17,6 +21,19 @@ hypothesis.settings.load_profile("reproducible")
 
 # The workshop is torch through and through; its test modules import it at their top.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["export"]
+
+
+def _is_roomy(folder: Path) -> bool:
+    """Whether programs can be written to it and run, and enough of them."""
+    if not os.access(folder, os.W_OK):
+        return False
+    state = os.statvfs(folder)
+    return not state.f_flag & os.ST_NOEXEC and state.f_bavail * state.f_frsize > MEMORY_BYTES
+
+
+# A fake Jetson is four hundred small files: on a shared disk they take most of a test's time.
+if _is_roomy(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,115 @@
+"""What the kernel says of the clocks: CPUs, GPU, memory controller (EMC), cores and TPCs. No judgement here.
+
+Frequencies are in Hz; None is what cannot be read. The kernel's CPU files are in kHz.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from appliance.device.modes import Conf, limit, whole
+from appliance.device.root import Root
+
+CPUS = "/sys/devices/system/cpu"
+DEVFREQ = "/sys/class/devfreq"
+GPU_NODES = ("ga10b", "gpu")
+"""The GPU's name in the device tree: JetPack 5's, and that of 6 and 7."""
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+"""In debugfs: for root only."""
+EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
+TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
+KHZ = 1_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """Within what a clock may move, where it is, and the most that the hardware can."""
+
+    min: int | None = None
+    max: int | None = None
+    current: int | None = None
+    top: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it cannot move, at whatever frequency that is."""
+        return self.min is not None and self.min == self.max
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One core."""
+
+    number: int
+    online: bool
+    range: Range
+
+
+@dataclass(frozen=True)
+class Emc:
+    """The memory controller; a power mode's cap lies beside its range."""
+
+    range: Range
+    locked: bool
+    """Whether requests of drivers are ignored; JetPack 7 may raise the lower limit instead."""
+    cap: int | None = None
+
+
+def cpus(root: Root) -> tuple[Cpu, ...]:
+    """Every core that the kernel knows, online or not."""
+    numbers = [int(name[3:]) for name in root.names(CPUS) if re.fullmatch(r"cpu\d+", name)]
+    return tuple(Cpu(number, _online(root, number), _cpu_range(root, number)) for number in numbers)
+
+
+def gpu(root: Root) -> Range | None:
+    """None while there is no devfreq node for it, as early at boot."""
+    for name in root.names(DEVFREQ):
+        folder = f"{DEVFREQ}/{name}"
+        if root.text(f"{folder}/device/of_node/name") in GPU_NODES:
+            words = (root.text(f"{folder}/available_frequencies") or "").split()
+            table = [int(word) for word in words if word.isdecimal()]
+            return Range(
+                root.number(f"{folder}/min_freq"),
+                root.number(f"{folder}/max_freq"),
+                root.number(f"{folder}/cur_freq"),
+                max(table, default=None),
+            )
+    return None
+
+
+def emc(root: Root) -> Emc | None:
+    """None when debugfs cannot be read, which without root is always so."""
+    rate, top = root.number(f"{EMC}/rate"), root.number(f"{EMC}/max_rate")
+    if rate is None or top is None:
+        return None
+    cap = next((cap for path in EMC_CAPS if (cap := limit(root.number(path)))), None)
+    locked = root.number(f"{EMC}/mrq_rate_locked") == 1
+    return Emc(Range(root.number(f"{EMC}/min_rate"), top, rate, top), locked, cap)
+
+
+def tpc_mask(root: Root, conf: Conf | None) -> int | None:
+    """A bit for each TPC that is off."""
+    told = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
+    paths = (told, *TPC_MASKS) if told else TPC_MASKS
+    return next((mask for path in paths if (mask := whole(root.text(path))) is not None), None)
+
+
+def core_switch(number: int) -> str:
+    """The file that turns a core on."""
+    return f"{CPUS}/cpu{number}/online"
+
+
+def _online(root: Root, number: int) -> bool:
+    # A core that cannot be turned off has no such file.
+    return root.number(core_switch(number)) in (1, None)
+
+
+def _cpu_range(root: Root, number: int) -> Range:
+    def hz(name: str) -> int | None:
+        khz = root.number(f"{CPUS}/cpu{number}/cpufreq/{name}")
+        return None if khz is None else khz * KHZ
+
+    return Range(
+        hz("scaling_min_freq"), hz("scaling_max_freq"), hz("scaling_cur_freq"), hz("cpuinfo_max_freq")
+    )

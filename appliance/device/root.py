@@ -1,0 +1,123 @@
+"""The tree in which the box is read: `/`, or a folder that stands in for it (F5_SYSROOT).
+
+Kernel attributes are read with plain system calls: a thermal zone whose part is powered down answers EAGAIN,
+which Python's buffered readers turn into a TypeError from deep inside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+READ_BYTES = 1 << 16
+MAX_LINKS = 40
+
+
+@dataclass(frozen=True)
+class Root:
+    """A tree of files. Paths are absolute inside it, and so are the symbolic links that it holds."""
+
+    folder: Path = Path("/")
+
+    def at(self, path: str) -> Path:
+        """Where `path` lies on this machine, links followed as a process inside the tree would.
+
+        Raises OSError when links go round in circles.
+        """
+        if self.folder == Path("/"):
+            return Path(path)
+        todo = list(reversed(PurePosixPath(path).parts[1:]))
+        done: list[str] = []
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                done = done[:-1]
+                continue
+            here = self.folder.joinpath(*done, part)
+            if not here.is_symlink():
+                done.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(f"{path}: too many symbolic links")
+            target = PurePosixPath(os.readlink(here))
+            if target.is_absolute():
+                done = []
+            todo.extend(part for part in reversed(target.parts) if part != "/")
+        return self.folder.joinpath(*done)
+
+    def read(self, path: str) -> str:
+        """The text of a file, stripped. Raises OSError; BlockingIOError is a part that is powered down."""
+        handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            parts = []
+            while part := os.read(handle, READ_BYTES):
+                parts.append(part)
+        finally:
+            os.close(handle)
+        return b"".join(parts).decode("utf-8", "replace").strip("\0\n\t ")
+
+    def text(self, path: str) -> str | None:
+        """The text of a file, or None when it is absent or cannot be read."""
+        try:
+            return self.read(path)
+        except OSError:
+            return None
+
+    def number(self, path: str) -> int | None:
+        """A file that holds one whole number, or None when it does not or cannot be read."""
+        text = self.text(path)
+        return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """The names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
+        try:
+            names = os.listdir(self.at(folder))
+        except OSError:
+            return ()
+        return tuple(sorted(names, key=_natural))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything that this user may know of."""
+        try:
+            return self.at(path).exists()
+        except OSError:
+            return False
+
+    def write(self, path: str, text: str) -> None:
+        """Write to an attribute or file that is there already. Raises OSError."""
+        handle = os.open(self.at(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
+
+    def replace(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Write a file whole, so that a reader sees the old one or the new. Makes its folder.
+
+        The new file is made under a name nobody can guess and never through a link, so that the folder
+        may be one in which others write too. Raises OSError.
+        """
+        target = self.at(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fchmod(stream.fileno(), mode)
+                os.fsync(stream.fileno())
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))

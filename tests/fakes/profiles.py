@@ -1,0 +1,195 @@
+"""What the modules are, as public reports of real devices tell it: numbers only, no vendor's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+UNCAPPED = -1
+
+RELEASES = {
+    5: "# R35 (release), REVISION: 3.1, GCID: 32827747, BOARD: t186ref, EABI: aarch64, "
+    "DATE: Sun Mar 19 15:19:21 UTC 2023\n",
+    6: "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, "
+    "DATE: Wed Jan  8 01:49:37 UTC 2025\n"
+    "# KERNEL_VARIANT: oot\n"
+    "TARGET_USERSPACE_LIB_DIR=nvidia\n"
+    "TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia\n",
+    7: "# R39 (release), REVISION: 2.0, GCID: 45755727, BOARD: generic, EABI: aarch64, "
+    "DATE: Fri Jun 12 03:20:51 UTC 2026\n"
+    "# KERNEL_VARIANT: oot\n"
+    "TARGET_USERSPACE_LIB_DIR=nvidia\n"
+    "TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia\n",
+}
+PACKAGES: dict[int, dict[str, str]] = {
+    5: {
+        "nvidia-jetpack": "5.1.1-b56",
+        "nvidia-l4t-core": "35.3.1-20230319081403",
+        "libnvinfer8": "8.5.2-1+cuda11.4",
+        "python3-libnvinfer": "8.5.2-1+cuda11.4",
+        "libcudnn8": "8.6.0.166-1+cuda11.4",
+    },
+    6: {
+        "nvidia-jetpack": "6.2+b77",
+        "nvidia-l4t-core": "36.4.3-20250107174145",
+        "libnvinfer10": "10.3.0.30-1+cuda12.5",
+        "python3-libnvinfer": "10.3.0.30-1+cuda12.5",
+        "libcudnn9-cuda-12": "9.3.0.75-1",
+    },
+    7: {
+        "nvidia-jetpack": "7.2+b40",
+        "nvidia-l4t-core": "39.2.0-20260612032051",
+        "libnvinfer10": "10.16.2.10-1+cuda13.2",
+        "python3-libnvinfer": "10.16.2.10-1+cuda13.2",
+        "libcudnn9-cuda-13": "9.20.0.48-1",
+    },
+}
+UBUNTU = {5: ("20.04", "focal", "3.8"), 6: ("22.04", "jammy", "3.10"), 7: ("24.04", "noble", "3.12")}
+"""Version, name, and the Python that comes with it."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One power mode; −1 is without a cap."""
+
+    id: int
+    name: str
+    cpus: int
+    cpu_khz: int
+    tpc_mask: int
+    """A set bit is a TPC that is switched off."""
+    gpu_hz: int
+    emc_hz: int = UNCAPPED
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A module with a JetPack on it."""
+
+    name: str
+    jetpack: int
+    module: str
+    model: str
+    cpus: int
+    cpu_max_khz: int
+    gpu_hz: tuple[int, ...]
+    """What the GPU can run at, slowest first."""
+    memory_mb: int
+    modes: tuple[Mode, ...]
+    conf: str
+    """Name of the file to which /etc/nvpmodel.conf points."""
+    default_mode: int = 2
+    cpu_min_khz: int = 729_600
+    emc_min_hz: int = 204_000_000
+    emc_max_hz: int = 3_199_000_000
+    tpcs: int = 8
+    """Bits in the mask of TPCs; on the 32 GB module one of them is never there."""
+
+    @property
+    def release(self) -> str:
+        """The text of /etc/nv_tegra_release."""
+        return RELEASES[self.jetpack]
+
+    @property
+    def packages(self) -> Mapping[str, str]:
+        """The vendor's Debian packages and their versions."""
+        return PACKAGES[self.jetpack]
+
+    @property
+    def compatible(self) -> tuple[str, ...]:
+        """The device tree's words for the board, most exact first."""
+        return (f"nvidia,p3737-0000+{self.module}", "nvidia,tegra234")
+
+    @property
+    def gpu_parent(self) -> str:
+        """The GPU's device."""
+        if self.jetpack == 5:
+            return "/sys/devices/17000000.ga10b"
+        return "/sys/devices/platform/bus@0/17000000.gpu"
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU's name below /sys/class/devfreq."""
+        return self.gpu_parent.rsplit("/", 1)[1]
+
+    @property
+    def devfreq(self) -> str:
+        """The folder of the GPU's clock."""
+        return f"{self.gpu_parent}/devfreq/{self.gpu_name}"
+
+    @property
+    def emc_cap(self) -> str:
+        """The file in which a power mode caps the memory's clock."""
+        if self.jetpack == 5:
+            return "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
+        return "/sys/kernel/nvpmodel_clk_cap/emc"
+
+    @property
+    def tpc_mask(self) -> str:
+        """The path under which the vendor's tools know the mask of TPCs."""
+        return (
+            "/sys/devices/gpu.0/tpc_pg_mask"
+            if self.jetpack == 5
+            else "/sys/devices/platform/gpu.0/tpc_pg_mask"
+        )
+
+    @property
+    def emc_flag(self) -> bool:
+        """Whether the memory's clock is locked by a flag; on JetPack 7 its lower limit is raised instead."""
+        return self.jetpack < 7
+
+    def mode(self, name: str) -> Mode:
+        """A mode by name. Raises ValueError naming those that there are."""
+        for mode in self.modes:
+            if mode.name == name:
+                return mode
+        raise ValueError(
+            f"{self.name} has no mode {name!r}, only {', '.join(mode.name for mode in self.modes)}"
+        )
+
+
+MODES_64GB = (
+    Mode(0, "MAXN", 12, UNCAPPED, 0, UNCAPPED),
+    Mode(1, "MODE_15W", 4, 1_113_600, 248, 408_000_000, 2_133_000_000),
+    Mode(2, "MODE_30W", 8, 1_728_000, 240, 612_000_000),
+    Mode(3, "MODE_50W", 12, 1_497_600, 0, 816_000_000),
+)
+MODES_32GB = (
+    Mode(0, "MAXN", 8, UNCAPPED, 128, UNCAPPED),
+    Mode(1, "MODE_15W", 4, 1_113_600, 248, 408_000_000, 2_133_000_000),
+    Mode(2, "MODE_30W", 8, 1_728_000, 240, 612_000_000),
+    Mode(3, "MODE_40W", 8, 1_497_600, 128, 816_000_000),
+)
+GPU_HZ = (306, 408, 510, 612, 714, 816, 918)
+GPU_64GB = (*(mhz * 1_000_000 for mhz in (*GPU_HZ, 1020, 1122, 1224)), 1_300_500_000)
+GPU_32GB = (*(mhz * 1_000_000 for mhz in GPU_HZ), 930_750_000)
+
+
+def _profile(jetpack: int, module: str) -> Profile:
+    small = module == "p3701-0004"
+    kit = "NVIDIA Jetson AGX Orin Developer Kit"
+    carrier = "Lanner EAI-I233" if small else kit
+    return Profile(
+        name=f"jp{jetpack}-{module[-4:]}",
+        jetpack=jetpack,
+        module=module,
+        model="Jetson AGX Orin" if jetpack == 5 else carrier,
+        cpus=8 if small else 12,
+        cpu_max_khz=2_188_800 if small else 2_201_600,
+        gpu_hz=GPU_32GB if small else GPU_64GB,
+        memory_mb=62_797 if module == "p3701-0005" else 30_697,
+        modes=MODES_32GB if small else MODES_64GB,
+        # There is no file for -0005: it shares that of -0000.
+        conf="nvpmodel_p3701_0004.conf" if small else "nvpmodel_p3701_0000.conf",
+    )
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        *(_profile(jetpack, f"p3701-{sku}") for jetpack in (6, 7) for sku in ("0005", "0004", "0000")),
+        _profile(5, "p3701-0005"),
+    )
+}
+SUPPORTED: tuple[str, ...] = tuple(name for name, profile in PROFILES.items() if profile.jetpack > 5)
+"""The profiles of what the design supports: all but JetPack 5."""

@@ -1,0 +1,211 @@
+"""jetson_clocks: shows, pins, stores and restores; its exit code proves nothing, as the real one's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from tests.fakes.machine import CPU, EMC, Machine, ranges
+
+ME = "/usr/bin/jetson_clocks"
+USAGE = """\
+Maximize jetson performance by setting static max frequency to CPU, GPU and EMC clocks.
+Usage:
+jetson_clocks [options]
+  options,
+  --help, -h         show help section
+  --show             display current settings
+  --fan              set PWM fan speed to maximum
+  --store [file]     store current settings to a file (default: ${HOME}/l4t_dfs.conf)
+  --restore [file]   restore saved settings from a file (default: ${HOME}/l4t_dfs.conf)"""
+
+
+def main(arguments: list[str], machine: Machine) -> int:
+    """Run it; the exit status."""
+    machine.log("jetson_clocks", arguments)
+    option, file = [*arguments, "", ""][:2]
+    if option not in ("", "--show", "--fan", "--store", "--restore"):
+        return _usage(option)
+    if option == "--show":
+        print(f"SOC family:tegra234  Machine:{machine.profile.model}")
+    if machine.user != 0:
+        print(f"Error: Run this script({ME}) as a root user")
+        return 1
+    if option in ("--store", "--restore"):
+        file = file or f"{os.environ.get('HOME', '')}/.jetsonclocks_conf.txt"
+        return _store(machine, file) if option == "--store" else _restore(machine, file)
+    if _gpu_not_up(machine):
+        print("Error! GPU frequency scaling not supported!")
+        return 1
+    if option == "--show":
+        print("\n".join(show(machine)))
+    elif option == "--fan":
+        _fan(machine)
+    else:
+        _pin(machine)
+    return 0
+
+
+def _usage(option: str) -> int:
+    if option not in ("--help", "-h"):
+        print(f"\033[0;31mUnknown option {option}\033[0m")
+    print(USAGE, file=sys.stderr)
+    return 0
+
+
+def _gpu_not_up(machine: Machine) -> bool:
+    """Whether the GPU's clock is absent still; each call brings it nearer."""
+    fault = machine.fault("no_devfreq")
+    if fault is None:
+        return machine.gpu is None
+    fault["calls"] -= 1
+    if fault["calls"] < 0:
+        machine.path(fault["aside"]).rename(machine.path(machine.profile.devfreq))
+        machine.clear_fault("no_devfreq")
+        machine.apply(machine.mode)
+        return False
+    machine.set_fault("no_devfreq", fault)
+    return True
+
+
+def _pin(machine: Machine) -> None:
+    silent = machine.fault("silent_gpu")
+    machine.pin(gpu=silent is None)
+    if silent is not None and silent["message"]:
+        print("Error: Failed to max GPU frequency!")
+
+
+def _fan(machine: Machine) -> None:
+    machine.write(f"{machine.hwmon('pwmfan')}/pwm1", 255)
+    with machine.units() as units:
+        units.setdefault("nvfancontrol.service", {}).update(ActiveState="inactive", SubState="dead")
+
+
+# -- show ------------------------------------------------------------------------------------------------
+
+
+def show(machine: Machine) -> Iterator[str]:
+    """The lines of --show after the first, in the format of the machine's JetPack."""
+    yield _online(machine)
+    cores = range(machine.profile.cpus)
+    # The JP5 script takes the folders in the order of a shell's pattern: cpu0, cpu1, cpu10, cpu11, cpu2.
+    for core in sorted(cores, key=str) if machine.profile.jetpack == 5 else cores:
+        yield _core(machine, core)
+    devfreq = machine.profile.devfreq
+    yield "GPU " + _limits(machine, f"{devfreq}/min_freq", f"{devfreq}/max_freq", f"{devfreq}/cur_freq")
+    if machine.profile.jetpack > 5:
+        off = bin(machine.number(machine.profile.tpc_mask)).count("1")
+        yield f"Active GPU TPCs: {machine.profile.tpcs - off}"
+    flag = f" FreqOverride={machine.read(f'{EMC}/mrq_rate_locked')}" if machine.profile.emc_flag else ""
+    yield "EMC " + _limits(machine, f"{EMC}/min_rate", f"{EMC}/max_rate", f"{EMC}/rate") + flag
+    if machine.profile.jetpack == 5:
+        for name in ("DLA0_CORE", "DLA1_CORE"):
+            yield f"{name}:   Online=1 MinFreq=0 MaxFreq=1600000000 CurrentFreq=1600000000"
+    yield from _fans(machine)
+    yield f"NV Power Mode: {machine.mode.name}"
+
+
+def _online(machine: Machine) -> str:
+    on = ranges([core for core in range(machine.profile.cpus) if machine.core_online(core)])
+    off = ranges([core for core in range(machine.profile.cpus) if not machine.core_online(core)])
+    return f"Online CPUs: {on}" + (f", Offline CPUs: {off}" if machine.profile.jetpack == 7 else "")
+
+
+def _core(machine: Machine, core: int) -> str:
+    folder = f"{CPU}/cpu{core}"
+    label = f"cpu{core}: " if machine.profile.jetpack == 5 else f"cpu{core}:".ljust(7)
+    online = "" if machine.profile.jetpack == 7 else f"Online={machine.read(f'{folder}/online')} "
+    cpufreq = f"{folder}/cpufreq"
+    limits = _limits(machine, *(f"{cpufreq}/scaling_{kind}_freq" for kind in ("min", "max", "cur")))
+    idle = " ".join(
+        f"{(state / 'name').read_text().strip()}={1 - int((state / 'disable').read_text())}"
+        for state in sorted(machine.path(f"{folder}/cpuidle").iterdir())
+    )
+    governor = machine.read(f"{cpufreq}/scaling_governor")
+    # A blank ends the line, on all releases.
+    return f"{label}{online}Governor={governor} {limits} IdleStates: {idle} "
+
+
+def _limits(machine: Machine, low: str, high: str, now: str) -> str:
+    return f"MinFreq={machine.read(low)} MaxFreq={machine.read(high)} CurrentFreq={machine.read(now)}"
+
+
+def _fans(machine: Machine) -> Iterator[str]:
+    folder = machine.hwmon("pwmfan")
+    pwm = machine.read(f"{folder}/pwm1")
+    name = f"{folder.rsplit('/', 1)[1]}_pwm1"
+    jetpack = machine.profile.jetpack
+    by = "active" if jetpack == 5 else "nvfancontrol"
+    start = (
+        f"FAN Dynamic Speed {'control' if jetpack == 5 else 'Control'}={'disabled' if pwm == '255' else by}"
+    )
+    yield f"{start} {name}={pwm}"
+    if jetpack == 7 and pwm != "255":
+        yield f"{start} {name}_enable={machine.read(f'{folder}/pwm1_enable')}"
+
+
+# -- store and restore -----------------------------------------------------------------------------------
+
+
+def _kept(machine: Machine) -> Iterator[str]:
+    """The files whose values are stored."""
+    for core in range(machine.profile.cpus):
+        folder = f"{CPU}/cpu{core}"
+        yield f"{folder}/online"
+        yield f"{folder}/cpufreq/scaling_min_freq"
+        yield from (f"{folder}/cpuidle/state{state}/disable" for state in (0, 1))
+    yield f"{machine.profile.devfreq}/min_freq"
+    yield f"{machine.profile.gpu_parent}/railgate_enable"
+    yield f"{EMC}/mrq_rate_locked" if machine.profile.emc_flag else f"{EMC}/min_rate"
+
+
+def _store(machine: Machine, file: str) -> int:
+    path = machine.path(file)
+    if path.exists():
+        print(f"File {file} already exists. Can I overwrite it? Y/N: ", end="")
+        if sys.stdin.readline().strip() not in ("Y", "y"):
+            print(f"Error: file {file} already exists!")
+            return 1
+    print(f"Storing system configuration in {file}")
+    # The script redirects into the file and looks no further: its exit code stays 0 when the disk refuses.
+    if machine.refuses(file):
+        print(f"{ME}: line 281: {file}: {machine.refuses(file)}", file=sys.stderr)
+        return 0
+    try:
+        path.write_text("".join(f"{kept}:{machine.read(kept)}\n" for kept in _kept(machine)))
+    except OSError as error:
+        print(f"{ME}: line 281: {file}: {error.strerror}", file=sys.stderr)
+    return 0
+
+
+def _restore(machine: Machine, file: str) -> int:
+    path = machine.path(file)
+    if not path.exists():
+        print(f"Error: {file} file not found !")
+        return 1
+    print(f"Restoring system configuration from {file}")
+    values = dict(line.rsplit(":", 1) for line in path.read_text().splitlines())
+    for kept, value in values.items():
+        if machine.path(kept).exists():
+            machine.write(kept, value)
+    _settle(machine)
+    return 0
+
+
+def _settle(machine: Machine) -> None:
+    """Let what runs follow the limits that were written."""
+    for core in range(machine.profile.cpus):
+        cpufreq = f"{CPU}/cpu{core}/cpufreq"
+        high = machine.number(f"{cpufreq}/scaling_max_freq")
+        machine.write(f"{cpufreq}/scaling_cur_freq", min(machine.number(f"{cpufreq}/scaling_min_freq"), high))
+    if machine.gpu is not None:
+        high = machine.number(f"{machine.gpu}/max_freq")
+        machine.set_gpu(min(machine.number(f"{machine.gpu}/min_freq"), high), high)
+    flag = f"{EMC}/mrq_rate_locked"
+    locked = machine.read(flag) == "1" if machine.profile.emc_flag else _emc_is_raised(machine)
+    machine.set_emc(locked=locked)
+
+
+def _emc_is_raised(machine: Machine) -> bool:
+    return machine.number(f"{EMC}/min_rate") == machine.number(machine.profile.emc_cap)
