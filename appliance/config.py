@@ -126,7 +126,16 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """The box itself. It has no keys: clocks and sensors are read from where the box keeps them."""
+    """The box itself: where it is read."""
+
+    sysroot: Path = Path("/")
+    """The tree that stands for the machine's files; another than / only in tests."""
+    clocks: Path = Path("/run/f5-appliance/clocks.json")
+    """Inside it: what root's check of the clocks publishes."""
+
+    def __post_init__(self) -> None:
+        _absolute("sysroot", self.sysroot)
+        _absolute("clocks", self.clocks)
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,11 @@ def _override(raw: dict[str, Any], override: str) -> None:
     if not isinstance(keys, dict):
         raise ConfigError(f"{section}: must be a mapping, not {type(keys).__name__}")
     keys[key] = value
+
+
+def _absolute(name: str, path: Path) -> None:
+    if not path.is_absolute():
+        raise ValueError(f"{name}: must be an absolute path, not {str(path)!r}")
 
 
 def _at_least(name: str, value: int, least: int) -> None:

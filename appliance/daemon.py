@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import enum
 import logging
+import os
 import signal
 import sys
 import threading
@@ -27,10 +28,14 @@ from pathlib import Path
 from appliance import plan
 from appliance.audio import encode, join, reference
 from appliance.audio.decode import decode
+from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
+from appliance.clockwatch import STATES, ClockWatch
 from appliance.config import Config, EngineConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.device.box import Box
+from appliance.device.root import Root
 from appliance.engine import replay, synthesizer
 from appliance.errors import (
     ApplianceError,
@@ -42,11 +47,13 @@ from appliance.errors import (
 )
 from appliance.job import FloatArray, Request
 from appliance.metrics import Metrics, MetricsServer
+from appliance.notify import Notifier
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import AddressInUse, Listening, listen
 from appliance.rpc.synthesizer import Plan, Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
+from appliance.supervision import Supervision
 from appliance.text import chinese
 from appliance.voices import Features, VoiceStore
 
@@ -60,6 +67,10 @@ ANY_TRANSCRIPT = "."
 """The features of a reference do not depend on what is said in it."""
 RELEASE_S = 5.0
 """How long the engine's present call may take once everything else has ended."""
+GRACE_S = 1.0
+"""How long calls may take to end once the server stops."""
+AFTER_DRAIN_S = RELEASE_S + GRACE_S + 9.0
+"""From the end of the drain to that of the process, with some to spare; f5-appliance.service allows it."""
 
 
 class Exit(enum.IntEnum):
@@ -78,7 +89,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     try:
         config = load(path, overrides)
         _log_to_stderr(config.log.level)
-        asyncio.run(Daemon(config).live())
+        asyncio.run(Daemon(config, Notifier.from_environment(os.environ)).live())
     except ConfigError as error:
         return _ended(Exit.CONFIG, error)
     except BundleError as error:
@@ -194,10 +205,12 @@ class Outlet:
 class Daemon:
     """One life of the daemon."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, notifier: Notifier | None = None) -> None:
         self._config = config
         self._metrics = Metrics()
         self._scheduler = Scheduler(queue_length=config.scheduler.queue_length)
+        self._supervision = Supervision(notifier or Notifier(), lambda: self._scheduler.silence_s)
+        self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
         self._voicebox: Voicebox | None = None
         self._engine: threading.Thread | None = None
@@ -217,7 +230,7 @@ class Daemon:
             with self._serving_metrics():
                 await self._serve(listening)
         finally:
-            await listening.server.stop(grace=1.0)
+            await listening.server.stop(grace=GRACE_S)
             self._workers.shutdown(wait=False, cancel_futures=True)
 
     async def _listen(self) -> Listening:
@@ -228,6 +241,7 @@ class Daemon:
             defaults=lambda: self._box().defaults,
             observer=self._metrics,
             clock=time.monotonic,
+            degraded=lambda: self._clocks.standing.degraded,
         )
         server = self._config.server
         self._synthesizer = Synthesizer(speech, server)
@@ -242,23 +256,50 @@ class Daemon:
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
+        beside = [asyncio.ensure_future(c) for c in (self._attend(), self._follow_clocks(listening))]
+        for loop in beside:
+            loop.add_done_callback(_log_failure)
         try:
             await asyncio.wait((engine_ended, stopped, warm), return_when=asyncio.FIRST_COMPLETED)
             if warm.done() and not stopped.done():
                 await listening.set_serving()
                 logger.info("ready on %s", self._addresses(listening.port))
+                self._supervision.ready(self._status())
                 await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
             await listening.health.enter_graceful_shutdown()
             await self._drain(engine_ended)
         finally:
-            stopped.cancel()
-            warm.cancel()
+            for task in (stopped, warm, *beside):
+                task.cancel()
+
+    async def _attend(self) -> None:
+        """Feed the watchdog; nothing here waits for anybody, or a stuck caller would stop it."""
+        while True:
+            self._supervision.turn(self._status())
+            await asyncio.sleep(self._supervision.period_s)
+
+    async def _follow_clocks(self, listening: Listening) -> None:
+        while True:
+            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
+            repins = None if clocks.state == "unknown" else clocks.repins
+            self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
+            await listening.set_clocks(not degraded)
+            await asyncio.sleep(CLOCKS_PERIOD_S)
+            self._clocks.look()
+
+    def _status(self) -> str:
+        """The daemon in one line, when it is well."""
+        load = self._scheduler.load
+        counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
+        told = self._clocks.standing.told
+        return f"{'ready' if self._warm.is_set() else 'draining'}: {counts}" + (f"; {told}" if told else "")
 
     async def _drain(self, engine_ended: asyncio.Future[None]) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
         self._warm.clear()
         self._scheduler.drain()
         drain_s, begun = self._config.server.drain_s, time.monotonic()
+        self._supervision.stopping(self._status(), within_s=drain_s + AFTER_DRAIN_S)
         if not engine_ended.done():
             logger.info("draining for up to %g s", drain_s)
             await asyncio.wait((engine_ended,), timeout=drain_s)
@@ -307,10 +348,11 @@ class Daemon:
         return ended
 
     def _alive(self) -> bool:
-        return self._engine is None or self._engine.is_alive()
+        return (self._engine is None or self._engine.is_alive()) and self._supervision.alive()
 
     def _engine_life(self, loop: asyncio.AbstractEventLoop) -> None:
         config = self._config
+        self._supervision.tell(f"loading the bundle {config.bundle.path}")
         read = bundle.read(config.bundle.path, verify=config.bundle.verify)
         _log_licence(read)
         store = voice_store(config, read.manifest)
@@ -320,6 +362,7 @@ class Daemon:
         engine = _engine(read, config.engine)
         try:
             begun = time.monotonic()
+            self._supervision.tell(f"warming up {read.manifest.family} {read.manifest.precision}")
             engine.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s", time.monotonic() - begun)
             self._voicebox = Voicebox(config, read, store, vocabulary)
@@ -395,6 +438,12 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: B
     # Without a loop nobody is left to tell.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    """A fault in what runs beside the calls ends none of them, but must not go unseen."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("the daemon no longer looks after itself", exc_info=error)
 
 
 def _log_licence(read: Bundle) -> None:

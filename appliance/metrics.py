@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -40,6 +40,18 @@ class Metrics:
         self._ready = Gauge(
             "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
         )
+        self._clocks = Gauge("f5_clocks_state", "1 for the clocks' state.", ("state",), registry=registry)
+        self._repins = Counter(
+            "f5_clocks_repins",
+            "How often clocks were pinned again after something had unpinned them.",
+            registry=registry,
+        )
+        self._degraded = Gauge(
+            "f5_degraded", "1 when requests are served worse than they should be.", registry=registry
+        )
+        self._repins_seen = 0
+        self.spoken_requests = 0
+        """Requests spoken to their end."""
 
     def observe(self, method: str, status: str, reason: str) -> None:
         """A call has ended."""
@@ -49,6 +61,7 @@ class Metrics:
 
     def spoken(self, timings: Timings) -> None:
         """A request was spoken to its end."""
+        self.spoken_requests += 1
         self._first_audio.observe(timings.first_audio_s)
         self._queue.observe(timings.queue_s)
         self._audio.inc(timings.audio_s)
@@ -61,6 +74,16 @@ class Metrics:
         """Where to look when asked."""
         self._waiting.set_function(waiting)
         self._ready.set_function(lambda: float(ready()))
+
+    def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
+        """How the clocks are: one of `states`. Root counts `repins`, anew at each boot; None: not known."""
+        for name in states:
+            self._clocks.labels(name).set(name == state)
+        self._degraded.set(degraded)
+        if repins is not None:
+            # Fewer than before: root has begun to count anew.
+            self._repins.inc(repins - self._repins_seen if repins >= self._repins_seen else repins)
+            self._repins_seen = repins
 
     def text(self) -> bytes:
         """The exposition format."""

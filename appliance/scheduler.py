@@ -28,6 +28,9 @@ from appliance.job import FloatArray, Packet, Segment, Timings
 
 logger = logging.getLogger(__name__)
 
+IDLE_TURN_S = 1.0
+"""How long the loop rests at most before it shows a sign of life."""
+
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
 Result = Packet | Timings | ApplianceError
@@ -118,6 +121,7 @@ class Scheduler:
         self._jobs: list[Job] = []
         self._current: Job | None = None
         self._state = "starting"
+        self._heartbeat: float | None = None
         self._changed = threading.Condition()
 
     # What any thread may call.
@@ -128,6 +132,15 @@ class Scheduler:
         with self._changed:
             waiting = self._waiting()
             return Load(waiting, len(self._jobs) - waiting)
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the last sign of life of the engine's thread; 0 when `run` is not under way.
+
+        Takes no lock: who asks must not wait for the thread that is asked about.
+        """
+        last = self._heartbeat
+        return 0.0 if last is None else self._clock() - last
 
     def check_room(self) -> None:
         """Raise what `submit` would: Unavailable when not running, QueueFull when the line is full."""
@@ -178,13 +191,17 @@ class Scheduler:
         with self._changed:
             if self._state == "starting":
                 self._state = "running"
-        while (job := self._next()) is not None:
-            self._serve_segment(engine, job)
+        try:
+            while (job := self._next()) is not None:
+                self._serve_segment(engine, job)
+        finally:
+            self._heartbeat = None
 
     def _next(self) -> Job | None:
         """The first job in line that has room; waits for one; None when drained."""
         with self._changed:
             while True:
+                self._beat()
                 self._drop_expired()
                 for job in self._jobs:
                     if job.has_room():
@@ -192,7 +209,7 @@ class Scheduler:
                         return job
                 if self._state == "draining" and not self._jobs:
                     return None
-                self._changed.wait(self._until_next_deadline())
+                self._changed.wait(min(self._until_next_deadline(), IDLE_TURN_S))
 
     def _serve_segment(self, engine: Engine, job: Job) -> None:
         try:
@@ -219,21 +236,21 @@ class Scheduler:
         if not job.begun:
             job.begun = True
             job.timings = replace(job.timings, queue_s=begun - job.arrived)
-        self._check_wanted(job)
+        self._go_on(job)
         lane = engine.open(segment)
         try:
             opened = self._clock()
             for _ in range(lane.steps_left):
-                self._check_wanted(job)
+                self._go_on(job)
                 engine.step((lane.id,))
             stepped = self._clock()
-            self._check_wanted(job)
+            self._go_on(job)
             samples = engine.finish(lane.id)
         finally:
             engine.close(lane.id)
         if not np.isfinite(samples).all():
             raise EngineFault(f"segment {segment.index}: the engine made samples that are not finite")
-        self._check_wanted(job)
+        self._go_on(job)
         finished = self._clock()
         t = job.timings
         job.timings = replace(
@@ -257,11 +274,16 @@ class Scheduler:
         total_s = self._clock() - job.arrived
         return replace(job.timings, total_s=total_s, audio_s=job.samples / job.rate_hz)
 
-    def _check_wanted(self, job: Job) -> None:
+    def _go_on(self, job: Job) -> None:
+        """Between two calls of the engine: a sign of life, and an end to what nobody wants any more."""
+        self._beat()
         if job.stopped is not None:
             raise job.stopped
         if job.deadline <= self._clock():
             raise DeadlineMissed("the deadline passed while the request was worked on")
+
+    def _beat(self) -> None:
+        self._heartbeat = self._clock()
 
     # Under the lock.
 
@@ -280,6 +302,6 @@ class Scheduler:
             self._jobs.remove(job)
             job.deliver(DeadlineMissed("the deadline passed while the request waited for the engine"))
 
-    def _until_next_deadline(self) -> float | None:
+    def _until_next_deadline(self) -> float:
         soonest = min((job.deadline for job in self._jobs), default=math.inf)
-        return None if math.isinf(soonest) else max(soonest - self._clock(), 0.0)
+        return max(soonest - self._clock(), 0.0)

@@ -59,6 +59,30 @@ def test_a_request_without_audio_has_no_real_time_factor() -> None:
     assert samples(metrics)["f5_rtf_count",] == 0.0
 
 
+def test_one_state_of_the_clocks_at_a_time() -> None:
+    metrics, states = Metrics(), ("pinned", "unpinned", "unknown")
+    for state in ("pinned", "unknown", "unpinned"):
+        metrics.clocks(states, state, repins=0, degraded=state != "pinned")
+        read = samples(metrics)
+        assert {name: read["f5_clocks_state", name] for name in states} == {
+            s: float(s == state) for s in states
+        }
+        assert read["f5_degraded",] == float(state != "pinned")
+
+
+@pytest.mark.parametrize(
+    ("counts", "total"),
+    [((0, 0), 0), ((2,), 2), ((1, 3, 3), 3), ((1, None, 1), 1), ((3, None, 4), 4), ((2, 0, 1), 3)],
+)
+def test_repins_are_counted_through_unknowns_and_new_boots(
+    counts: tuple[int | None, ...], total: int
+) -> None:
+    metrics = Metrics()
+    for repins in counts:
+        metrics.clocks(("pinned",), "pinned", repins=repins, degraded=False)
+    assert samples(metrics)["f5_clocks_repins_total",] == total
+
+
 @pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])
 def test_pages(good: bool, status: int) -> None:
     server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: good, ready=lambda: good)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -283,8 +284,6 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
 
 
 def test_a_deadline_wakes_an_idle_loop() -> None:
-    import time
-
     scheduler = Scheduler(queue_length=4)
     thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
     thread.start()
@@ -303,6 +302,51 @@ def test_a_deadline_wakes_an_idle_loop() -> None:
     )
     scheduler.submit(job)
     assert missed.wait(5.0)
+    scheduler.drain()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+# Signs of life.
+
+
+def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
+    silences: list[float] = []
+
+    class Watched(FakeEngine):
+        def _call(self, name: str) -> None:
+            super()._call(name)
+            silences.append(bench.scheduler.silence_s)
+            bench.clock.now += 60.0
+            assert bench.scheduler.silence_s == 60.0, "a call that hangs is heard of by its silence"
+
+    bench.engine = Watched()
+    bench.submit("a", 2, nfe=3)
+    bench.submit("b", nfe=1)
+    bench.serve()
+    assert silences == [0.0] * len(bench.engine.calls)
+    assert len(silences) == 2 * (1 + 3 + 1) + 3
+
+
+def test_silence_means_nothing_before_and_after_the_loop(bench: Bench) -> None:
+    bench.clock.now += 1000.0
+    assert bench.scheduler.silence_s == 0.0
+    bench.submit("a")
+    bench.serve()
+    bench.clock.now += 1000.0
+    assert bench.scheduler.silence_s == 0.0
+
+
+def test_an_idle_loop_shows_signs_of_life() -> None:
+    scheduler = Scheduler(queue_length=1)
+    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
+    thread.start()
+    end, beats, last = time.monotonic() + 10.0, 0, 0.0
+    while beats < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        silence_s = scheduler.silence_s
+        beats, last = beats + (silence_s < last), silence_s
     scheduler.drain()
     thread.join(5.0)
     assert not thread.is_alive()

@@ -88,8 +88,11 @@ def timings_of(timings: Timings) -> pb.Timings:
     )
 
 
-def trailers_of(timings: Timings) -> tuple[tuple[str, str], ...]:
-    """The figures again as trailing metadata, for clients that read no messages but the audio."""
+def trailers_of(timings: Timings, degraded: str = "") -> tuple[tuple[str, str], ...]:
+    """The figures again as trailing metadata, for clients that read no messages but the audio.
+
+    `degraded` says why they may be worse than usual, and is absent when it is empty.
+    """
     synth_s = timings.condition_s + timings.steps_s + timings.vocoder_s
     return (
         ("x-queue-ms", f"{timings.queue_s * 1e3:.1f}"),
@@ -99,6 +102,7 @@ def trailers_of(timings: Timings) -> tuple[tuple[str, str], ...]:
         ("x-rtf", f"{timings.rtf:.4f}"),
         ("x-segments", str(timings.segments)),
         ("x-nfe", str(timings.nfe)),
+        *((("x-degraded", degraded),) if degraded else ()),
     )
 
 

@@ -21,6 +21,9 @@ from appliance.rpc.synthesizer import Synthesizer
 from appliance.rpc.voices import Voices
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
+CLOCKS = "clocks"
+"""A name for health checks beside the services': SERVING when the box's clocks are as they should be. The
+others stay SERVING when they are not, since slower speech is speech."""
 SOCKET_MODE = 0o660
 
 
@@ -41,6 +44,11 @@ class Listening:
         for name in ("", *SERVICES):
             await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
+    async def set_clocks(self, good: bool) -> None:
+        """Say how the clocks are; only a change is told to those who watch."""
+        status = health_pb2.HealthCheckResponse
+        await self.health.set(CLOCKS, status.SERVING if good else status.NOT_SERVING)
+
 
 async def listen(
     config: ServerConfig, synthesizer: Synthesizer, voices: Voices, observe: Observer
@@ -57,7 +65,7 @@ async def listen(
         ),
     )
     servicer = health.aio.HealthServicer()
-    for name in ("", *SERVICES):
+    for name in ("", *SERVICES, CLOCKS):
         await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
     appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)

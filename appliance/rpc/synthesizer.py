@@ -55,6 +55,8 @@ class Speech:
     """Raises Unavailable until the bundle is read."""
     observer: Observer
     clock: Clock
+    degraded: Callable[[], str] = lambda: ""
+    """Why requests are served worse than they should be, in one word for machines; else empty."""
 
 
 class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
@@ -149,7 +151,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         return arrived + left
 
     def _finish(self, context: Context, timings: Timings) -> None:
-        context.set_trailing_metadata(trailers_of(timings))
+        context.set_trailing_metadata(trailers_of(timings, self._speech.degraded()))
         logger.info(
             "%.2f s of audio in %.2f s, waited %.2f s", timings.audio_s, timings.total_s, timings.queue_s
         )

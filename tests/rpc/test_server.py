@@ -52,6 +52,20 @@ async def test_health_can_be_watched(box: Box, channel: grpc.aio.Channel) -> Non
     watch.cancel()
 
 
+async def test_clocks_have_a_health_of_their_own(box: Box, channel: grpc.aio.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service="clocks"))
+    assert (await watch.read()).status == HEALTH.NOT_SERVING
+    await box.listening.set_clocks(True)
+    assert (await watch.read()).status == HEALTH.SERVING
+    assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
+    await box.listening.set_serving()
+    await box.listening.set_clocks(False)
+    assert (await watch.read()).status == HEALTH.NOT_SERVING
+    assert set((await health_of(channel)).values()) == {"SERVING"}
+    watch.cancel()
+
+
 async def test_health_of_an_unknown_service_is_not_found(channel: grpc.aio.Channel) -> None:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     with pytest.raises(grpc.aio.AioRpcError) as caught:

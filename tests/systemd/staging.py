@@ -1,0 +1,123 @@
+"""A box in a folder, as far as systemd looks: our units, enabled among NVIDIA's and systemd's own."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE = ROOT / "systemd"
+SYSTEM_UNITS = Path("/usr/lib/systemd/system")
+CURRENT = "/opt/f5-appliance/current"
+PROGRAMS = (
+    f"{CURRENT}/venv/bin/python",
+    f"{CURRENT}/scripts/clock-lock",
+    f"{CURRENT}/scripts/health",
+    "/usr/bin/jetson_clocks",
+    "/usr/sbin/nvpmodel",
+)
+NVIDIA = ("nvpower", "nvpmodel", "nvfancontrol")
+NVIDIAS_UNIT = """\
+[Unit]
+Description=A stand-in for {name}
+
+[Service]
+Type=oneshot
+ExecStart=/usr/sbin/nvpmodel -f /etc/nvpmodel.conf
+
+[Install]
+WantedBy=multi-user.target
+"""
+ENABLED = (
+    "f5-appliance.service",
+    "f5-clocks.service",
+    "f5-clocks-check.timer",
+    "f5-health.timer",
+    "f5-guard.timer",
+)
+
+
+def unit_names() -> list[str]:
+    """Our units and timers."""
+    return sorted(path.name for path in SOURCE.iterdir() if path.suffix in (".service", ".timer"))
+
+
+def values(text: str, key: str) -> list[str]:
+    """What a unit's text sets a key to, one item for each line that does."""
+    lines = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", ";")))
+    return [value.strip() for name, _, value in lines if name.strip() == key]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The folder; systemd's programs are told that it is the root."""
+
+    folder: Path
+
+    def at(self, path: str) -> Path:
+        return self.folder / path.lstrip("/")
+
+    def unit(self, name: str) -> Path:
+        return self.at("/etc/systemd/system") / name
+
+    def change(self, name: str, before: str, after: str) -> None:
+        """Replace one line of a unit."""
+        text = self.unit(name).read_text()
+        assert text.count(f"\n{before}\n") == 1, f"{name}: {before}"
+        self.unit(name).write_text(text.replace(f"\n{before}\n", f"\n{after}\n"))
+
+    def add(self, name: str, text: str, *, enable: bool = False) -> None:
+        """Another unit."""
+        self.unit(name).write_text(text)
+        if enable:
+            self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)
+
+    def verify(self) -> list[str]:
+        """What systemd finds wrong with our units themselves, each on its own, unknown keys too."""
+        names = [*unit_names(), "nvpmodel.service"]
+        return self._verify("--recursive-errors=no", *names)
+
+    def boot(self) -> list[str]:
+        """What systemd would say when it plans the way to multi-user.target, circles above all.
+
+        Dependencies are followed only without --recursive-errors=no, and systemd breaks a circle by leaving
+        a unit out: it says so and exits with 0, so what it says is what counts.
+        """
+        return self._verify("default.target", "timers.target")
+
+    def _verify(self, *arguments: str) -> list[str]:
+        ran = self._run("systemd-analyze", "verify", f"--root={self.folder}", "--man=no", *arguments)
+        said = [line for line in (ran.stdout + ran.stderr).splitlines() if line.strip()]
+        return said or ([f"exit status {ran.returncode}"] if ran.returncode else [])
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        # From / : a name that is also a file in the present folder would be taken for that file.
+        return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
+
+
+def stage(folder: Path) -> Staged:
+    """Fill a folder. Raises CalledProcessError when a unit cannot be enabled."""
+    staged = Staged(folder)
+    for name in PROGRAMS:
+        program = staged.at(name)
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    system = staged.at("/usr/lib/systemd/system")
+    system.mkdir(parents=True)
+    for target in SYSTEM_UNITS.glob("*.target"):
+        shutil.copy(target, system / target.name, follow_symlinks=False)
+    for name in NVIDIA:
+        (system / f"{name}.service").write_text(NVIDIAS_UNIT.format(name=name))
+    ours = staged.unit("")
+    ours.mkdir(parents=True)
+    for path in SOURCE.iterdir():
+        if path.suffix in (".service", ".timer"):
+            shutil.copy(path, ours)
+        elif path.suffix == ".d":
+            shutil.copytree(path, ours / path.name)
+    names = [*(f"{name}.service" for name in NVIDIA), *ENABLED]
+    subprocess.run(["systemctl", f"--root={folder}", "--quiet", "enable", *names], check=True, timeout=60)
+    return staged

@@ -1,0 +1,219 @@
+"""The units, as systemd itself reads them, and as the code behind them counts on them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance import daemon
+from appliance.config import ServerConfig
+from appliance.daemon import Exit
+from appliance.device import published
+from appliance.notify import Notifier
+from appliance.supervision import SILENCE_S, Supervision
+from tests.systemd.staging import CURRENT, ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
+
+needs_systemd = pytest.mark.skipif(
+    not (shutil.which("systemd-analyze") and shutil.which("systemctl")),
+    reason="systemd is not installed here",
+)
+DAEMON = (SOURCE / "f5-appliance.service").read_text()
+CLOCKS = (SOURCE / "f5-clocks.service").read_text()
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Staged:
+    return stage(tmp_path)
+
+
+def seconds(text: str) -> float:
+    """30 → 30.0, "5min" → 300.0."""
+    number, unit = re.fullmatch(r"(\d+)(s|min|)", text).groups()  # type: ignore[union-attr]
+    return int(number) * {"": 1.0, "s": 1.0, "min": 60.0}[unit]
+
+
+def test_the_units_that_the_design_names() -> None:
+    pairs = [
+        f"f5-{name}.{kind}" for name in ("clocks-check", "health", "guard") for kind in ("service", "timer")
+    ]
+    assert unit_names() == sorted(["f5-appliance.service", "f5-clocks.service", *pairs])
+
+
+def test_what_is_enabled_is_what_can_be() -> None:
+    enabled = {name for name in unit_names() if values((SOURCE / name).read_text(), "WantedBy")}
+    assert enabled == set(ENABLED)
+
+
+# As systemd reads them.
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong(staged: Staged) -> None:
+    assert staged.verify() == []
+    assert staged.boot() == []
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", [*unit_names(), "nvpmodel.service.d/f5-appliance.conf"])
+def test_a_misspelt_key_would_be_found(staged: Staged, name: str) -> None:
+    with staged.unit(name).open("a") as unit:
+        unit.write("\n[Unit]\nAftre=network.target\n")
+    (said,) = staged.verify()
+    assert name in said and "Unknown key" in said
+
+
+@needs_systemd
+def test_a_program_that_is_not_there_would_be_found(staged: Staged) -> None:
+    staged.at(f"{CURRENT}/scripts/clock-lock").unlink()
+    said = "\n".join(staged.verify())
+    for name in ("f5-clocks.service", "f5-clocks-check.service"):
+        assert re.search(f"{name}: Command {CURRENT}/scripts/clock-lock is not executable", said)
+
+
+@needs_systemd
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("f5-clocks.service", "Before=f5-appliance.service", "After=f5-appliance.service"),
+        ("f5-clocks.service", "Before=f5-appliance.service", "After=multi-user.target"),
+        ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
+        ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
+    ],
+)
+def test_a_circle_in_the_boot_order_would_be_found(
+    staged: Staged, name: str, before: str, after: str
+) -> None:
+    staged.add(
+        "jtop.service",
+        "[Unit]\nAfter=multi-user.target\n[Service]\nExecStart=/usr/sbin/nvpmodel\n"
+        "[Install]\nWantedBy=multi-user.target\n",
+        enable=True,
+    )
+    assert staged.boot() == []
+    staged.change(name, before, after)
+    said = "\n".join(staged.boot())
+    assert "Found ordering cycle" in said
+    assert "deleted to break ordering cycle" in said
+
+
+def exposure(unit: Path) -> tuple[int, float]:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=40", str(unit)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", ran.stdout)
+    assert found, ran.stdout + ran.stderr
+    return ran.returncode, float(found[1])
+
+
+@needs_systemd
+def test_the_daemon_is_exposed_to_little(staged: Staged) -> None:
+    unit = staged.unit("f5-appliance.service")
+    code, level = exposure(unit)
+    assert code == 0 and level <= 4.0
+    staged.change("f5-appliance.service", "CapabilityBoundingSet=", "# no bounding set")
+    code, level = exposure(unit)
+    assert code == 1 and level > 4.0
+
+
+@needs_systemd
+def test_the_night_is_a_time_that_systemd_knows() -> None:
+    (when,) = values((SOURCE / "f5-guard.timer").read_text(), "OnCalendar")
+    ran = subprocess.run(["systemd-analyze", "calendar", when], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "03:30:00" in ran.stdout
+
+
+# As the code counts on them.
+
+
+def table() -> dict[int, bool]:
+    """Exit status → whether another start may help, from the table at the top of daemon.py."""
+    rows = re.findall(r"^(\d+) .*\s(-|yes|no)$", daemon.__doc__ or "", re.MULTILINE)
+    return {int(code): again == "yes" for code, again in rows if again != "-"}
+
+
+def test_systemd_starts_again_what_may_go_better_then() -> None:
+    assert set(table()) == set(Exit) - {Exit.OK}
+    (prevented,) = values(DAEMON, "RestartPreventExitStatus")
+    assert {int(code) for code in prevented.split()} == {code for code, again in table().items() if not again}
+    assert values(DAEMON, "Restart") == ["on-failure"]
+
+
+def test_a_drain_ends_before_systemd_ends_it() -> None:
+    (stop,) = values(DAEMON, "TimeoutStopSec")
+    assert seconds(stop) >= ServerConfig().drain_s + daemon.AFTER_DRAIN_S + 5.0
+
+
+def test_without_systemd_the_engine_is_given_the_same_time() -> None:
+    (watchdog,) = values(DAEMON, "WatchdogSec")
+    assert Supervision(Notifier(watchdog_s=seconds(watchdog)), lambda: 0.0).limit_s == SILENCE_S
+
+
+def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
+    timer = (SOURCE / "f5-clocks-check.timer").read_text()
+    assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [published.CHECK_PERIOD_S]
+
+
+def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
+    (after,) = values(CLOCKS, "After")
+    assert after.split() == ["nvpower.service", "nvpmodel.service", "nvfancontrol.service"]
+    assert values(CLOCKS, "Before") == ["f5-appliance.service"]
+    assert values(DAEMON, "Wants") == ["f5-clocks.service"]
+    assert not values(DAEMON, "Requires")
+
+
+def test_what_writes_to_sys_is_not_kept_from_it_and_the_daemon_is() -> None:
+    for name in ("f5-clocks.service", "f5-clocks-check.service"):
+        text = (SOURCE / name).read_text()
+        assert not values(text, "ProtectKernelTunables") and not values(text, "User")
+        assert values(text, "Environment") == ["HOME=/root"]
+    assert values(DAEMON, "ProtectKernelTunables") == ["yes"]
+    assert values(DAEMON, "User") == ["f5-appliance"]
+    assert not values(DAEMON, "RuntimeDirectory")
+
+
+@pytest.mark.parametrize("name", ["f5-health.service", "f5-guard.service"])
+def test_health_sees_the_disks_as_they_are(name: str) -> None:
+    text = (SOURCE / name).read_text()
+    assert not any(values(text, key) for key in ("ProtectSystem", "ReadOnlyPaths", "ProtectHome"))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "MemoryDenyWriteExecute"),
+        *("ProcSubset", "ProtectProc", "SystemCallFilter", "PrivateUsers", "PrivateNetwork", "IPAddressDeny"),
+    ],
+)
+def test_hardening_that_is_left_out_has_its_reason(key: str) -> None:
+    assert not values(DAEMON, key)
+    reasons = DAEMON.partition("not kept from, and why")[2]
+    assert re.search(rf"^# .*\b{key}\b.*", reasons, re.MULTILINE)
+
+
+def test_what_the_units_run_is_in_the_release() -> None:
+    for path in [*SOURCE.glob("*.service"), *SOURCE.glob("*.d/*.conf")]:
+        text = path.read_text()
+        for command in values(text, "ExecStart") + values(text, "ExecStartPost"):
+            program = command.lstrip("-").split()[0]
+            assert program.startswith(f"{CURRENT}/"), path
+            inside = program[len(CURRENT) + 1 :]
+            assert inside == "venv/bin/python" or (ROOT / inside).is_file(), f"{path}: {program}"
+
+
+def test_the_daemon_starts_by_the_units_own_command(tmp_path: Path) -> None:
+    """As far as its configuration, which is not there."""
+    (command,) = values(DAEMON, "ExecStart")
+    _, *arguments = command.split()
+    config = tmp_path / "appliance.yaml"
+    arguments[arguments.index("/etc/f5-appliance/appliance.yaml")] = str(config)
+    # Where the package is not installed, only -I keeps it from being found in the checkout.
+    isolated = [sys.executable, "-I", "-c", "import appliance"]
+    if subprocess.run(isolated, cwd=tmp_path, capture_output=True).returncode:
+        arguments.remove("-I")
+    ran = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == Exit.CONFIG, ran.stderr
+    assert f"{config}: no such file" in ran.stderr

@@ -1,0 +1,237 @@
+"""The daemon under a supervisor that speaks systemd's notify protocol over a real socket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance.daemon import Exit
+from appliance.rpc import appliance_pb2 as pb
+from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, write_config
+from tests.fakes.jetson import Jetson
+
+WATCHDOG_S = 6.0
+LIMIT_S = WATCHDOG_S / 2
+"""How old a heartbeat may be under that watchdog."""
+LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
+
+
+@dataclass
+class Supervised(Running):
+    """A daemon and what it has told its supervisor, with the times at which that came."""
+
+    told: list[tuple[float, str]] = field(default_factory=list)
+
+    def messages(self, kind: str, since: float = 0.0) -> list[str]:
+        return [
+            text.partition("=")[2] for at, text in self.told if text.startswith(f"{kind}=") and at >= since
+        ]
+
+    def await_true(self, true: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not true():
+            assert time.monotonic() < end, f"{self.told}\n{''.join(self.lines)}"
+            time.sleep(0.02)
+
+    def await_told(self, kind: str, since: float = 0.0) -> None:
+        self.await_true(lambda: bool(self.messages(kind, since)))
+
+    def health(self) -> str:
+        with self.channel() as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S, wait_for_ready=True)
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
+
+    def wedge(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def release(self, name: str) -> None:
+        (self.folder / name).unlink()
+
+
+def request(**fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": LONG, "voice": "ann", "seed": 1, "nfe_steps": 16, **fields})
+
+
+@contextlib.contextmanager
+def supervised(
+    folder: Path, *, bundle: Path = BUNDLE, wedged: str = "", **sections: dict[str, Any]
+) -> Iterator[Supervised]:
+    """Start a daemon as systemd would, hanging at the place `wedged` from the beginning."""
+    path = write_config(folder, bundle, **sections)
+    if wedged:
+        (folder / wedged).touch()
+    address = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(address)
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "tests.wedging", str(folder), str(path)],
+            cwd=ROOT,
+            env={**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        daemon = Supervised(process, yaml.safe_load(path.read_text()), folder)
+        readers = [
+            threading.Thread(target=_read_log, args=(daemon,)),
+            threading.Thread(target=_listen, args=(daemon, supervisor)),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            yield daemon
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for reader in readers:
+                reader.join()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def _read_log(daemon: Supervised) -> None:
+    assert daemon.process.stderr is not None
+    for line in daemon.process.stderr:
+        daemon.lines.append(line)
+
+
+def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
+    """Until the daemon has ended and nothing is left to read."""
+    supervisor.settimeout(0.1)
+    while True:
+        ended = daemon.process.poll() is not None
+        try:
+            daemon.told.append((time.monotonic(), supervisor.recv(4096).decode()))
+        except TimeoutError:
+            if ended:
+                return
+
+
+def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
+    with supervised(tmp_path, wedged="warm_up") as box:
+        box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
+        assert box.health() == "NOT_SERVING"
+        begun = time.monotonic()
+        box.await_told("EXTEND_TIMEOUT_USEC", begun)
+        assert box.http("/livez")[0] == 200, "warming up is no sign of death, however long it takes"
+        assert not box.messages("READY") and not box.messages("WATCHDOG")
+        box.release("warm_up")
+        box.await_told("READY")
+        assert box.health() == "SERVING"
+        box.await_told("WATCHDOG")
+        order = [text for _, text in box.told]
+        loading = next(n for n, text in enumerate(order) if text.startswith("STATUS=loading the bundle"))
+        warming = next(n for n, text in enumerate(order) if text.startswith("STATUS=warming up"))
+        ready = order.index("READY=1")
+        assert loading < warming < ready < order.index("WATCHDOG=1")
+        assert order[ready + 1] == "STATUS=ready: 0 speaking, 0 waiting, 0 spoken"
+        ended = time.monotonic()
+        time.sleep(WATCHDOG_S / 2)
+        assert not box.messages("EXTEND_TIMEOUT_USEC", ended)
+
+
+def test_an_idle_daemon_is_fed_in_time_and_says_what_is_not_well(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "jetson", "jp6-0004")
+    with supervised(tmp_path, device={"sysroot": str(jetson.root)}) as box:
+        box.await_told("READY")
+        box.await_true(lambda: "; clocks are unknown: /run/f5-app" in box.messages("STATUS")[-1])
+        begun = time.monotonic()
+        time.sleep(WATCHDOG_S)
+        fed = [at for at, text in box.told if text == "WATCHDOG=1" and at >= begun]
+        gaps = [after - before for before, after in zip([begun, *fed], fed, strict=False)]
+        assert len(fed) >= 3 and max(gaps) < WATCHDOG_S
+
+
+def test_a_wedged_engine_stops_the_feeding_and_liveness_until_it_moves_again(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_told("READY")
+        box.add_voice()
+        box.wedge("step")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).Synthesize.future(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
+            silent_from = time.monotonic()
+            assert box.health() == "SERVING", "the event loop itself is well"
+            time.sleep(LIMIT_S)
+            assert not box.messages("WATCHDOG", silent_from)
+            assert box.http("/livez")[0] == 503
+            box.release("step")
+            assert call.result().audio
+            box.await_told("WATCHDOG", silent_from)
+            box.await_true(lambda: box.http("/livez")[0] == 200)
+        assert any("no sign of life from the engine" in line for line in box.lines)
+        assert box.stop() == Exit.OK
+
+
+def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_told("READY")
+        box.add_voice()
+        box.wedge("spoken")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).Synthesize.future(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            silent_from = time.monotonic()
+            time.sleep(LIMIT_S)
+            assert not box.messages("WATCHDOG", silent_from)
+            box.release("spoken")
+            assert call.result().audio
+            box.await_told("WATCHDOG", silent_from)
+
+
+def test_what_the_watchdog_aborts_leaves_the_line_at_which_it_hung(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_told("READY")
+        box.add_voice()
+        box.wedge("step")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).Synthesize.future(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            box.process.send_signal(signal.SIGABRT)
+            assert box.process.wait(PATIENCE_S) == -signal.SIGABRT
+            with pytest.raises(grpc.RpcError):
+                call.result()
+        box.await_true(lambda: "in _synthesise" in "".join(box.lines) and "in hang" in "".join(box.lines))
+
+
+def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_told("READY")
+        box.add_voice()
+        with box.channel() as channel:
+            call = box.synthesizer(channel).StreamSynthesize(request(), timeout=PATIENCE_S)
+            messages = [next(call)]
+            box.process.send_signal(signal.SIGTERM)
+            box.await_told("STOPPING")
+            messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[-1].end.samples > 24_000
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert box.messages("STATUS")[-1].startswith("draining: 1 speaking")
+        assert box.messages("STOPPING") == ["1"]
+        assert "Traceback" not in "".join(box.lines)
+
+
+def test_a_bundle_that_is_not_there_is_never_ready(tmp_path: Path) -> None:
+    with supervised(tmp_path, bundle=tmp_path / "nothing") as box:
+        assert box.process.wait(PATIENCE_S) == Exit.BUNDLE
+        box.await_told("STOPPING")
+    assert not box.messages("READY") and not box.messages("WATCHDOG")
+    assert not any(text.startswith("ready") for text in box.messages("STATUS"))
