@@ -9,23 +9,21 @@ import wave
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import cast
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from appliance.config import LOOPBACK_GRPC, Config, SynthesisConfig, load
-from appliance.contract import bundle
+from appliance import check
+from appliance.config import LOOPBACK_GRPC, SynthesisConfig
 from appliance.errors import ApplianceError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 
 FAILED = 1
-"""Exit status of every command but `serve`, whose own are in daemon.py; argparse exits with 2."""
+"""Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
 REACH_S = 5.0
 UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 SAMPLE_BYTES = 2
-T = TypeVar("T")
 
 
 class Failure(Exception):
@@ -53,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", help="run the daemon"))
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
-    _add_check(commands.add_parser("check", help="is everything in place? exits with 0 or 1"))
+    _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
     return parser
 
@@ -273,59 +271,7 @@ def _print_voice(voice: pb.Voice) -> None:
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
     _add_config(parser)
-    parser.set_defaults(run=_check)
-
-
-def _check(options: argparse.Namespace) -> int:
-    config: Config | None = _try("config", lambda: load(options.config, options.set))
-    if config is None:
-        return FAILED
-    checks = (
-        _try("bundle", lambda: _check_bundle(config)),
-        _try("voices", lambda: _check_voices(config)),
-        _try("daemon", lambda: _check_daemon(config)),
-    )
-    return FAILED if None in checks else 0
-
-
-def _try(name: str, check: Callable[[], T]) -> T | None:
-    try:
-        result = check()
-    except (ApplianceError, Failure) as error:
-        print(f"FAIL  {name:<7} {error}")
-        return None
-    print(f"PASS  {name:<7} {result if isinstance(result, str) else ''}".rstrip())
-    return result
-
-
-def _check_bundle(config: Config) -> str:
-    manifest = bundle.read(config.bundle.path).manifest
-    return f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
-
-
-def _check_voices(config: Config) -> str:
-    from appliance import daemon
-
-    store = daemon.voice_store(config, bundle.read(config.bundle.path, verify=False).manifest)
-    if problems := store.check():
-        raise Failure("; ".join(problems))
-    return f"{len(store.names())} readable"
-
-
-def _check_daemon(config: Config) -> str:
-    address = config.server.listen
-    with grpc.insecure_channel(address) as channel:
-        stub: Any = health_pb2_grpc.HealthStub(channel)
-        try:
-            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=REACH_S)
-        except grpc.RpcError as error:
-            raise Failure(
-                f"{address}: {_status(error).details()}; start it with `appliance serve`"
-            ) from error
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
-    if status != "SERVING":
-        raise Failure(f"{address}: {status}")
-    return f"{address}: {status}"
+    check.add_arguments(parser)
 
 
 # replay

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 import subprocess
 import sys
 import wave
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
-from appliance import cli
+from appliance import cli, health
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
+from appliance.device.box import Box
+from appliance.device.root import Root
+from appliance.health import speed
 from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
 
@@ -147,13 +154,36 @@ def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.Cap
 # check
 
 
+Verdicts = dict[str, dict[str, Any]]
+
+
+def checked(capsys: pytest.CaptureFixture[str], config: Path, *options: str) -> tuple[int, Verdicts]:
+    """Exit status, and the findings by name."""
+    code, printed, _ = run(capsys, "check", "--json", "--config", str(config), *options)
+    document = json.loads(printed)
+    assert document["exit"] == code
+    return code, {finding["check"]: finding for finding in document["findings"]}
+
+
 def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
-    code, printed, _ = run(capsys, "check", "--config", str(box.folder / "config.yaml"))
-    assert [line.split()[:2] for line in printed.splitlines()] == [
+    code, found = checked(capsys, box.folder / "config.yaml")
+    assert code == 0
+    for name in ("config", "bundle", "voices", "daemon", "synthesis"):
+        assert found[name]["level"] == "PASS", found[name]
+    assert "1 readable" in found["voices"]["value"]
+    assert found["synthesis"]["figures"]["audio_s"] > 0.2
+    assert found["synthesis"]["figures"]["peak"] > 0
+    assert {finding["value"] for name, finding in found.items() if name in health.CHECKS} >= {"not a Jetson"}
+
+
+def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(box.folder / "config.yaml")
+    code, printed, _ = run(capsys, "check", "--config", config, "--only", "application", "--no-speak")
+    assert code == 0
+    assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [
         ["PASS", name] for name in ("config", "bundle", "voices", "daemon")
     ]
-    assert code == 0
-    assert "1 readable" in printed
+    assert printed.splitlines()[-1] == "4 PASS · 0 WARN · 0 FAIL · 0 SKIP"
 
 
 def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -161,21 +191,110 @@ def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp
     voice = tmp_path / "voices" / "ann"
     voice.mkdir(parents=True)
     (voice / "voice.yaml").write_text("name: ann\n")
-    code, printed, _ = run(capsys, "check", "--config", str(config))
-    verdicts = {line.split()[1]: line for line in printed.splitlines()}
-    assert [line.split()[0] for line in verdicts.values()] == ["PASS", "PASS", "FAIL", "FAIL"]
-    assert "missing key transcript" in verdicts["voices"]
-    assert "start it with `appliance serve`" in verdicts["daemon"]
-    assert code == 1
+    code, found = checked(capsys, config, "--only", "application")
+    assert code == 2
+    assert {name: finding["level"] for name, finding in found.items()} == {
+        "config": "PASS",
+        "bundle": "PASS",
+        "voices": "FAIL",
+        "daemon": "FAIL",
+        "synthesis": "FAIL",
+    }
+    assert "missing key transcript" in found["voices"]["value"]
+    assert "appliance voices remove" in found["voices"]["remedy"]
+    assert "start it with `appliance serve`" in found["daemon"]["remedy"]
+
+
+def test_check_of_the_daemon_alone(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    serving, found = checked(capsys, box.folder / "config.yaml", "--only", "daemon")
+    assert (serving, list(found)) == (0, ["daemon"])
+    absent, found = checked(capsys, write_config(tmp_path), "--only", "daemon")
+    assert (absent, list(found)) == (2, ["daemon"])
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_check_of_a_damaged_bundle(capsys: pytest.CaptureFixture[str], tmp_path: Path, quick: bool) -> None:
+    """Hashes find every damage; --quick only what has another size."""
+    copy = tmp_path / "bundle"
+    shutil.copytree(BUNDLE, copy)
+    config = write_config(tmp_path, copy)
+    options = ("--only", "bundle", *(["--quick"] if quick else []))
+    weights = copy / "step.onnx.data"
+    flipped = bytearray(weights.read_bytes())
+    flipped[100] ^= 1
+    weights.write_bytes(flipped)
+    assert checked(capsys, config, *options)[0] == (0 if quick else 2)
+    weights.write_bytes(flipped[:-1])
+    code, found = checked(capsys, config, *options)
+    assert code == 2
+    assert "step.onnx.data" in found["bundle"]["value"]
+    assert "copy the bundle again" in found["bundle"]["remedy"]
+    (copy / "manifest.yaml").unlink()
+    assert checked(capsys, config, "--only", "voices")[1]["voices"]["level"] == "SKIP"
 
 
 def test_check_of_a_config_that_cannot_be_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"server": {"listn": "x"}}))
-    code, printed, _ = run(capsys, "check", "--config", str(path))
-    assert code == 1
-    assert printed.startswith("FAIL  config") and "unknown key listn" in printed
-    assert len(printed.splitlines()) == 1
+    code, found = checked(capsys, path, "--only", "application")
+    assert (code, list(found)) == (2, ["config"])
+    assert "unknown key listn" in found["config"]["value"]
+    assert checked(capsys, path, "--only", "daemon")[0] == 2
+
+
+def test_check_of_what_only_others_may_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skipped, not failed: a person without root learns what the box can tell them."""
+    config = write_config(tmp_path)
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    code, found = checked(capsys, config, "--only", "config,bundle,voices")
+    assert code == 0
+    assert {finding["level"] for finding in found.values()} == {"SKIP"}
+    assert {"needs root" in finding["value"] for finding in found.values()} == {True}
+
+
+def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, told = run(capsys, "check", "--only", "daemon,weather")
+    assert (code, told) == (2, "appliance check: no check is called weather\n")
+
+
+def test_speed_against_a_baseline(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured for real, on a machine that is no Jetson, in a root of its own for the baseline."""
+    monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
+    there = Box(Root(tmp_path))
+    config = box.folder / "config.yaml"
+    code, found = checked(capsys, config, "--only", "speed")
+    figures = found["speed"]["figures"]
+    assert (code, found["speed"]["level"]) == (0, "SKIP")
+    assert figures["rtf"] > 0 and figures["first_audio_s"] > 0
+    [measured] = health.from_document({"schema": 1, "findings": list(found.values())})
+    speed.set_baseline(there, measured)
+    # So that nothing depends on how busy this machine is: far slower, and far faster, than it was just now.
+    for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
+        changed = {name: figures[name] * factor for name in ("rtf", "first_audio_s")}
+        speed.set_baseline(there, dataclasses.replace(measured, figures={**figures, **changed}))
+        code, found = checked(capsys, config, "--only", "speed")
+        assert (code, found["speed"]["level"]) == (expected, level), found
+    monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "another"))
+    assert checked(capsys, config, "--only", "speed")[1]["speed"]["level"] == "SKIP"
+
+
+def test_speed_without_a_voice_or_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with running(tmp_path) as silent:
+        for name in ("speed", "synthesis"):
+            code, found = checked(capsys, silent.folder / "config.yaml", "--only", name)
+            assert (code, found[name]["level"]) == (0, "SKIP")
+            assert "no voice is stored" in found[name]["value"]
+        assert silent.stop() == 0
+    code, found = checked(capsys, tmp_path / "config.yaml", "--only", "speed")
+    assert (code, found["speed"]["level"]) == (2, "FAIL")
 
 
 # replay

@@ -18,7 +18,7 @@ BREACHES = {
     "grpc": ("appliance/engine/breach.py", "import grpc"),
     "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
     "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
-    "root-scripts": ("appliance/health.py", "import numpy"),
+    "root-scripts": ("appliance/health/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
 }
 """Import rule of pyproject.toml → a file and a line that break it, and no other rule."""
@@ -82,7 +82,7 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
 
 def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
-    assert {"device.txt", "dev.txt", "export.txt", "torch.txt", "upstream.txt"} == {
+    assert {"device.txt", "dev.txt", "export.txt", "quality.txt", "torch.txt", "upstream.txt"} == {
         lock.name for lock in locks
     }
     for lock in locks:

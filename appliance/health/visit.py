@@ -1,0 +1,84 @@
+"""One visit of `scripts/health`: the box and the application in one list, published for others to read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from appliance.device.box import Box
+from appliance.health import application, speed
+from appliance.health.application import Application
+from appliance.health.daemon import READYZ
+from appliance.health.examine import CHECKS, examine
+from appliance.health.finding import Finding, Level, document, merged, skipped
+
+PUBLISHED = "/run/f5-appliance/health.json"
+OF_THE_APPLICATION = ("config", "bundle", "voices", "daemon", "synthesis")
+NAMES = tuple(dict.fromkeys((*CHECKS, *OF_THE_APPLICATION)))
+NOT_ASKED = "not asked for (--speak)"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a visit looks at."""
+
+    only: frozenset[str] = frozenset()
+    """Names of checks; empty for all."""
+    speak: bool = False
+    """Whether to do a real synthesis."""
+    readyz: str = READYZ
+
+
+def examine_all(box: Box, app: Application, wanted: Wanted) -> list[Finding]:
+    """The box's findings, and the application's. Does not raise."""
+    only = wanted.only
+    findings = examine(box, readyz=wanted.readyz, only=only) if not only or only & set(CHECKS) else []
+    asked = _to_ask(only, wanted.speak)
+    if asked:
+        speaking = application.speaking("synthesis" in asked)
+        told = app.ask(box, "--quick", "--only", ",".join(asked), *speaking)
+        findings = merged(findings, told)
+    if "synthesis" not in asked and (not only or "synthesis" in only):
+        findings.append(skipped("synthesis", NOT_ASKED))
+    return findings
+
+
+def measure(box: Box, app: Application) -> list[Finding]:
+    """How fast the box speaks, against its baseline; as root, kept for the visits that follow."""
+    findings = app.ask(box, "--only", "speed", timeout_s=application.MEASURE_S)
+    if box.is_root:
+        for finding in findings:
+            if finding.check == "speed" and finding.figures:
+                # A visit that finds none says so; the answer to this one is not lost.
+                with contextlib.suppress(OSError):
+                    speed.keep(box, finding)
+    return findings
+
+
+def set_baseline(box: Box, findings: Collection[Finding]) -> list[Finding]:
+    """Make what was measured the baseline, and say so in the finding."""
+    return [_as_baseline(box, finding) if finding.check == "speed" else finding for finding in findings]
+
+
+def publish(box: Box, findings: Collection[Finding]) -> None:
+    """Write health.json for all to read. Raises OSError."""
+    stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
+    box.root.replace(PUBLISHED, json.dumps(stamped, indent=1) + "\n")
+
+
+def _to_ask(only: Collection[str], speak: bool) -> list[str]:
+    names = [name for name in OF_THE_APPLICATION if not only or name in only]
+    return [name for name in names if name != "synthesis" or speak]
+
+
+def _as_baseline(box: Box, finding: Finding) -> Finding:
+    try:
+        name = speed.set_baseline(box, finding)
+    except (OSError, ValueError) as error:
+        remedy = "see to the reason, then: sudo f5-health --guard --set-baseline"
+        return Finding("speed", Level.FAIL, f"no baseline set: {error}", "", remedy, finding.figures)
+    figures = finding.figures
+    value = f"real-time factor {figures['rtf']}, first audio {figures['first_audio_s']} s: baseline of {name}"
+    return Finding("speed", Level.PASS, value, figures=figures)

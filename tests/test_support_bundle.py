@@ -1,0 +1,305 @@
+"""The support bundle: what is in it, and above all what is not, whatever lies about on the box."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from appliance.config import Config
+from appliance.health import redact, support
+from appliance.health.application import Application
+from tests.daemons import ROOT
+from tests.fakes.jetson import Jetson
+from tests.health.boxes import ENGINE, RELEASE, well
+
+SCRIPT = ROOT / "scripts" / "support-bundle"
+NOBODY = Application("/nowhere/python")
+
+CONFIGURATION = """\
+# the password is xyzzy-comment
+bundle:
+  path: /home/tech/xyzzy-path     # xyzzy-comment
+  verify: true
+server:
+  listen: 203.0.113.77:50051
+  metrics: 127.0.0.1:9464
+  api_token: xyzzy-token
+  drain_s: 20.0
+log:
+  level: xyzzy-level
+xyzzy_section:
+  xyzzy_key: 4711471147
+synthesis: {nfe: 7, note: xyzzy-flow}
+  free text xyzzy-free
+"""
+SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 4711."
+TRANSCRIPT = "Grandmother tells of the xyzzytranscript winter."
+JOURNAL = [
+    ("f5-appliance", "python", f"ERROR appliance.rpc.synthesizer: request failed: {SAID}"),
+    ("f5-appliance", "python", f'    raise ValueError("{SAID}")'),
+    ("f5-appliance", "python", "WARNING appliance.voices: voice wilhelmina-voice left out of the list: x"),
+    ("f5-appliance", "python", "Authorization: Bearer xyzzybearer0123456789"),
+    ("f5-appliance", "xyzzyname", "started"),
+    ("f5-health", "health", f'"voices": "{TRANSCRIPT}"'),
+    ("f5-clocks", "sudo", "wilhelmina : TTY=pts/0 ; PWD=/home/wilhelmina ; COMMAND=/usr/sbin/nvpmodel -m 2"),
+    ("nvpmodel", "bash", "export TOKEN=xyzzy-bash"),
+]
+KERNEL = [
+    "usb 1-2: SerialNumber: XYZZYSERIAL",
+    "nvgpu: 17000000.gpu on host ward-7-box serial 1423622012345 mac 48:b0:2d:11:22:33 gone",
+    "audit: type=1400 comm=xyzzyaudit",
+    "Kernel command line: root=/dev/nvme0n1p1 token=xyzzycmdline",
+    "nvgpu: peer fe80::1:2:3:4 at 198.51.100.9 for wilhelmina@example.org",
+]
+SECRETS = (
+    "xyzzy",
+    "wilhelmina",
+    "grandmother",
+    "4711",
+    "ward-7-box",
+    "1423622012345",
+    "48:b0:2d",
+    "198.51.100.9",
+    "203.0.113.77",
+    "fe80::",
+    "example.org",
+    "/home/",
+    "some call me",
+    "tech",
+)
+
+
+def plant(jetson: Jetson) -> None:
+    """Secrets, texts and voices wherever a real box could have them."""
+    jetson.write("/etc/f5-appliance/appliance.yaml", CONFIGURATION)
+    jetson.write("/etc/machine-id", "xyzzy0123456789abcdef0123456789a\n")
+    voices = "/var/lib/f5-appliance/voices"
+    record = f"name: wilhelmina-voice\ntranscript: {TRANSCRIPT}\nconsent_note: Wilhelmina agreed\n"
+    jetson.write(f"{voices}/wilhelmina-voice/voice.yaml", record)
+    jetson.write(f"{voices}/wilhelmina-voice/audio", "RIFF xyzzyaudio")
+    bundle = "/var/lib/f5-appliance/bundle"
+    jetson.write(f"{bundle}/manifest.yaml", "licence: {note: xyzzy-licence}\n")
+    jetson.write(f"{bundle}/step.onnx", "x" * 321)
+    jetson.write(f"{bundle}/xyzzy-notes.txt", "xyzzy")
+    for unit, identifier, message in JOURNAL:
+        jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
+    for message in KERNEL:
+        jetson.journal(message)
+    clocks = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
+    who = ["wilhelmina ran: sudo nvpmodel -m 2 --xyzzy", "nvpmodel.service ran again"]
+    clocks |= {"repins": 1, "last_unpin": {"at": 5.0, "what": ["gpu: free"], "who": who}}
+    jetson.write("/run/f5-appliance/clocks.json", json.dumps(clocks))
+    installed = json.loads(jetson.read(f"{RELEASE}/installed.json"))
+    installed |= {"token": "xyzzy", "python": "/home/wilhelmina/xyzzy/python", "files": {"xyzzy": "0"}}
+    jetson.write(f"{RELEASE}/installed.json", json.dumps(installed))
+    jetson.path(f"{ENGINE}/manifest.json").unlink()
+    jetson.path(ENGINE).rename(jetson.path(f"{ENGINE}-xyzzy of wilhelmina"))
+    boot = jetson.box().boot_id
+    finding = {"check": "speed", "level": "WARN", "value": SAID, "threshold": "", "remedy": "", "figures": {}}
+    speed = {"schema": 1, "boot_id": boot, "measured_at": 1.0, "findings": [finding]}
+    jetson.write("/run/f5-appliance/speed.json", json.dumps(speed))
+    jetson.write("/run/jtop.sock", "")
+    python = jetson.bin / "python3"
+    python.write_text(f'#!/bin/sh\necho \'{{"problem": "{SAID}"}}\'\n')
+    python.chmod(0o755)
+
+
+def contents(archive: bytes) -> dict[str, str]:
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+        files = {}
+        for member in tar.getmembers():
+            assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
+            stream = tar.extractfile(member)
+            assert stream is not None
+            files[member.name.removeprefix("f5-support/")] = stream.read().decode()
+    return files
+
+
+def packed(jetson: Jetson, tmp_path: Path, *options: str) -> dict[str, str]:
+    """What a run of the script put together."""
+    out = tmp_path / "support.tar.gz"
+    ran = subprocess.run(
+        [sys.executable, "-I", str(SCRIPT), "--out", str(out), *options],
+        env=jetson.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert out.stat().st_mode & 0o777 == 0o600
+    files = contents(out.read_bytes())
+    assert ran.stdout == files["INDEX"] + f"{out}\n"
+    return files
+
+
+def test_nothing_that_was_planted_is_in_it(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    plant(jetson)
+    # The application is asked too, and quotes the configuration in what it says.
+    files = packed(jetson, tmp_path, "--python", sys.executable)
+    found = {
+        (secret, name): line
+        for name, text in files.items()
+        for line in text.splitlines()
+        for secret in SECRETS
+        if secret in line.lower()
+    }
+    assert found == {}
+    assert not [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
+    assert json.loads(files["health.json"])["findings"]
+    assert [f["level"] for f in json.loads(files["health.json"])["findings"] if f["check"] == "config"] == [
+        "FAIL"
+    ]
+
+
+def test_what_the_maker_needs_is_in_it(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    plant(jetson)
+    jetson.journal(
+        "INFO appliance.daemon: the engine failed: RuntimeError: CUDA error 801",
+        identifier="python",
+        unit="f5-appliance.service",
+    )
+    jetson.journal(
+        "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE",
+        identifier="systemd",
+        unit="f5-appliance.service",
+    )
+    jetson.journal(
+        "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16",
+        identifier="nvpmodel",
+        unit="nvpmodel.service",
+    )
+    jetson.journal("soctherm: OC ALARM 0x00000001")
+    jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
+    jetson.unit(
+        "f5-appliance.service", ActiveState="failed", Result="watchdog", NRestarts=4, ExecMainStatus=70
+    )
+    files = packed(jetson, tmp_path, "--python", sys.executable)
+    journal = files["journal-f5-appliance.txt"]
+    assert "INFO appliance.daemon: … engine failed: RuntimeError: CUDA error 801" in journal
+    assert "Main process exited, code=exited, status=70/SOFTWARE" in journal
+    assert "tpc_pg_mask: 16" in files["journal-nvpmodel.txt"]
+    assert (
+        "soctherm: OC ALARM" in files["kernel.txt"] and "Out of memory: Killed process" in files["kernel.txt"]
+    )
+    assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
+    assert json.loads(files["clocks.json"])["last_unpin"] == {
+        "at": 5.0,
+        "what": ["gpu: free"],
+        "who": ["… sudo nvpmodel …", "nvpmodel.service …"],
+    }
+    assert json.loads(files["clock-status.json"])["state"] == "pinned"
+    assert "NVPM VERB: PARAM" in files["nvpmodel.txt"]
+    assert "NV Power Mode: MAXN" in files["jetson_clocks.txt"]
+    assert len(files["tegrastats.txt"].splitlines()) == 1 and "VDD_GPU_SOC" in files["tegrastats.txt"]
+    assert files["nv_tegra_release.txt"] == jetson.read("/etc/nv_tegra_release") + "\n"
+    assert "\nnumpy==" in files["versions.txt"]
+    assert json.loads(files["installed.json"])["module"] == "p3701-0005"
+    assert json.loads(files["contents.json"]) == {
+        "voices": {"count": 1, "files": 2, "bytes": json.loads(files["contents.json"])["voices"]["bytes"]},
+        "bundle": {"files": {"manifest.yaml": 31, "step.onnx": 321}, "others": 1},
+    }
+    assert "  drain_s: 20.0\n" in files["configuration.yaml"]
+    assert "  metrics: 127.0.0.1:9464\n" in files["configuration.yaml"]
+    assert "  listen: …\n" in files["configuration.yaml"]
+
+
+def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    for tool in ("nvpmodel", "jetson_clocks", "journalctl", "tegrastats"):
+        # Not removed: this machine may have one of its own.
+        (jetson.bin / tool).write_text("#!/bin/sh\nexit 3\n")
+    jetson.path("/etc/nv_tegra_release").unlink()
+    jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
+    parts = {part.name: part for part in support.collect(jetson.box(), NOBODY)}
+    missing = {name for name, part in parts.items() if part.problem}
+    assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
+    assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
+    assert {"health.json", "units.json", "contents.json", "installed.json"} & missing == set()
+    index = support.index(parts.values())
+    assert "MISSING  nvpmodel.txt: nvpmodel ended with 3" in index
+    assert "MISSING  configuration.yaml: there is none" in index
+    assert "Wilhelmina" not in index
+
+
+def test_without_root_it_holds_less_and_says_so(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    plant(jetson)
+    parts = {part.name: part for part in support.collect(jetson.box(user=lambda: 1000), NOBODY)}
+    assert json.loads(parts["contents.json"].text)["voices"] == {"problem": "needs root"}
+    assert not parts["health.json"].problem
+    text = "".join(part.text + part.problem for part in parts.values()).lower()
+    assert [secret for secret in SECRETS if secret in text] == []
+
+
+def test_an_empty_box(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir()
+    jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
+    for name in ("sys", "proc", "etc", "run"):
+        jetson.path(f"/{name}").rename(tmp_path / name)
+    parts = support.collect(jetson.box(), NOBODY)
+    assert {"health.json", "units.json"} <= {part.name for part in parts if not part.problem}
+
+
+def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    command = [sys.executable, "-I", str(SCRIPT), "--out", "/nowhere/x.tar.gz", "--python", "/nowhere/python"]
+    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
+    )
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        support.write(tmp_path / "x.tar.gz", [support.Part("a", "b")], 0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_name_says_nothing_of_the_box() -> None:
+    assert support.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
+        ("Hello Anna, your code is 4711", "… code …"),
+        ("4711", "…"),
+        ("appliance.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.daemon: ready …"),
+        ("voice ann left out of the list", "voice … out …"),
+        ("draining for up to 20 s", "draining …"),
+        ("", ""),
+    ],
+)
+def test_an_outline_keeps_the_words_of_the_trade(message: str, shown: str) -> None:
+    assert redact.outline(message) == shown
+
+
+def test_every_key_of_the_configuration_was_thought_of() -> None:
+    """A new key is shown only once somebody has decided so, here and in redact.SETTINGS."""
+    sections = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+    keys = {
+        name: {key.name for key in dataclasses.fields(section)}  # type: ignore[arg-type]
+        for name, section in sections.items()
+    }
+    assert keys == redact.SETTINGS
+
+
+def test_the_defaults_are_shown(root: Path) -> None:
+    shown = redact.configuration((root / "configs" / "appliance.yaml").read_text())
+    assert redact.WITHHELD not in shown
+    assert "  path: /var/lib/f5-appliance/bundle\n" in shown
