@@ -35,7 +35,7 @@ def judge_memory(memory: Memory | None) -> Finding:
     level = _level(share < MEMORY_WARN, share < MEMORY_FAIL)
     remedy = (
         "stop what else uses memory or the GPU, which share it: the desktop with "
-        "`sudo systemctl isolate multi-user.target`, then `sudo systemctl restart f5-clocks`"
+        "`sudo systemctl stop display-manager`, for good with `sudo systemctl disable display-manager`"
     )
     return Finding("memory", level, value, limit, _needed(level, remedy), figures)
 
