@@ -251,14 +251,10 @@ def _publish(box: Box, outcome: Outcome, say: Say) -> Clocks:
 
 
 def _publish_clocks(box: Box, clocks: Clocks) -> Clocks:
-    now = box.uptime()
-    clocks = dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(now, 3))
     try:
-        # One moment for both: what is returned is what is in the file.
-        publish(dataclasses.replace(box, uptime=lambda: now), clocks)
+        return publish(box, clocks)
     except OSError as error:
         raise NotPublished(clocks, f"{CLOCKS} cannot be written: {error}") from None
-    return clocks
 
 
 def _refused(box: Box, *, dry_run: bool) -> Clocks:

@@ -56,11 +56,12 @@ class Clocks:
     """Why the state is not `pinned`, for a person; empty when it is."""
 
 
-def publish(box: Box, clocks: Clocks) -> None:
-    """Write the file for this boot and this moment. Raises OSError."""
+def publish(box: Box, clocks: Clocks) -> Clocks:
+    """Write the file for this boot and this moment; what is in it now. Raises OSError."""
     stamped = dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
     document = {"schema": SCHEMA, **dataclasses.asdict(stamped)}
     box.root.replace(CLOCKS, json.dumps(document, indent=1) + "\n")
+    return stamped
 
 
 def read(box: Box, path: str = CLOCKS) -> Clocks:
