@@ -193,13 +193,13 @@ def _bundle(inspection: Inspection) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
-    from appliance import daemon
+    from appliance.voicebox import voice_store
 
     try:
         manifest = inspection.manifest
     except BundleError as error:
         return health.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    store = daemon.voice_store(inspection.config, manifest)
+    store = voice_store(inspection.config, manifest)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:

@@ -22,18 +22,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-from appliance import plan
-from appliance.audio import encode, join, reference
-from appliance.audio.decode import decode
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.clockwatch import STATES, ClockWatch
 from appliance.config import Config, EngineConfig, load
 from appliance.contract import bundle
-from appliance.contract.bundle import Bundle, Manifest
-from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.contract.bundle import Bundle
+from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.engine import replay, synthesizer
@@ -45,17 +41,15 @@ from appliance.errors import (
     StorageError,
     Unavailable,
 )
-from appliance.job import FloatArray, Request
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
-from appliance.rpc.requests import Defaults
 from appliance.rpc.server import AddressInUse, Listening, listen
-from appliance.rpc.synthesizer import Plan, Speech, Synthesizer
+from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
 from appliance.supervision import Supervision
 from appliance.text import chinese
-from appliance.voices import Features, VoiceStore
+from appliance.voicebox import Voicebox, voice_store
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +57,6 @@ WORKERS = 2
 """Threads that plan and decode beside the engine's."""
 LANES = 1
 """The scheduler serves one segment at a time."""
-ANY_TRANSCRIPT = "."
-"""The features of a reference do not depend on what is said in it."""
 RELEASE_S = 5.0
 """How long the engine's present call may take once everything else has ended."""
 GRACE_S = 1.0
@@ -103,17 +95,6 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     return Exit.OK
 
 
-def voice_store(config: Config, manifest: Manifest) -> VoiceStore:
-    """The store of voices as this bundle's model wants them. Raises StorageError."""
-    return VoiceStore(
-        config.voices.folder,
-        config.voices.cache,
-        Preparation(manifest),
-        memory_entries=config.voices.memory_entries,
-        max_reference_bytes=config.voices.max_reference_bytes,
-    )
-
-
 def replay_case(folder: Path, case: Path, nfe: int, out: Path) -> None:
     """Run one given case on the engine and write what comes out. Raises ApplianceError, OSError."""
     engine = _engine(bundle.read(folder), EngineConfig())
@@ -121,85 +102,6 @@ def replay_case(folder: Path, case: Path, nfe: int, out: Path) -> None:
         replay.write_result(out, *replay.replay(engine, replay.read_case(case, engine, nfe)))
     finally:
         engine.shutdown()
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How references are prepared for one bundle."""
-
-    manifest: Manifest
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the mel spec, the level and the trim version."""
-        spec, level = self.manifest.mel, self.manifest.defaults.target_rms
-        return f"{spec.fingerprint}/{level}/{reference.TRIM_VERSION}"
-
-    @property
-    def sample_rate_hz(self) -> int:
-        """The model's."""
-        return self.manifest.mel.sample_rate_hz
-
-    def features(self, audio: bytes) -> Features:
-        """Decode, trim, level and transform. Raises InvalidReference."""
-        spec, level = self.manifest.mel, self.manifest.defaults.target_rms
-        prepared = reference.prepare_reference("", audio, ANY_TRANSCRIPT, spec, level)
-        return Features(prepared.samples, prepared.log_mel, prepared.rms)
-
-    def transcript(self, text: str) -> str:
-        """Completed as upstream does. Raises InvalidReference."""
-        return reference.complete_transcript(text)
-
-    def warnings(self, audio: bytes) -> tuple[str, ...]:
-        """What makes this a poor reference. Raises InvalidReference."""
-        return reference.warnings(reference.trim(decode(audio)))
-
-
-@dataclass(frozen=True)
-class Voicebox:
-    """What follows from a bundle: voices and the planning of requests."""
-
-    config: Config
-    bundle: Bundle
-    store: VoiceStore
-    vocabulary: Vocabulary
-
-    @property
-    def defaults(self) -> Defaults:
-        """What requests get that do not say otherwise."""
-        manifest, guidance = self.bundle.manifest, self.config.synthesis.guidance
-        return Defaults(
-            synthesis=self.config.synthesis,
-            guidance=manifest.defaults.guidance if guidance is None else guidance,
-            sample_rate_hz=manifest.mel.sample_rate_hz,
-        )
-
-    def plan(self, request: Request) -> Plan:
-        """A request made ready for the engine. Raises VoiceNotFound, InvalidRequest, StorageError."""
-        manifest = self.bundle.manifest
-        segments = plan.plan(
-            request,
-            self.store.reference(request.voice),
-            spec=manifest.mel,
-            vocabulary=self.vocabulary,
-            to_tokens=chinese.to_tokens,
-            defaults=manifest.defaults,
-            max_frames=manifest.max_frames,
-        )
-        return Plan(tuple(segments), Outlet(manifest, request.sample_rate_hz))
-
-
-class Outlet:
-    """Joins the segments of one request and brings them to its rate."""
-
-    def __init__(self, manifest: Manifest, rate_hz: int) -> None:
-        model_hz = manifest.mel.sample_rate_hz
-        self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, model_hz))
-        self._resampler = encode.Resampler(model_hz, rate_hz)
-
-    def push(self, samples: FloatArray, *, last: bool) -> FloatArray:
-        """(samples,) of the next segment → those that are final, at the request's rate."""
-        return self._resampler.push(self._joiner.push(samples, last=last), last=last)
 
 
 class Daemon:

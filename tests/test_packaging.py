@@ -68,14 +68,27 @@ def test_import_rule_catches_its_breach(rule: str, checkout: Path) -> None:
     assert re.findall(r"^(.*) BROKEN", result.stdout, re.MULTILINE) == [name[1]], result.stdout
 
 
+def version(root: Path) -> str:
+    found = re.search(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_the_changelog_begins_with_this_version(root: Path) -> None:
+    first = re.search(r"^## (\S+)", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None and first[1] == version(root)
+
+
 def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
     from hatchling.builders.wheel import WheelBuilder
+
+    info = f"f5_appliance-{version(root)}.dist-info"
 
     [path] = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
-        entry_points = wheel.read("f5_appliance-0.1.0.dist-info/entry_points.txt").decode()
-    assert {name.split("/")[0] for name in names} == {"appliance", "f5_appliance-0.1.0.dist-info"}
+        entry_points = wheel.read(f"{info}/entry_points.txt").decode()
+    assert {name.split("/")[0] for name in names} == {"appliance", info}
     assert "appliance/rpc/appliance.proto" in names
     assert "appliance = appliance.cli:main" in entry_points
 
