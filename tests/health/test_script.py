@@ -156,7 +156,7 @@ def test_watching_until_it_is_enough(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stderr is not None
         seen = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.send_signal(signal.SIGINT)
-        told = process.stderr.read()
+        _, told = process.communicate(timeout=30)
     assert [document["level"] for document in seen] == ["PASS", "PASS"]
     assert told == ""
 
