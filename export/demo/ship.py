@@ -1,0 +1,297 @@
+"""Trained weights → the committed voice, and back: official layout, bundle, reference voices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+import yaml
+from onnx import numpy_helper
+from torch import Tensor
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Arch, Bundle
+from export import bundle, parity
+from export.checkpoint import save_official
+from export.demo import letters, store
+from export.families import Family
+from export.model.dit import rotary_frequencies
+from export.model.vocos import VocosConfig
+from export.random_checkpoint import vocos_sections
+
+NAME = "demo"
+MAX_FRAMES = 2304
+"""24.6 s, reference included: more than the 22 s that are planned into one piece."""
+LARGEST_BYTES = 36 << 20
+"""Of everything that is committed."""
+REFERENCE_S = (3.0, 5.0)
+OWN = "live-"
+"""How the ids of our own sentences begin."""
+CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
+PROJECTION = "input_embed.proj.weight"
+EMBEDDING = "text_embed.text_embed.weight"
+
+
+def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> Family:
+    """Averaged weights in the layout that upstream publishes: checkpoint, vocabulary, family, vocoder.
+
+    Capitals and spare signs get their embeddings here.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    state = {name: value.float().cpu() for name, value in average.items()}
+    filler, trained = state[EMBEDDING][:1], state[EMBEDDING][1:]
+    state[EMBEDDING] = torch.cat((filler, trained[letters.copies()]))
+    save_official(state, out / CHECKPOINT)
+    (out / VOCAB).write_text("".join(f"{entry}\n" for entry in letters.vocabulary()), "utf-8")
+    _write_family(arch, out / FAMILY)
+    if vocoder.resolve() != (out / VOCODER).resolve():
+        shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
+    return Family(NAME, arch, tokenizer="char")
+
+
+def make_bundle(
+    official: Path, family: Family, precision: contract.Precision, licence: str, out: Path
+) -> Bundle:
+    """The bundle of what `write_official` wrote, measured as every bundle is."""
+    sources = bundle.Sources(
+        family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
+    )
+    loaded = bundle.load(sources)
+    measure = functools.partial(parity.measure, expected=bundle.expectations(loaded))
+    return bundle.build(
+        loaded, precision, out, measure, max_frames=MAX_FRAMES, created_by="python -m export.demo ship"
+    )
+
+
+def ship(
+    average: Mapping[str, Tensor], arch: Arch, vocoder: Path, corpus: Path, licence: str, out: Path
+) -> dict[str, int]:
+    """Write the FP16 bundle and the reference voices under `out`; returns the bytes of each.
+
+    Raises ValueError when `out` has a bundle already, or when it would all be larger than may be committed.
+    """
+    if (out / "bundle").exists():
+        raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch)
+        family = write_official(average, arch, vocoder, made / "official")
+        make_bundle(made / "official", family, "fp16", licence, made / "bundle")
+        write_voices(corpus, made / "voices")
+        sizes = {part: _bytes(made / part) for part in ("bundle", "voices")}
+        if sum(sizes.values()) > LARGEST_BYTES:
+            raise ValueError(
+                f"{sizes} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model"
+            )
+        for part in sizes:
+            shutil.copytree(made / part, out / part, dirs_exist_ok=True)
+    return sizes
+
+
+def write_voices(corpus: Path, folder: Path) -> list[Path]:
+    """A reference for each voice, `VOICE.wav` and `VOICE.txt`, from sentences that training never saw.
+
+    Of our own statements of 3 to 5 s, the one of middling pace: a reply takes its pace from its reference.
+    Quotations train, but are not shipped.
+    """
+    import soundfile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    low, high = (seconds * store.SPEC.sample_rate_hz for seconds in REFERENCE_S)
+    written = []
+    clips = [
+        clip
+        for clip in store.read_corpus(corpus)
+        if clip["split"] == "test" and clip["id"].startswith(OWN) and clip["text"].endswith(".")
+    ]
+    for voice in sorted({clip["voice"] for clip in clips}):
+        fit = [clip for clip in clips if clip["voice"] == voice and low <= clip["samples"] <= high]
+        if not fit:
+            raise ValueError(
+                f"{corpus}: no test sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
+            )
+        chosen = sorted(fit, key=lambda clip: clip["samples"] / len(clip["text"]))[len(fit) // 2]
+        wave = np.clip(store.level(store.samples(corpus, chosen)), -1.0, 1.0)
+        path = folder / f"{voice}.wav"
+        soundfile.write(path, wave, store.SPEC.sample_rate_hz, subtype="PCM_16")
+        path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")
+        written.append(path)
+    return written
+
+
+def rebuild(made: Bundle, out: Path) -> Family:
+    """From a float bundle with Vocos, the files that `write_official` writes: to make a bundle again.
+
+    Weights come back as precisely as the bundle holds them. A layer scale that the bundle has folded into a
+    matrix stays folded: its place is taken by ones.
+    """
+    manifest = made.manifest
+    if manifest.precision == "int8" or manifest.vocoder.name != "vocos":
+        raise ValueError(f"{made.folder}: only a float bundle with Vocos can be taken apart")
+    out.mkdir(parents=True, exist_ok=True)
+    graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
+    arch = manifest.arch
+    state = {
+        **_modulation(graphs["modulation"], arch),
+        **_condition(graphs["condition"], arch),
+        **_step(graphs["step"], arch, half=manifest.precision == "fp16"),
+        "rotary_embed.inv_freq": rotary_frequencies(arch.dim_head),
+    }
+    ends = (graphs["step"]["from_latents.weight"], graphs["condition"]["from_mel.weight"])
+    state[PROJECTION] = torch.cat((*ends, graphs["condition"]["from_text.weight"])).T
+    save_official({name: value.float() for name, value in state.items()}, out / CHECKPOINT)
+    shutil.copy(made.vocab, out / VOCAB)
+    _write_family(arch, out / FAMILY, manifest.family)
+    _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
+    return Family(manifest.family, arch, manifest.mel, tokenizer="char")
+
+
+Graph = Mapping[str, Tensor]
+
+
+def _weights(path: Path) -> Graph:
+    """A graph's weights under the names of `export.graphs`."""
+    graph = onnx.load(path).graph
+    named = {
+        tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
+    }
+    # A small matrix that was to be widened when it is read is stored wide, under a name of the tracer's.
+    widened = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
+    for node in graph.node:
+        if node.op_type == "Gemm":
+            _, matrix, bias = node.input
+            named[bias.removesuffix("bias") + "weight"] = named[widened.get(matrix, matrix)]
+    return named
+
+
+def _modulation(graph: Graph, arch: Arch) -> dict[str, Tensor]:
+    names = {
+        "hidden": "time_embed.time_mlp.0",
+        "out": "time_embed.time_mlp.2",
+        f"heads.{arch.depth}": "norm_out.linear",
+    }
+    names |= {f"heads.{i}": f"transformer_blocks.{i}.attn_norm.linear" for i in range(arch.depth)}
+    return {
+        f"{to}.{kind}": graph[f"{name}.{kind}"] for name, to in names.items() for kind in ("weight", "bias")
+    }
+
+
+def _condition(graph: Graph, arch: Arch) -> dict[str, Tensor]:
+    state = {EMBEDDING: graph["embedding"], "input_embed.proj.bias": graph["from_mel.bias"]}
+    for i in range(arch.conv_layers):
+        ours, theirs = f"blocks.{i}", f"text_embed.text_blocks.{i}"
+        state |= _convnext(graph, ours, theirs)
+        state |= {f"{theirs}.grn.{kind}": graph[f"{ours}.{kind}"] for kind in ("gamma", "beta")}
+    return state
+
+
+def _convnext(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
+    state = {
+        f"{theirs}.dwconv.weight": graph[f"{ours}.conv"],
+        f"{theirs}.dwconv.bias": graph[f"{ours}.conv_bias"],
+        f"{theirs}.norm.weight": graph[f"{ours}.norm_weight"],
+        f"{theirs}.norm.bias": graph[f"{ours}.norm_bias"],
+    }
+    return (
+        state
+        | _matrix(graph, f"{ours}.up", f"{theirs}.pwconv1")
+        | _matrix(graph, f"{ours}.down", f"{theirs}.pwconv2")
+    )
+
+
+def _matrix(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
+    return {f"{theirs}.weight": graph[f"{ours}.weight"].T, f"{theirs}.bias": graph[f"{ours}.bias"]}
+
+
+def _step(graph: Graph, arch: Arch, *, half: bool) -> dict[str, Tensor]:
+    if arch.qk_norm or arch.long_skip_connection:
+        raise ValueError("only models without qk_norm and long skip connection can be taken apart")
+    state = _matrix(graph, "out", "proj_out")
+    conv = "input_embed.conv_pos_embed.conv1d"
+    for i in (0, 2):
+        state |= {
+            f"{conv}.{i}.weight": graph[f"position_conv.w{i}"],
+            f"{conv}.{i}.bias": graph[f"position_conv.b{i}"],
+        }
+    for i in range(arch.depth):
+        ours, theirs = f"blocks.{i}", f"transformer_blocks.{i}"
+        state |= _attention(graph, f"{ours}.attention", f"{theirs}.attn", arch, half=half)
+        state |= _matrix(graph, f"{ours}.up", f"{theirs}.ff.ff.0.0")
+        state |= _matrix(graph, f"{ours}.down", f"{theirs}.ff.ff.2")
+    return state
+
+
+def _attention(graph: Graph, ours: str, theirs: str, arch: Arch, *, half: bool) -> dict[str, Tensor]:
+    """Undo the graph's order of q's and k's rows, and their scale."""
+    whole = arch.dim_head**-0.5
+    scales = {"q": whole**0.5 if half else whole, "k": whole**0.5 if half else 1.0}
+    back = torch.stack(
+        (torch.arange(arch.dim_head // 2), torch.arange(arch.dim_head // 2) + arch.dim_head // 2), dim=1
+    )
+    state = _matrix(graph, f"{ours}.v", f"{theirs}.to_v") | _matrix(
+        graph, f"{ours}.out", f"{theirs}.to_out.0"
+    )
+    for name, scale in scales.items():
+        for kind, value in _matrix(graph, f"{ours}.{name}", f"{theirs}.to_{name}").items():
+            rows = value.float().unflatten(0, (arch.heads, -1))[:, back.flatten()]
+            state[kind] = rows.flatten(0, 1) / scale
+    return state
+
+
+def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> None:
+    layers = sum(name.endswith(".up.weight") for name in graph)
+    state = {
+        "backbone.embed.weight": graph["embed"],
+        "backbone.embed.bias": graph["embed_bias"],
+        **{
+            f"backbone.{n}.{k}": graph[f"norms.{n}_{k}"]
+            for n in ("norm", "final_layer_norm")
+            for k in ("weight", "bias")
+        },
+        **_matrix(graph, "head", "head.out"),
+        "head.istft.window": torch.hann_window(manifest.mel.n_fft),
+    }
+    for i in range(layers):
+        theirs = f"backbone.convnext.{i}"
+        state |= _convnext(graph, f"blocks.{i}", theirs)
+        state[f"{theirs}.gamma"] = torch.ones(len(graph["embed_bias"]))
+    config = VocosConfig(
+        mels=manifest.mel.mels,
+        dim=len(graph["embed_bias"]),
+        intermediate_dim=graph["blocks.0.up.weight"].shape[1],
+        layers=layers,
+        n_fft=manifest.mel.n_fft,
+        hop=manifest.mel.hop,
+        padding=manifest.vocoder.padding,
+        sample_rate=manifest.mel.sample_rate_hz,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(
+        {name: value.float().contiguous() for name, value in state.items()}, folder / "pytorch_model.bin"
+    )
+    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(config), sort_keys=False), "utf-8")
+
+
+def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
+    options: dict[str, Any] = dataclasses.asdict(arch)
+    if arch.text_dim == store.SPEC.mels:
+        options["text_dim"] = None
+    model = {
+        "name": name,
+        "tokenizer": "char",
+        "backbone": "DiT",
+        "arch": options,
+        "mel_spec": {"mel_spec_type": "vocos"},
+    }
+    path.write_text(yaml.safe_dump({"model": model}, sort_keys=False), "utf-8")
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

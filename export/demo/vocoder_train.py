@@ -1,0 +1,219 @@
+"""Train a small Vocos on the corpus' audio: first on mels alone, then against discriminators.
+
+Everything random is drawn from the step's number, so an interrupted run goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from appliance.contract.mel import FLOOR, MelSpec, filterbank
+from export.demo import store
+from export.demo.averages import Average
+from export.demo.discriminators import Discriminators
+from export.model.vocos import MAX_MAGNITUDE, Vocos, VocosConfig
+from export.random_checkpoint import vocos_sections
+
+CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center")
+MEL_WEIGHT = 45.0
+BETAS = (0.8, 0.9)
+RESOLUTIONS = (512, 1024, 2048)
+"""Of the mels in the loss: with one alone, phases between its frames stay unheard."""
+CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How it is trained; part of the checkpoint."""
+
+    steps: int
+    mel_steps: int
+    """Steps without discriminators, at the start."""
+    batch: int = 8
+    segment: int = 16_384
+    """Samples."""
+    rate: float = 5e-4
+    warmup: int = 200
+    period_width: int = 256
+    resolution_width: int = 16
+    seed: int = 0
+
+
+class Trainer:
+    """The vocoder, its judges, and how far they are."""
+
+    def __init__(self, recipe: Recipe, corpus: Path, folder: Path, device: str = "cpu") -> None:
+        torch.manual_seed(recipe.seed)
+        self.recipe, self.folder, self.device = recipe, folder, device
+        self.clips = _Clips(corpus)
+        self.vocos = Vocos(CONFIG).to(device)
+        self.judges = Discriminators(recipe.period_width, recipe.resolution_width).to(device)
+        self.average = Average(self.vocos)
+        self.made = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
+        self.judged = torch.optim.AdamW(self.judges.parameters(), recipe.rate, BETAS)
+        self.step = 0
+        self.stopping = False
+        """Set from outside: the run ends after the step that is being made."""
+
+    def run(self, minutes: float | None, save_minutes: float) -> None:
+        """Train to the last step, or for so long; every few minutes and at the end, write the checkpoint."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        started = saved = time.monotonic()
+        bar = tqdm(total=self.recipe.steps, initial=self.step, desc="vocoder", unit="step", disable=None)
+        while self.step < self.recipe.steps:
+            found = self.train_step()
+            bar.update()
+            if self.step % 100 == 0:
+                self._log(found, time.monotonic() - started)
+                bar.set_postfix({name: f"{value:.3f}" for name, value in found.items()})
+            now = time.monotonic()
+            if now - saved > 60 * save_minutes:
+                self.save()
+                saved = now
+            if self.stopping or (minutes is not None and now - started > 60 * minutes):
+                break
+        self.save()
+
+    def train_step(self) -> dict[str, float]:
+        """One step of both sides; returns the losses."""
+        recipe = self.recipe
+        rng = np.random.default_rng([recipe.seed, self.step])
+        real = torch.from_numpy(self.clips.segments(rng, recipe.batch, recipe.segment)).to(self.device)
+        for optimizer in (self.made, self.judged):
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.rate * self._pace()
+        mel = log_mel(real)
+        with torch.autocast(self.device, torch.bfloat16):
+            made = synthesise(self.vocos, mel)
+        real = real[:, : made.shape[1]]
+        found = {}
+        against = self.step >= recipe.mel_steps
+        if against:
+            with torch.autocast(self.device, torch.bfloat16):
+                judged = self.judges.loss(real, made.detach())
+            self.judged.zero_grad()
+            judged.backward()
+            self.judged.step()
+            found["judges"] = judged.item()
+        mels = mel_distance(made, real)
+        loss = MEL_WEIGHT * mels
+        if against:
+            self.judges.requires_grad_(False)
+            with torch.autocast(self.device, torch.bfloat16):
+                passing, matching = self.judges.verdict(real, made)
+            self.judges.requires_grad_(True)
+            loss = loss + passing + matching
+            found |= {"passing": passing.item(), "matching": matching.item()}
+        self.made.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.vocos.parameters(), 10.0)
+        self.made.step()
+        self.average.update(self.vocos, self.step)
+        self.step += 1
+        return {"mel": mels.item(), **found}
+
+    def save(self) -> None:
+        """Write the checkpoint and, beside it, the averaged vocoder in the official layout."""
+        state = {
+            "recipe": asdict(self.recipe),
+            "step": self.step,
+            "vocos": self.vocos.state_dict(),
+            "judges": self.judges.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizers": [self.made.state_dict(), self.judged.state_dict()],
+        }
+        partial = self.folder / f"{CHECKPOINT}.partial"
+        torch.save(state, partial)
+        partial.replace(self.folder / CHECKPOINT)
+        write_official(self.average.state_dict(), self.folder / "vocos")
+
+    def load(self) -> None:
+        """Go on from the checkpoint."""
+        state: dict[str, Any] = torch.load(
+            self.folder / CHECKPOINT, map_location=self.device, weights_only=True
+        )
+        self.vocos.load_state_dict(state["vocos"])
+        self.judges.load_state_dict(state["judges"])
+        self.average.load_state_dict(state["average"])
+        for optimizer, was in zip((self.made, self.judged), state["optimizers"], strict=True):
+            optimizer.load_state_dict(was)
+        self.step = state["step"]
+
+    def _pace(self) -> float:
+        """Share of the full learning rate: a short rise, then half a cosine."""
+        recipe = self.recipe
+        rise = min((self.step + 1) / recipe.warmup, 1.0)
+        return rise * max(0.5 * (1 + math.cos(math.pi * self.step / recipe.steps)), 0.02)
+
+    def _log(self, found: dict[str, float], seconds: float) -> None:
+        with (self.folder / LOG).open("a") as file:
+            file.write(json.dumps({"step": self.step, "seconds": round(seconds, 1), **found}) + "\n")
+
+
+class _Clips:
+    """Random pieces of the training clips, at their level."""
+
+    def __init__(self, corpus: Path) -> None:
+        self.corpus = corpus
+        self.raw = [clip for clip in store.read_corpus(corpus) if clip["split"] == "train"]
+        if not self.raw:
+            raise ValueError(f"{corpus}: has no training clips")
+
+    def segments(self, rng: np.random.Generator, count: int, length: int) -> NDArray[np.float32]:
+        """(count, length); a clip that is shorter is followed by silence."""
+        found = np.zeros((count, length), np.float32)
+        for row, number in zip(found, rng.integers(len(self.raw), size=count), strict=True):
+            wave = store.level(store.samples(self.corpus, self.raw[number]))
+            begin = int(rng.integers(max(len(wave) - length, 0) + 1))
+            piece = wave[begin : begin + length]
+            # Replies are louder or softer than their reference.
+            row[: len(piece)] = piece * np.float32(10 ** rng.uniform(-0.4, 0.15))
+        return found
+
+
+def synthesise(vocos: Vocos, mel: Tensor) -> Tensor:
+    """(B, N, M) → (B, (N - 1)·hop): the reference vocoder with a batch axis."""
+    x = vocos.head.out(vocos.backbone(mel.mT)).float().mT
+    log_magnitude, phase = x.chunk(2, dim=1)
+    spectrum = torch.polar(log_magnitude.exp().clamp(max=MAX_MAGNITUDE), phase)
+    config = vocos.config
+    return torch.istft(spectrum, config.n_fft, config.hop, window=vocos.head.istft.window)
+
+
+def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
+    """(B, samples) → (B, N, M), as `appliance.contract.mel` has it."""
+    spec = MelSpec("vocos", n_fft=n_fft, win=n_fft, hop=n_fft // 4)
+    window = torch.hann_window(n_fft, device=wave.device)
+    magnitude = torch.stft(wave, n_fft, spec.hop, window=window, return_complex=True).abs()
+    bank = torch.from_numpy(filterbank(spec).astype(np.float32)).to(wave.device)
+    return (magnitude.mT @ bank).clamp_min(FLOOR).log()
+
+
+def mel_distance(made: Tensor, real: Tensor) -> Tensor:
+    """Mean distance of log-mels at several resolutions."""
+    return torch.stack([F.l1_loss(log_mel(made, n), log_mel(real, n)) for n in RESOLUTIONS]).mean()
+
+
+def write_official(state: dict[str, Tensor], folder: Path) -> None:
+    """`config.yaml` and `pytorch_model.bin` as Vocos publishes them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({name: value.cpu() for name, value in state.items()}, folder / "pytorch_model.bin")
+    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(CONFIG), sort_keys=False), "utf-8")
+
+
+def newest(folder: Path) -> bool:
+    """Whether there is something to go on from."""
+    return (folder / CHECKPOINT).is_file()

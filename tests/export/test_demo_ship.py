@@ -1,0 +1,176 @@
+"""Shipping the demo voice: into a bundle that the engine speaks with, and back into upstream's layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from appliance.audio.reference import prepare_reference
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Bundle
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer
+from appliance.job import Request, Segmentation
+from appliance.plan import plan
+from appliance.text.chinese import to_tokens
+from export.checkpoint import load_dit, load_vocos
+from export.demo import letters, ship, store, vocoder_train
+from export.demo.cli import main
+from export.demo.train import Trainer
+from export.families import family
+from export.model.redraw import redraw
+from export.random_checkpoint import write_random_vocos
+from tests.export.demo import RECIPE, VOICES, write_corpus, write_store
+from tests.export.small import VOCOS
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ship")
+
+
+@pytest.fixture(scope="module")
+def trainer(folder: Path) -> Trainer:
+    """Weights that were not trained, but under which every path matters."""
+    corpus = write_corpus(folder / "corpus", seconds=4.0)
+    made = Trainer(RECIPE, write_store(corpus, folder / "mels"), folder / "train")
+    redraw(made.dit, 5)
+    made.average.load_state_dict(made.dit.state_dict())
+    made.save()
+    write_random_vocos(folder / "vocos", VOCOS, 5)
+    return made
+
+
+@pytest.fixture(scope="module")
+def shipped(folder: Path, trainer: Trainer) -> Bundle:
+    arguments = ["--weights", str(folder / "train" / "checkpoint.pt"), "--vocoder", str(folder / "vocos")]
+    command = ["ship", *arguments, "--corpus", str(folder / "corpus"), "--licence", "Apache-2.0"]
+    assert main([*command, "--out", str(folder / "voice")]) == 0
+    return contract.read(folder / "voice" / "bundle")
+
+
+@pytest.fixture(scope="module")
+def rebuilt(folder: Path, shipped: Bundle) -> Path:
+    assert main(["rebuild", str(shipped.folder), "--out", str(folder / "rebuilt")]) == 0
+    return folder / "rebuilt"
+
+
+def test_what_is_shipped_is_small_measured_and_licensed(shipped: Bundle) -> None:
+    manifest = shipped.manifest
+    assert manifest.family == "demo" and manifest.precision == "fp16"
+    assert manifest.licence.weights == "Apache-2.0"
+    assert manifest.parity["rows"]
+    assert manifest.vocab_size == len(letters.vocabulary())
+    assert manifest.arch.text_embedding_average_upsampling
+
+
+def test_a_second_voice_does_not_overwrite_the_first(
+    folder: Path, shipped: Bundle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = f"--weights {folder}/train/checkpoint.pt --vocoder {folder}/vocos --corpus {folder}/corpus"
+    assert main(["ship", *paths.split(), "--licence", "x", "--out", str(shipped.folder.parent)]) == 1
+    assert "exists; remove it" in capsys.readouterr().err
+
+
+def test_too_large_a_voice_is_refused(
+    folder: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ship, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(
+        ship, "make_bundle", lambda *_: (_[-1].mkdir(), (_[-1] / "x").write_bytes(b" " * 1001))
+    )
+    with pytest.raises(ValueError, match="train a smaller model"):
+        ship.ship(
+            trainer.average.state_dict(), RECIPE.arch, folder / "vocos", folder / "corpus", "x", folder / "no"
+        )
+    assert not (folder / "no").exists()
+
+
+def test_capitals_sound_like_small_letters(rebuilt: Path) -> None:
+    vocabulary = read_vocabulary(rebuilt / ship.VOCAB)
+    table = load_dit(rebuilt / ship.CHECKPOINT, RECIPE.arch, vocabulary.size)[ship.EMBEDDING][1:]
+    for pair in ("Aa", "Qq", ":,", '" '):
+        one, other = (table[vocabulary.index[character]] for character in pair)
+        assert torch.equal(one, other)
+    assert not torch.equal(table[vocabulary.index["a"]], table[vocabulary.index["b"]])
+
+
+def test_the_rebuilt_checkpoint_is_the_trained_one_in_half_precision(rebuilt: Path, trainer: Trainer) -> None:
+    read = family(str(rebuilt / ship.FAMILY))
+    assert read.arch == RECIPE.arch
+    found = load_dit(rebuilt / ship.CHECKPOINT, read.arch, len(letters.vocabulary()))
+    for name, wanted in trainer.average.state_dict().items():
+        got = found[name][: len(wanted)]  # the embedding has more rows than were trained
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-3, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_the_rebuilt_vocoder_reads_mels_alike(rebuilt: Path, folder: Path) -> None:
+    config, weights = load_vocos(rebuilt / ship.VOCODER)
+    wanted_config, wanted = load_vocos(folder / "vocos")
+    assert config == wanted_config
+    for i in range(config.layers):
+        name = f"backbone.convnext.{i}"
+        folded = wanted[f"{name}.pwconv2.weight"] * wanted[f"{name}.gamma"][:, None]
+        torch.testing.assert_close(weights[f"{name}.pwconv2.weight"], folded, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(weights["head.out.weight"], wanted["head.out.weight"])
+
+
+def test_a_bundle_of_the_rebuilt_checkpoint_is_the_shipped_bundle(
+    rebuilt: Path, shipped: Bundle, folder: Path
+) -> None:
+    again = ship.make_bundle(
+        rebuilt, family(str(rebuilt / ship.FAMILY)), "fp16", "Apache-2.0", folder / "again"
+    )
+    for name, file in shipped.manifest.files.items():
+        assert again.manifest.files[name] == file, f"{name} differs"
+
+
+def test_reference_voices_are_unheard_sentences_with_their_text(folder: Path, shipped: Bundle) -> None:
+    tests = {clip["text"] for clip in store.read_corpus(folder / "corpus") if clip["split"] == "test"}
+    for voice in VOICES:
+        path = folder / "voice" / "voices" / f"{voice}.wav"
+        wave, rate = soundfile.read(path)
+        assert rate == 24_000 and 3.0 <= len(wave) / rate <= 5.0
+        assert np.sqrt(np.mean(wave**2)) == pytest.approx(0.1, rel=0.02)
+        assert path.with_suffix(".txt").read_text().strip() in tests
+
+
+def test_the_shipped_bundle_speaks_through_the_engine(folder: Path, shipped: Bundle) -> None:
+    voice = folder / "voice" / "voices" / "slt.wav"
+    manifest = shipped.manifest
+    transcript = voice.with_suffix(".txt").read_text()
+    reference = prepare_reference("slt", voice.read_bytes(), transcript.strip(), manifest.mel, 0.1)
+    request = Request("Thanks for the follow!", "slt", 5, 1, 2.0, Segmentation.UPSTREAM)
+    [segment] = plan(
+        request,
+        reference,
+        spec=manifest.mel,
+        vocabulary=read_vocabulary(shipped.vocab),
+        to_tokens=to_tokens,
+        defaults=manifest.defaults,
+        max_frames=manifest.max_frames,
+    )
+    engine = Synthesizer(shipped, OrtBackend(1), lanes=1)
+    lane = engine.open(segment)
+    for _ in range(request.nfe):
+        engine.step([lane.id])
+    samples = engine.finish(lane.id)
+    assert len(samples) == (segment.frames - segment.reference_frames - 1) * manifest.mel.hop
+    assert np.isfinite(samples).all() and samples.std() > 0
+
+
+def test_the_demo_vocoder_is_a_vocos(tmp_path: Path) -> None:
+    made = vocoder_train.Vocos(vocoder_train.CONFIG)
+    vocoder_train.write_official(made.state_dict(), tmp_path)
+    config, weights = load_vocos(tmp_path)
+    assert config == vocoder_train.CONFIG
+    assert set(weights) == set(made.state_dict())

@@ -1,0 +1,136 @@
+"""A bundle that speaks in this process as the daemon would: the same store, planning, engine and joining."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from appliance.config import BundleConfig, Config, VoicesConfig
+from appliance.contract import bundle
+from appliance.contract.mel import log_mel
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine import synthesizer
+from appliance.engine.flow import LaneState
+from appliance.job import FloatArray, Request, Segment, Segmentation
+from appliance.text.clean import clean
+from appliance.voicebox import Voicebox, voice_store
+
+BACKEND = "ort-cpu"
+AUDIO_SUFFIXES = (".wav", ".flac")
+
+Damage = Callable[[LaneState], None]
+"""Breaks a lane between its opening and its first step; for showing that breakage is noticed."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A recording with its words."""
+
+    audio: Path
+    transcript: str
+
+
+@dataclass(frozen=True, eq=False)
+class Spoken:
+    """One reply."""
+
+    samples: FloatArray
+    """(samples,) at the bundle's rate."""
+    wall_s: float
+    """From the planned request to the last sample."""
+
+
+class Mouth:
+    """One bundle with its voices, on the CPU."""
+
+    def __init__(
+        self,
+        folder: Path,
+        references: Mapping[str, Reference],
+        work: Path,
+        *,
+        threads: int = 0,
+        damage: Damage | None = None,
+    ) -> None:
+        """`work` takes the store and its cache. Raises ApplianceError."""
+        self.bundle = bundle.read(folder)
+        manifest = self.bundle.manifest
+        config = Config(
+            bundle=BundleConfig(path=folder),
+            voices=VoicesConfig(folder=work / "voices", cache=work / "cache"),
+        )
+        store = voice_store(config, manifest)
+        for name, reference in references.items():
+            store.create(name, reference.audio.read_bytes(), reference.transcript)
+        self.box = Voicebox(config, self.bundle, store, read_vocabulary(self.bundle.vocab))
+        self.rate_hz = manifest.mel.sample_rate_hz
+        self._engine = synthesizer.load(
+            self.bundle, backend=BACKEND, threads=threads, lanes=1, buckets=synthesizer.DEFAULT_BUCKETS
+        )
+        self._damage = damage
+
+    def speak(self, text: str, voice: str, *, nfe: int, seed: int, segmentation: Segmentation) -> Spoken:
+        """One request from its text to its samples. Raises ApplianceError."""
+        request = Request(
+            text=clean(text, limit_characters=self.box.config.synthesis.max_text_characters),
+            voice=voice,
+            nfe=nfe,
+            seed=seed,
+            guidance=self.box.defaults.guidance,
+            segmentation=segmentation,
+            sample_rate_hz=self.rate_hz,
+        )
+        plan = self.box.plan(request)
+        begun = time.perf_counter()
+        samples = []
+        for segment in plan.segments:
+            finished = self._synthesize(segment)
+            samples.append(plan.join.push(finished, last=segment is plan.segments[-1]))
+        return Spoken(np.concatenate(samples), time.perf_counter() - begun)
+
+    def _synthesize(self, segment: Segment) -> FloatArray:
+        """(samples,) of one segment."""
+        lane = self._engine.open(segment)
+        state = self._engine._lanes[lane.id][1]
+        held = state.rows
+        try:
+            if self._damage is not None:
+                self._damage(state)
+            for _ in range(lane.steps_left):
+                self._engine.step([lane.id])
+            return self._engine.finish(lane.id)
+        finally:
+            state.rows = held  # what the lane gives back is what it took
+            self._engine.close(lane.id)
+
+    def vocode(self, samples: FloatArray) -> FloatArray:
+        """(samples,) → its log-mel → (samples,) through the bundle's vocoder: the best that it can sound."""
+        return self._engine.decode(log_mel(samples, self.bundle.manifest.mel))
+
+    def close(self) -> None:
+        """Release the engine."""
+        self._engine.shutdown()
+
+
+def references_in(folder: Path) -> dict[str, Reference]:
+    """NAME.wav or NAME.flac with NAME.txt → references by name."""
+    return dict(_references(folder))
+
+
+def _references(folder: Path) -> Iterator[tuple[str, Reference]]:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        text = path.with_suffix(".txt")
+        if path.suffix in AUDIO_SUFFIXES and text.is_file():
+            yield path.stem, Reference(path, text.read_text("utf-8").strip())
+
+
+def read_sound(path: Path) -> tuple[FloatArray, int]:
+    """(samples,) mono, and their rate."""
+    wave, rate_hz = soundfile.read(path, dtype="float32", always_2d=True)
+    mono: FloatArray = wave.mean(axis=1)
+    return mono, rate_hz

@@ -1,0 +1,216 @@
+"""The table, its record and its sentences, with judges that read marks instead of listening."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.engine.flow import LaneState
+from appliance.job import FloatArray, Segmentation
+from export.demo import corpus as corpora
+from export.demo.corpus import Clip, CorpusError
+from export.demo.judges import Errors, Silence, Sound
+from export.demo.sentences import Split
+from tests.daemons import BUNDLE, reference_wav
+from tests.quality import evaluate
+from tests.quality.broken import BROKEN
+from tests.quality.evaluate import Evaluation, Record, Row
+from tests.quality.mouth import Mouth, Reference, references_in
+from tests.quality.scoring import Reply, Scores, score
+
+pytestmark = pytest.mark.torch
+
+RATE_HZ = 24_000
+VOICES = {"bdl": np.array([1.0, 0.0], np.float32), "slt": np.array([0.0, 1.0], np.float32)}
+SCORES = Scores(20, 200, 0.05, 1.0, 0.9, 0.5, 3.5, 0.1, 0.1, 0.4, rtf=0.2)
+ROW = Row("demo", "fp16", 7, "unary", 20, "abc", SCORES)
+
+
+class Marks:
+    """Judges that go by the first samples: the wrong words, and the share of bdl in the voice."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def errors(self, reply: Reply) -> Errors:
+        self.asked += 1
+        return Errors(int(reply.samples[0]), len(reply.text.split()))
+
+    def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
+        return np.array([sound[1], 1.0 - sound[1]], np.float32)
+
+    def naturalness(self, reply: Reply) -> float:
+        return float(reply.samples[2])
+
+    def silence(self, reply: Reply) -> Silence:
+        return Silence(0.1, 0.2, float(reply.samples[3]), 1.0)
+
+
+def reply(wrong: int, bdl: float, voice: str = "bdl", wall_s: float | None = None) -> Reply:
+    samples = np.zeros(RATE_HZ, np.float32)
+    samples[:4] = wrong, bdl, 3.0, wrong
+    return Reply("four words are here", voice, samples, RATE_HZ, wall_s)
+
+
+def test_scores_pool_words_and_compare_voices() -> None:
+    replies = [reply(0, 0.9, wall_s=0.3), reply(3, 0.8, wall_s=0.1), reply(1, 0.7, "slt", wall_s=0.2)]
+    scores = score(replies, VOICES, Marks())
+    assert (scores.replies, scores.words, scores.wer) == (3, 12, pytest.approx(4 / 12))
+    assert scores.own_voice == pytest.approx(2 / 3)  # the third speaks with bdl's voice
+    assert scores.similarity == pytest.approx((0.9 + 0.8 + 0.3) / 3, abs=1e-6)
+    assert scores.similarity_other == pytest.approx((0.1 + 0.2 + 0.7) / 3, abs=1e-6)
+    assert scores.longest_pause == 3.0
+    assert scores.rtf == pytest.approx(0.2)
+    assert score([reply(0, 1.0)], VOICES, Marks()).rtf is None
+
+
+def test_nothing_to_judge_is_an_error() -> None:
+    with pytest.raises(ValueError, match="nothing to judge"):
+        score([], VOICES, Marks())
+
+
+def test_rows_survive_and_a_new_model_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "records" / "voice.json"
+    record = Record(path)
+    record.add(ROW)
+    record.add(replace(ROW, nfe=16))
+    assert Record(path).rows == [ROW, replace(ROW, nfe=16)]
+    assert Record(path).find(ROW.key) == ROW
+    retrained = replace(ROW, fingerprint="def")
+    assert Record(path).find(retrained.key) is None
+    Record(path).add(retrained)
+    assert Record(path).rows == [replace(ROW, nfe=16), retrained]
+    assert sorted(json.loads(path.read_text())["measured_with"]) == ["judges", "machine"]
+
+
+def test_the_table_is_in_percent_and_aligned() -> None:
+    judged = ["0.90", "0.50", "3.50", "0.40"]
+    engine = replace(ROW, model="engine", nfe=None, scores=replace(SCORES, rtf=None))
+    lines = evaluate.table([engine, replace(ROW, scores=SCORES.against(replace(SCORES, wer=0.01)))]).split(
+        "\n"
+    )
+    assert lines[2].split() == ["demo", "fp16", "7", "unary", "5.0", "+4.0", "100.0", *judged, "0.200"]
+    assert lines[1].split()[2:] == ["–", "unary", "5.0", "–", "100.0", *judged, "–"]
+    assert len({line.index("unary") for line in lines[1:]}) == 1
+
+
+def write_corpus(folder: Path, clips: Sequence[Clip]) -> None:
+    """A corpus of tones, as `corpus make` lays it out."""
+    for voice in ("bdl", "slt"):
+        chosen = [clip for clip in clips if clip.voice == voice]
+        (folder / "audio" / voice).mkdir(parents=True)
+        wave = np.arange(sum(clip.samples for clip in chosen)) % 200 * 100
+        np.save(folder / "audio" / voice / "00000.npy", wave.astype(np.int16))
+    lines = (json.dumps({**vars(clip)}) + "\n" for clip in clips)
+    (folder / "clips.jsonl").write_text("".join(lines))
+
+
+def clips(count: int, seconds: float = 5.0) -> list[Clip]:
+    """`count` held-out sentences and as many for validation, each by both voices."""
+    made = []
+    splits: tuple[Split, ...] = ("test", "valid")
+    for voice in ("bdl", "slt"):
+        for n, (split, i) in enumerate((s, i) for s in splits for i in range(count)):
+            size = round(seconds * RATE_HZ)
+            name = f"live-{n:010x}-{voice}"
+            made.append(Clip(name, voice, f"{split} sentence {i}", split, 0, n * size, size))
+    return made
+
+
+def test_each_sentence_is_spoken_once_and_the_voices_take_turns() -> None:
+    chosen = list(evaluate.alternating(clips(6), ["bdl", "slt"]))
+    assert sorted(clip.text for clip in chosen) == [f"test sentence {i}" for i in range(6)]
+    assert [clip.voice for clip in chosen] == ["bdl", "slt"] * 3
+
+
+def test_references_come_from_validation_and_our_own_text(tmp_path: Path) -> None:
+    write_corpus(tmp_path, clips(2))
+    made = evaluate.references_from(tmp_path, corpora.read_clips(tmp_path), tmp_path / "references")
+    assert sorted(made) == ["bdl", "slt"]
+    assert made["bdl"].transcript.startswith("valid sentence")
+    assert soundfile.info(made["bdl"].audio).duration == 5.0
+
+
+def test_too_few_voices_and_no_corpus_are_said(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no corpus"):
+        evaluate.prepare(tmp_path, 1, None, Marks(), Record(tmp_path / "r.json"))
+    write_corpus(tmp_path, clips(2, seconds=0.5))
+    with pytest.raises(CorpusError, match="two reference voices are needed, 0 found"):
+        evaluate.prepare(tmp_path, 1, None, Marks(), Record(tmp_path / "r.json"))
+
+
+@pytest.fixture
+def references(tmp_path: Path) -> Mapping[str, Reference]:
+    folder = tmp_path / "voices"
+    folder.mkdir()
+    for name, level in (("bdl", 0.3), ("slt", 0.2)):
+        (folder / f"{name}.wav").write_bytes(reference_wav(level=level))
+        (folder / f"{name}.txt").write_text("These are tones and pauses, not words.\n")
+    (folder / "silent.txt").write_text("no recording")
+    return references_in(folder)
+
+
+def test_an_interrupted_table_goes_on(tmp_path: Path, references: Mapping[str, Reference]) -> None:
+    write_corpus(tmp_path / "corpus", clips(2))
+    judges = Marks()
+    path = tmp_path / "record.json"
+    mouth = Mouth(BUNDLE, references, tmp_path / "work", threads=1)
+
+    def measured(requests: Sequence[str]) -> list[Row]:
+        everything = corpora.read_clips(tmp_path / "corpus")
+        chosen = list(evaluate.alternating(everything, ["bdl", "slt"]))
+        run = Evaluation(tmp_path / "corpus", chosen, references, VOICES, judges, Record(path))
+        rows = [run.engine(), run.vocoded(mouth, "tiny")]
+        return rows + [run.bundle(mouth, "tiny", 5, request) for request in requests]
+
+    try:
+        first = measured(["unary"])
+        assert judges.asked == 3 * 2
+        assert first[2].scores.over_engine == pytest.approx(first[2].scores.wer - first[0].scores.wer)
+        assert first[2].scores.rtf is not None
+        again = measured(["unary", "streamed"])
+        assert judges.asked == 4 * 2  # the new row alone
+        assert again[:3] == first
+    finally:
+        mouth.close()
+
+
+def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
+    tmp_path: Path, references: Mapping[str, Reference]
+) -> None:
+    def said(damage: str | None = None) -> FloatArray:
+        breaks = None if damage is None else BROKEN[damage]
+        mouth = Mouth(BUNDLE, references, tmp_path / "work", threads=1, damage=breaks)
+        try:
+            for _ in range(2):
+                spoken = mouth.speak("hello there", "bdl", nfe=5, seed=1, segmentation=Segmentation.UPSTREAM)
+            return spoken.samples
+        finally:
+            mouth.close()
+
+    whole = said()
+    np.testing.assert_array_equal(whole, said())
+    for damage in BROKEN:
+        assert np.abs(said(damage) - whole).max() > 1e-4, damage
+
+
+def test_broken_steps_touch_what_a_lane_has() -> None:
+    lane = LaneState(
+        latents=np.zeros((4, 2), np.float32),
+        condition=np.zeros((2, 4, 3), np.float32),
+        frames=4,
+        rows=np.array([3, 4, 5], np.int32),
+        dt=np.array([0.25, 0.25, 0.5], np.float32),
+        combine=(3.0, -2.0),
+    )
+    for damage in BROKEN.values():
+        damage(lane)
+    assert lane.combine == (-2.0, 3.0)
+    assert lane.rows.tolist() == [3, 3, 3]
+    assert lane.dt.sum() == 0.5

@@ -1,0 +1,158 @@
+"""Does it still speak? Twenty held-out sentences through the engine, before judges that know nothing of it.
+
+Another bundle is tried with F5_QUALITY_BUNDLE=FOLDER, and F5_QUALITY_VOICES=FOLDER with two recordings
+NAME.wav or NAME.flac and their words NAME.txt (otherwise `voices` beside the bundle).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from appliance.config import SynthesisConfig
+from appliance.contract.bundle import MANIFEST
+from appliance.job import Segmentation
+from export.demo.corpus import audio, read_clips
+from export.demo.engines import SAMPLE_RATE_HZ
+from tests.daemons import BUNDLE, reference_wav
+from tests.quality.broken import BROKEN
+from tests.quality.evaluate import references_from
+from tests.quality.mouth import Damage, Mouth, read_sound, references_in
+from tests.quality.scoring import Panel, Reply, Scores, score
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+DEMO = Path("appliance/demo/bundle")
+LINES = Path(__file__).with_name("lines.txt")
+MAX_WER = 0.5
+"""No voice above it is shipped; noise and babble come to 1.0 and more."""
+MIN_OWN_VOICE = 0.9
+"""Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
+
+
+class Speak:
+    """Lines through one bundle, whole or broken, before the judges."""
+
+    def __init__(self, bundle: Path, voices: Path, panel: Panel, work: Path) -> None:
+        self._bundle, self._panel, self._work = bundle, panel, work
+        self._references = references_in(voices)
+        self._voices = {name: panel.embed(*read_sound(r.audio)) for name, r in self._references.items()}
+
+    def __call__(
+        self, lines: list[str], damage: Damage | None = None, how: Segmentation = Segmentation.UPSTREAM
+    ) -> Scores:
+        mouth = Mouth(self._bundle, self._references, self._work, damage=damage)
+        try:
+            return score(self._replies(mouth, lines, how), self._voices, self._panel)
+        finally:
+            mouth.close()
+
+    def _replies(self, mouth: Mouth, lines: list[str], how: Segmentation) -> Iterator[Reply]:
+        names = sorted(self._references)
+        for number, line in enumerate(lines):
+            voice = names[number % len(names)]
+            spoken = mouth.speak(line, voice, nfe=SynthesisConfig.nfe, seed=number, segmentation=how)
+            yield Reply(line, voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
+
+
+@pytest.fixture(scope="module")
+def speak(panel: Panel, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Speak:
+    folder = Path(os.environ.get("F5_QUALITY_BUNDLE", root / DEMO))
+    if not (folder / MANIFEST).is_file():
+        pytest.skip(f"no demo voice in the tree yet: {DEMO} holds no bundle")
+    voices = Path(os.environ.get("F5_QUALITY_VOICES", folder.parent / "voices"))
+    assert len(references_in(voices)) >= 2, f"{voices}: two recordings with their words are needed"
+    return Speak(folder, voices, panel, tmp_path_factory.mktemp("quality"))
+
+
+def lines() -> list[str]:
+    return LINES.read_text("utf-8").splitlines()
+
+
+def good(scores: Scores) -> bool:
+    return scores.wer <= MAX_WER and scores.own_voice >= MIN_OWN_VOICE
+
+
+def test_the_voice_is_understood_and_is_its_own(speak: Speak) -> None:
+    scores = speak(lines())
+    assert good(scores), scores
+
+
+def test_streamed_requests_are_understood(speak: Speak) -> None:
+    # Two sentences each, so that they are cut.
+    pairs = [f"{one} {other}" for one, other in zip(lines()[:6:2], lines()[1:6:2], strict=True)]
+    scores = speak(pairs, how=Segmentation.LOW_LATENCY)
+    assert scores.wer <= MAX_WER, scores
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_step_is_noticed(speak: Speak, name: str) -> None:
+    scores = speak(lines()[:6], damage=BROKEN[name])
+    assert not good(scores), scores
+
+
+# The same bounds without a demo voice: on noise, and on what the corpus' engine said.
+
+
+def test_noise_is_no_voice(panel: Panel, root: Path, tmp_path: Path) -> None:
+    for name, level in (("one", 0.3), ("two", 0.2)):
+        (tmp_path / f"{name}.wav").write_bytes(reference_wav(level=level))
+        (tmp_path / f"{name}.txt").write_text("These are tones and pauses, not words.")
+    scores = Speak(BUNDLE, tmp_path, panel, tmp_path / "work")(lines()[:4])
+    assert scores.wer > MAX_WER, scores
+
+
+Spoiled = Callable[[Reply], Reply]
+
+
+def noisy(reply: Reply) -> Reply:
+    """Twice as loud a noise as the speech."""
+    wave = np.asarray(reply.samples, np.float64)
+    noise = np.random.default_rng(0).normal(0.0, 2.0 * wave.std(), len(wave))
+    return replace(reply, samples=np.clip(wave + noise, -32_768, 32_767).astype(np.int16))
+
+
+def cut(reply: Reply) -> Reply:
+    """Nothing but its last third."""
+    return replace(reply, samples=reply.samples[2 * len(reply.samples) // 3 :])
+
+
+def of_the_other(reply: Reply) -> Reply:
+    """Passed for the other voice's."""
+    return replace(reply, voice="slt" if reply.voice == "bdl" else "bdl")
+
+
+@pytest.fixture(scope="module")
+def recorded(panel: Panel, corpus: Path) -> Callable[[Spoiled], Scores]:
+    clips = read_clips(corpus)
+    references = references_from(corpus, clips, corpus / "references")
+    voices = {name: panel.embed(*read_sound(r.audio)) for name, r in references.items()}
+    chosen = [c for c in clips if c.split == "test" and c.text in lines()]
+
+    def judged(spoil: Spoiled) -> Scores:
+        replies = (Reply(c.text, c.voice, audio(corpus, c), SAMPLE_RATE_HZ) for c in chosen[::3])
+        return score(map(spoil, replies), voices, panel)
+
+    return judged
+
+
+def test_the_engine_passes(recorded: Callable[[Spoiled], Scores]) -> None:
+    scores = recorded(lambda reply: reply)
+    assert good(scores), scores
+    assert scores.wer < 0.2
+    assert scores.own_voice == 1.0
+
+
+@pytest.mark.parametrize("spoil", [noisy, cut, of_the_other], ids=lambda spoil: spoil.__name__)
+def test_the_engine_spoiled_fails(recorded: Callable[[Spoiled], Scores], spoil: Spoiled) -> None:
+    scores = recorded(spoil)
+    assert not good(scores), scores
