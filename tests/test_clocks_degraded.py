@@ -205,6 +205,9 @@ def test_the_box_unpinned_behind_its_back_and_pinned_again(seen: Seen) -> None:
     """Root's real lock and check, the real file between them and the daemon."""
     jetson = seen.jetson
     box = jetson.box(sleep=lambda seconds: None)
+    # So that `pinned`, below, is known to be this box's, with its count of re-pins.
+    published.publish(box, UNPINNED)
+    seen.await_state("unpinned")
     if pinning.lock(box, allow_reboot=True).state == "reboot_pending":
         jetson.boot()
     assert pinning.lock(box).state == "pinned"

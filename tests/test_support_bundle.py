@@ -39,7 +39,7 @@ xyzzy_section:
 synthesis: {nfe: 7, note: xyzzy-flow}
   free text xyzzy-free
 """
-SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 4711."
+SAID = "Please read out the xyzzy sentence of the viewer Wilhelmina, who paid 471147."
 TRANSCRIPT = "Grandmother tells of the xyzzytranscript winter."
 JOURNAL = [
     ("f5-appliance", "python", f"ERROR appliance.rpc.synthesizer: request failed: {SAID}"),
@@ -62,7 +62,7 @@ SECRETS = (
     "xyzzy",
     "wilhelmina",
     "grandmother",
-    "4711",
+    "471147",  # long enough not to stand in some figure by chance
     "ward-7-box",
     "1423622012345",
     "48:b0:2d",
