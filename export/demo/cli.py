@@ -24,6 +24,8 @@ FAILED = 1
 OUT = Path("out/demo")
 CORPUS, MELS, RUN, VOCODER = corpus.FOLDER, OUT / "mels", OUT / "train", OUT / "vocoder"
 VOICE = Path("appliance/demo")
+LAST_STEP, VOCODERS_LAST_STEP = 100_000, 16_000
+"""Where training ends; for a machine on which it takes a night."""
 CHOSEN = ("steps", "cooldown", "voices", "times", "muon")
 """Of the recipe, what has an argument with rules of its own."""
 
@@ -90,7 +92,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
     parser.add_argument("--begin-with", type=Path, help="weights of another run, as ship takes them")
-    parser.add_argument("--steps", type=int, default=100_000, help="the last step (%(default)s)")
+    parser.add_argument("--steps", type=int, default=LAST_STEP, help="the last step (%(default)s)")
     parser.add_argument(
         "--cooldown", type=int, help="steps of falling learning rate at the end (half of them)"
     )
@@ -174,7 +176,7 @@ def _exam(options: argparse.Namespace) -> Exam | None:
 
 def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     _add_sitting(parser, VOCODER)
-    parser.add_argument("--steps", type=int, default=16_000, help="(%(default)s)")
+    parser.add_argument("--steps", type=int, default=VOCODERS_LAST_STEP, help="(%(default)s)")
     parser.add_argument("--mel-steps", type=int, default=4_000, help="without discriminators (%(default)s)")
     parser.add_argument("--batch", type=int, default=6, help="(%(default)s)")
     parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
