@@ -24,8 +24,9 @@ FAILED = 1
 OUT = Path("out/demo")
 CORPUS, MELS, RUN, VOCODER = corpus.FOLDER, OUT / "mels", OUT / "train", OUT / "vocoder"
 VOICE = Path("appliance/demo")
-LAST_STEP, VOCODERS_LAST_STEP = 100_000, 16_000
-"""Where training ends; for a machine on which it takes a night."""
+LAST_STEP = 100_000
+MEL_STEP, VOCODERS_LAST_STEP = 4_000, 16_000
+"""Where training ends, and where the vocoder gets discriminators; for a machine on which it takes a night."""
 CHOSEN = ("steps", "cooldown", "voices", "times", "muon")
 """Of the recipe, what has an argument with rules of its own."""
 
@@ -177,7 +178,9 @@ def _exam(options: argparse.Namespace) -> Exam | None:
 def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     _add_sitting(parser, VOCODER)
     parser.add_argument("--steps", type=int, default=VOCODERS_LAST_STEP, help="(%(default)s)")
-    parser.add_argument("--mel-steps", type=int, default=4_000, help="without discriminators (%(default)s)")
+    parser.add_argument(
+        "--mel-steps", type=int, default=MEL_STEP, help="without discriminators (%(default)s)"
+    )
     parser.add_argument("--batch", type=int, default=6, help="(%(default)s)")
     parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
     parser.set_defaults(run=_vocoder)
