@@ -176,7 +176,7 @@ MUTATIONS = (
         "appliance/clockwatch.py",
         '        if clocks.state == "pinned":\n            return ""\n',
         '        if clocks.state in ("pinned", "unpinned"):\n            return ""\n',
-        f"{DEGRADED}::test_states_as_they_are_published",
+        f"{DEGRADED}::test_a_published_state_on_a_jetson",
     ),
     Mutation(
         "the maker is sent whatever stood in the journal",
