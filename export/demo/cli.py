@@ -200,7 +200,9 @@ def _vocoder(options: argparse.Namespace) -> None:
 
 def _ship(options: argparse.Namespace) -> None:
     recipe, average = train.weights(options.weights)
-    sizes = ship.ship(average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out)
+    sizes = ship.ship(
+        average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out, recipe.voices
+    )
     print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,17 @@ def make_bundle(
 
 
 def ship(
-    average: Mapping[str, Tensor], arch: Arch, vocoder: Path, corpus: Path, licence: str, out: Path
+    average: Mapping[str, Tensor],
+    arch: Arch,
+    vocoder: Path,
+    corpus: Path,
+    licence: str,
+    out: Path,
+    voices: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write the FP16 bundle and the reference voices under `out`; returns the bytes of each.
+
+    `voices` are those that it was trained on; empty takes all of the corpus.
 
     Raises ValueError when `out` has a bundle already, or when it would all be larger than may be committed.
     """
@@ -84,7 +92,7 @@ def ship(
         made = Path(scratch)
         family = write_official(average, arch, vocoder, made / "official")
         make_bundle(made / "official", family, "fp16", licence, made / "bundle")
-        write_voices(corpus, made / "voices")
+        write_voices(corpus, made / "voices", voices)
         sizes = {part: _bytes(made / part) for part in ("bundle", "voices")}
         if sum(sizes.values()) > LARGEST_BYTES:
             raise ValueError(
@@ -95,7 +103,7 @@ def ship(
     return sizes
 
 
-def write_voices(corpus: Path, folder: Path) -> list[Path]:
+def write_voices(corpus: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
     """A reference for each voice, `VOICE.wav` and `VOICE.txt`, from sentences that training never saw.
 
     Of our own statements of 3 to 5 s, the one of middling pace: a reply takes its pace from its reference.
@@ -111,7 +119,7 @@ def write_voices(corpus: Path, folder: Path) -> list[Path]:
         for clip in store.read_corpus(corpus)
         if clip["split"] == "test" and clip["id"].startswith(OWN) and clip["text"].endswith(".")
     ]
-    for voice in sorted({clip["voice"] for clip in clips}):
+    for voice in sorted(voices or {clip["voice"] for clip in clips}):
         fit = [clip for clip in clips if clip["voice"] == voice and low <= clip["samples"] <= high]
         if not fit:
             raise ValueError(

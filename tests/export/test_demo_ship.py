@@ -28,7 +28,7 @@ from export.random_checkpoint import write_random_vocos
 from tests.export.demo import RECIPE, VOICES, write_corpus, write_store
 from tests.export.small import VOCOS
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

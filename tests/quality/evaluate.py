@@ -55,11 +55,14 @@ class Row:
     fingerprint: str
     """Of the bundle's files: another model is another row."""
     scores: Scores
+    voices: str = "bdl slt"
+    """Which of the corpus speak, in turn."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Two rows with the same are the same measurement."""
-        return (self.model, self.precision, self.nfe, self.request, self.sentences, self.fingerprint)
+        what = (self.model, self.precision, self.nfe, self.request, self.sentences, self.voices)
+        return (*what, self.fingerprint)
 
 
 class Record:
@@ -121,7 +124,9 @@ class Evaluation:
     clips: Sequence[Clip]
     """The engine's own recordings of the held-out sentences, one voice for each sentence."""
     references: Mapping[str, Reference]
+    """Of the voices that speak."""
     voices: Mapping[str, FloatArray]
+    """Of these and of those that a reply could be mistaken for."""
     judges: Judges
     record: Record
 
@@ -149,7 +154,8 @@ class Evaluation:
         mark: str,
         replies: Callable[[], Iterable[Reply]],
     ) -> Row:
-        key = (model, precision, nfe, request, len(self.clips), mark)
+        speaking = " ".join(sorted(self.references))
+        key = (model, precision, nfe, request, len(self.clips), speaking, mark)
         if (there := self.record.find(key)) is not None:
             return there
         label = " ".join(
@@ -159,7 +165,7 @@ class Evaluation:
         scores = score(shown, self.voices, self.judges)
         if model != ENGINE:
             scores = scores.against(self.engine().scores)
-        row = Row(model, precision, nfe, request, len(self.clips), mark, scores)
+        row = Row(model, precision, nfe, request, len(self.clips), mark, scores, speaking)
         self.record.add(row)
         return row
 
@@ -182,11 +188,13 @@ class Evaluation:
 def prepare(corpus: Path, sentences: int, voices: Path | None, judges: Judges, record: Record) -> Evaluation:
     """Held-out clips, references and judges. Raises CorpusError."""
     clips = read_clips(corpus)
-    references = references_in(voices) if voices else references_from(corpus, clips, corpus / "references")
+    known = references_from(corpus, clips, corpus / "references")
+    references = references_in(voices) if voices else known
     names = sorted(references)
-    if len(names) < 2:
-        raise CorpusError(f"{voices or corpus}: two reference voices are needed, {len(names)} found")
-    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in references.items()}
+    known = {**known, **references}
+    if not names or len(known) < 2:
+        raise CorpusError(f"{voices or corpus}: a voice, and another to tell it from, are needed")
+    embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in known.items()}
     chosen = list(alternating(clips, names))[:sentences]
     if not chosen:
         raise CorpusError(f"{corpus}: no held-out sentence is spoken by {' and '.join(names)}")

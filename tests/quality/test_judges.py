@@ -15,7 +15,7 @@ from export.demo.judges import RATE_HZ, Errors, JudgeError, Recogniser, Silence,
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 SAID = {
     "town": (

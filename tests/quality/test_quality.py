@@ -70,7 +70,8 @@ def speak(panel: Panel, root: Path, tmp_path_factory: pytest.TempPathFactory) ->
     if not (folder / MANIFEST).is_file():
         pytest.skip(f"no demo voice in the tree yet: {DEMO} holds no bundle")
     voices = Path(os.environ.get("F5_QUALITY_VOICES", folder.parent / "voices"))
-    assert len(references_in(voices)) >= 2, f"{voices}: two recordings with their words are needed"
+    # With a single voice there is none to mistake it for, and its words alone are judged.
+    assert references_in(voices), f"{voices}: a recording with its words is needed"
     return Speak(folder, voices, panel, tmp_path_factory.mktemp("quality"))
 
 
