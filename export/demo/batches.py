@@ -65,6 +65,7 @@ class Batch:
     """(B, N) frames to be spoken; the others are given."""
     places: Tensor
     """(B, N) int64: the place in its text that each frame truly belongs to; -1 where that is not known."""
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,9 @@ def collate(
     frames = torch.tensor([len(row) for row in rows]).to(mels.device)
     tokens = torch.tensor([len(row) for row in ids]).to(mels.device)
     sentences = Sentences(padded(ids, -1), tokens, frames, max(len(row) for row in rows))
-    return Batch(mels[padded(rows, PADDING)], sentences, padded(hidden, False), padded(places, -1))
+    return Batch(
+        mels[padded(rows, PADDING)], sentences, padded(hidden, False), padded(places, -1), tuple(texts)
+    )
 
 
 def fits(store: Store, number: int, longest: int) -> bool:

@@ -91,6 +91,12 @@ def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
 def _add_train(parser: argparse.ArgumentParser) -> None:
     _add_sitting(parser, RUN)
     parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
+    parser.add_argument(
+        "--lexicon",
+        type=Path,
+        default=corpus.TEXTS / engines.PRONUNCIATIONS,
+        help="for lessons and sounds (%(default)s)",
+    )
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
     parser.add_argument("--begin-with", type=Path, help="weights of another run, as ship takes them")
     parser.add_argument("--steps", type=int, default=LAST_STEP, help="the last step (%(default)s)")
@@ -152,7 +158,9 @@ def _train(options: argparse.Namespace) -> None:
         recipe = recipe if options.plan_minutes else dataclasses.replace(recipe, **moved)
     else:
         recipe = _recipe(options)
-    trainer = Trainer(recipe, store, options.folder, options.device, build=options.compile)
+    trainer = Trainer(
+        recipe, store, options.folder, options.device, lexicon=options.lexicon, build=options.compile
+    )
     if path.is_file():
         trainer.load()
         print(f"{path}: goes on at step {trainer.place.step}, {trainer.place.frames / 1e6:.1f} M frames")

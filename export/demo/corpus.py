@@ -208,7 +208,7 @@ def _pack(options: argparse.Namespace) -> None:
     from export.demo import pack
 
     if options.what == "engine":
-        pack.carry_engine(options.engine, options.folder, options.out)
+        pack.carry_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
         print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB")
     else:
         clips = pack.carry_mels(options.folder, options.out, int(options.mebibytes * 2**20))

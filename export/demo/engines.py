@@ -27,7 +27,10 @@ SAMPLE_RATE_HZ = 24_000
 VOICES = {"bdl": "male", "slt": "female"}
 """Names of RHVoice's voices. Its others have terms that a published model cannot meet, or sound worse."""
 PACKAGES = ("librhvoice-core7", "librhvoice5", "rhvoice-english", "libsonic0")
-TEXT_PACKAGES = ("fortunes", "fortunes-min", "wamerican")
+TEXT_PACKAGES = ("fortunes", "fortunes-min", "wamerican", "festlex-cmu")
+DICTIONARY = "usr/share/festival/dicts/cmu/cmudict-0.4.out"
+PRONUNCIATIONS = "pronunciations"
+"""Its name among the texts."""
 COMPONENTS = ("main", "non-free")
 """Debian keeps the voices in non-free because nobody can retrain them, not for their terms."""
 LIBRARIES = ("libsonic.so.0", "libRHVoice_core.so.7", "libRHVoice.so.5")
@@ -145,7 +148,9 @@ def prepare(folder: Path, texts: Path) -> None:
         indexes = shutil.ignore_patterns("*.dat", "*.u8")
         shutil.copytree(unpacked / "usr/share/games/fortunes", wanted / "fortunes", ignore=indexes)
         shutil.copy(unpacked / "usr/share/dict/american-english", wanted / "words")
-        shutil.copy(unpacked / "usr/share/doc/fortunes/copyright", wanted / "copyright")
+        shutil.copy(unpacked / DICTIONARY, wanted / PRONUNCIATIONS)
+        for package in ("fortunes", "festlex-cmu"):
+            shutil.copy(unpacked / f"usr/share/doc/{package}/copyright", wanted / f"copyright.{package}")
         _move(wanted, texts)
 
 

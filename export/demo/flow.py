@@ -96,4 +96,4 @@ def _twice(batch: Batch) -> Batch:
         torch.cat((said.frames, said.frames)),
         said.longest,
     )
-    return Batch(batch.mels, doubled, batch.hidden, batch.places)
+    return Batch(batch.mels, doubled, batch.hidden, batch.places, batch.texts)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from export.demo import letters
+from export.demo.precision import autocast
 from export.demo.store import SPEC, Store, mapped
 
 BLANK = len(letters.TRAINED)
@@ -76,7 +77,7 @@ def train(
         chosen = [store.clips[number] for number in rng.choice(pool, batch)]
         mels = [torch.from_numpy(store.mel(clip)) for clip in chosen]
         said = [torch.from_numpy(letters.ids(clip.text)) for clip in chosen]
-        with torch.autocast(device, torch.bfloat16):
+        with autocast(device):
             found = model(_roughened(nn.utils.rnn.pad_sequence(mels, batch_first=True)).to(device))
         loss = F.ctc_loss(
             found.transpose(0, 1),

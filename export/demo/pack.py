@@ -46,12 +46,14 @@ class Scale:
         return self.low + packed.astype(np.float32) * step
 
 
-def carry_engine(engine: Path, corpus: Path, out: Path) -> None:
-    """Engine and sentences as one archive; unpacked beside each other, `corpus make` needs nothing else."""
+def carry_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
+    """Engine, sentences and pronunciations as one archive: all that `corpus make` and `train` need."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:xz") as archive:
         archive.add(engine, "engine")
         archive.add(corpus / "sentences.jsonl", "corpus/sentences.jsonl")
+        if pronunciations.is_file():
+            archive.add(pronunciations, f"texts/{pronunciations.name}")
 
 
 def carry_mels(corpus: Path, out: Path, limit_bytes: int) -> int:

@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,10 +23,12 @@ from tqdm import tqdm
 
 from appliance.contract.bundle import Arch
 from appliance.contract.schedule import time_grid
-from export.demo import flow, letters, listener
+from export.demo import flow, letters, listener, sounds
 from export.demo.averages import Average
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece, collate
 from export.demo.model import BatchedDiT, Guide, Seen
+from export.demo.muon import Muon
+from export.demo.precision import autocast
 from export.demo.store import SPEC, Store
 from export.model.dit import DiT
 
@@ -36,6 +38,7 @@ CARRIED_BYTES = 15 << 20
 BETAS = (0.9, 0.98)
 CLIP = 1.0
 UNKNOWN = -1
+LESSON_RATE = 3e-3
 LOG_EVERY = 50
 PACE_S = 60.0
 """After so long the pace of a run is known."""
@@ -76,6 +79,12 @@ class Recipe:
     guided_heads: int = 2
     aim_weight: float = 0.1
     letter_weight: float = 0.1
+    lessons: float = 0.0
+    """Passes through the pronouncing dictionary before the first sound."""
+    sound_weight: float = 0.0
+    """Of reading that dictionary's words, while training."""
+    abreast: int = 1
+    """Parts of a batch that are worked on at once, each in a thread."""
     seed: int = 0
 
     @property
@@ -123,16 +132,29 @@ class Trainer:
     """Weights, their average, optimisers, and how far they are."""
 
     def __init__(
-        self, recipe: Recipe, store: Store, folder: Path, device: str = "cpu", *, build: bool = False
+        self,
+        recipe: Recipe,
+        store: Store,
+        folder: Path,
+        device: str = "cpu",
+        *,
+        lexicon: Path = Path(),
+        build: bool = False,
     ) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.folder, self.device, self.store = recipe, folder, device, store
         self.dit = fresh(recipe.arch, store).to(device)
         self.model: Any = BatchedDiT(self.dit)
         self.letters = nn.Linear(recipe.dim, len(letters.TRAINED)).to(device)
+        self.reader = sounds.Reader(recipe.text_dim).to(device)
+        self.lexicon = sounds.lexicon(lexicon) if recipe.lessons or recipe.sound_weight else {}
         self.average = Average(self.dit, recipe.decay)
-        self.optimizers = _optimizers(recipe, self.dit, self.letters)
+        self.trained = [*self.dit.parameters(), *self.letters.parameters(), *self.reader.parameters()]
+        self.optimizers = _optimizers(recipe, self.dit, self.letters, self.reader)
+        self.pool = ThreadPoolExecutor(recipe.abreast)
         self.place = Place()
+        self.begun = False
+        """Whether the weights are those of another run."""
         self.stopping = False
         """Set from outside: the run ends after the step that is being made."""
         self.labels = listener.labels(store) if recipe.guided else None
@@ -159,8 +181,10 @@ class Trainer:
         before, first_step, frames = self.place.seconds, self.place.step, self.place.frames
         bar = tqdm(total=self.recipe.steps, initial=self.place.step, desc="train", unit="step", disable=None)
         means = _Means()
-        for batch, place in ahead(self._stream()):
-            means.add(self.train_step(batch))
+        if self.recipe.lessons and not self.place.step and not self.begun:
+            self._log({"words_read_right": self._teach()})
+        for parts, place in ahead(self._stream()):
+            means.add(self.train_step(parts))
             place.seconds = before + time.monotonic() - started
             self.place = place
             bar.update()
@@ -188,36 +212,68 @@ class Trainer:
         self.recipe = replace(self.recipe, steps=steps, cooldown=int(COOLDOWN * steps))
         self._log({"planned_steps": steps, "seconds_per_step": round(each, 4)})
 
-    def train_step(self, batch: Batch) -> dict[str, Tensor]:
-        """One step of the optimisers; returns the losses."""
-        recipe, place = self.recipe, self.place
-        generator = torch.Generator(self.device).manual_seed(_seed(recipe.seed, place.step))
+    def _teach(self) -> float:
+        recipe, clips = self.recipe, self.store.clips
+        texts = sorted({clips[number].text for number in self.store.of("train", recipe.voices)})
+        right = sounds.teach(
+            self.model, self.reader, texts, self.lexicon, recipe.lessons, recipe.seed, LESSON_RATE
+        )
+        self.average.load_state_dict(self.dit.state_dict())
+        return round(right, 4)
+
+    def train_step(self, parts: Sequence[Batch]) -> dict[str, Tensor]:
+        """One step of the optimisers on a batch, or on its parts side by side; returns the losses."""
+        spoken = [float((part.hidden & part.sentences.mask).sum()) for part in parts]
+        shares = [own / sum(spoken) for own in spoken]
+        found = list(self.pool.map(self._gradients, parts, range(len(parts))))
+        for parameter, *grads in zip(self.trained, *(grads for _, grads in found), strict=True):
+            there = [grad * share for grad, share in zip(grads, shares, strict=True) if grad is not None]
+            parameter.grad = sum(there[1:], there[0]) if there else None
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.recipe.rate * pace(self.recipe, self.place.step)
+        nn.utils.clip_grad_norm_(self.dit.parameters(), CLIP)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.average.update(self.dit, self.place.step)
+        names = found[0][0]
+        weights = torch.tensor(shares, device=self.device)
+        return {name: torch.stack([one[name] for one, _ in found]) @ weights for name in names}
+
+    def _gradients(self, batch: Batch, part: int) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
+        """Losses of one part of a batch, and their gradients."""
+        recipe = self.recipe
+        generator = torch.Generator(self.device).manual_seed(_seed(recipe.seed, self.place.step, part))
         draws = flow.draw(batch, generator, recipe.times, recipe.drop_audio, recipe.drop_both)
         guide = Guide(recipe.guided, recipe.guided_heads, batch.places) if recipe.guided else None
-        with torch.autocast(self.device, torch.bfloat16):
+        with autocast(self.device):
             seen = flow.see(self.model, batch, draws, guide)
         losses = {"loss": flow.loss(seen.velocity, batch, draws)}
         total = losses["loss"]
         if guide is not None:
             losses |= self._side_losses(seen, batch, draws.drop_text)
             total = total + recipe.aim_weight * losses["aim"] + recipe.letter_weight * losses["letters"]
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.rate * pace(recipe, place.step)
-        total.backward()
-        nn.utils.clip_grad_norm_(self.dit.parameters(), CLIP)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.average.update(self.dit, place.step)
-        return {name: value.detach() for name, value in losses.items()}
+        if recipe.sound_weight:
+            losses["sounds"] = self._sound_loss(seen, batch, draws.drop_text)
+            total = total + recipe.sound_weight * losses["sounds"]
+        grads = torch.autograd.grad(total, self.trained, allow_unused=True)
+        return {name: value.detach() for name, value in losses.items()}, grads
+
+    def _sound_loss(self, seen: Seen, batch: Batch, drop_text: Tensor) -> Tensor:
+        """How badly the sounds of words are read off the encoded text, where text is shown."""
+        shown = ["" if gone else text for text, gone in zip(batch.texts, drop_text.tolist(), strict=True)]
+        said = sounds.words(shown, self.lexicon, batch.sentences.ids.shape[1])
+        if said is None:
+            return seen.velocity.new_zeros(())
+        with autocast(self.device):
+            return self.reader.loss(seen.text, said.to(self.device))
 
     def _side_losses(self, seen: Seen, batch: Batch, drop_text: Tensor) -> dict[str, Tensor]:
         """Where the guided heads look, and which letter their block's output tells; where text is shown."""
         known = (batch.places >= 0) & batch.sentences.mask & ~drop_text[:, None]
         assert seen.aim is not None and seen.middle is not None
         said = batch.sentences.ids.gather(1, batch.places.clamp_min(0))
-        with torch.autocast(self.device, torch.bfloat16):
+        with autocast(self.device):
             heard = self.letters(seen.middle)
         said = said.masked_fill(~known, UNKNOWN)
         wrong = F.cross_entropy(
@@ -226,8 +282,8 @@ class Trainer:
         count = known.sum().clamp_min(1)
         return {"aim": -(seen.aim * known).sum() / count, "letters": wrong / count}
 
-    def _stream(self) -> Iterator[tuple[Batch, Place]]:
-        """Batches from the place on, each with the place after it."""
+    def _stream(self) -> Iterator[tuple[list[Batch], Place]]:
+        """Batches from the place on, in their parts, each with the place after it."""
         place, recipe = replace(self.place), self.recipe
         whole = Mixture(recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed)
         short = replace(whole, longest=recipe.longest // 2, pairs=0.0)
@@ -240,7 +296,8 @@ class Trainer:
                 rng = np.random.default_rng([recipe.seed, place.step])
                 place.step, place.batch = place.step + 1, place.batch + 1
                 place.frames += sum(piece.frames for piece in pieces)
-                yield batches.make(pieces, rng), replace(place)
+                parts = [pieces[part :: recipe.abreast] for part in range(recipe.abreast)]
+                yield [batches.make(part, rng) for part in parts if part], replace(place)
             place.epoch, place.batch = place.epoch + 1, 0
 
     def averaged(self) -> BatchedDiT:
@@ -256,6 +313,7 @@ class Trainer:
             "place": asdict(self.place),
             "dit": self.dit.state_dict(),
             "letters": self.letters.state_dict(),
+            "reader": self.reader.state_dict(),
             "average": self.average.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
@@ -269,6 +327,7 @@ class Trainer:
         self.place = Place(**state["place"])
         self.dit.load_state_dict(state["dit"])
         self.letters.load_state_dict(state["letters"])
+        self.reader.load_state_dict(state["reader"])
         self.average.load_state_dict(state["average"])
         for optimizer, was in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(was)
@@ -277,6 +336,7 @@ class Trainer:
         """Start from weights of another run instead of chance."""
         self.dit.load_state_dict(average)
         self.average.load_state_dict(average)
+        self.begun = True
 
     def _log(self, found: dict[str, Any]) -> None:
         place = self.place
@@ -333,7 +393,7 @@ class Examiner:
         """`first`: share of the mel's variance that the first step explains, from pure noise.
         `letter_errors`: of whole samples, as the listener reads them."""
         model, batch = self.trainer.averaged(), self.batch
-        with torch.autocast(self.trainer.device, torch.bfloat16):
+        with autocast(self.trainer.device):
             found: dict[str, float | str] = {"first": round(self._first(model), 4)}
             if self.listener is None:
                 return found
@@ -462,7 +522,7 @@ def recipe_of(state: dict[str, Any]) -> Recipe:
     return Recipe(**{**state["recipe"], "voices": tuple(state["recipe"]["voices"])})
 
 
-def _optimizers(recipe: Recipe, dit: DiT, extra: nn.Module) -> list[torch.optim.Optimizer]:
+def _optimizers(recipe: Recipe, dit: DiT, *extra: nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the matrices inside blocks, AdamW for the rest; or AdamW for all."""
     named = dict(dit.named_parameters())
     matrices = [
@@ -471,15 +531,13 @@ def _optimizers(recipe: Recipe, dit: DiT, extra: nn.Module) -> list[torch.optim.
         if recipe.muon and parameter.ndim == 2 and "blocks" in name and "attn_norm" not in name
     ]
     chosen = {id(parameter) for parameter in matrices}
-    rest = [parameter for parameter in (*named.values(), *extra.parameters()) if id(parameter) not in chosen]
+    every = (*named.values(), *(parameter for module in extra for parameter in module.parameters()))
+    rest = [parameter for parameter in every if id(parameter) not in chosen]
     adam = torch.optim.AdamW(rest, recipe.rate, BETAS, weight_decay=recipe.weight_decay)
     if not matrices:
         return [adam]
-    muon = torch.optim.Muon(
-        matrices, recipe.rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
-    return [adam, muon]
+    return [adam, Muon(matrices, recipe.rate, recipe.weight_decay)]
 
 
-def _seed(seed: int, step: int) -> int:
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+def _seed(seed: int, step: int, part: int) -> int:
+    return int(np.random.SeedSequence([seed, step, part]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -24,6 +24,7 @@ from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.demo import store
 from export.demo.averages import Average
 from export.demo.discriminators import Discriminators
+from export.demo.precision import autocast
 from export.model.vocos import MAX_MAGNITUDE, Vocos, VocosConfig
 from export.random_checkpoint import vocos_sections
 
@@ -96,13 +97,13 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = recipe.rate * self._pace()
         mel = log_mel(real)
-        with torch.autocast(self.device, torch.bfloat16):
+        with autocast(self.device):
             made = synthesise(self.vocos, mel)
         real = real[:, : made.shape[1]]
         found = {}
         against = self.step >= recipe.mel_steps
         if against:
-            with torch.autocast(self.device, torch.bfloat16):
+            with autocast(self.device):
                 judged = self.judges.loss(real, made.detach())
             self.judged.zero_grad()
             judged.backward()
@@ -112,7 +113,7 @@ class Trainer:
         loss = MEL_WEIGHT * mels
         if against:
             self.judges.requires_grad_(False)
-            with torch.autocast(self.device, torch.bfloat16):
+            with autocast(self.device):
                 passing, matching = self.judges.verdict(real, made)
             self.judges.requires_grad_(True)
             loss = loss + passing + matching

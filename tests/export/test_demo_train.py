@@ -146,7 +146,7 @@ def _of_one_length(batch: Batch) -> Batch:
     frames = int(batch.sentences.frames.min())
     said = batch.sentences
     cut = Sentences(said.ids, said.tokens, torch.full_like(said.frames, frames), frames)
-    return Batch(batch.mels[:, :frames], cut, batch.hidden[:, :frames], batch.places[:, :frames])
+    return Batch(batch.mels[:, :frames], cut, batch.hidden[:, :frames], batch.places[:, :frames], batch.texts)
 
 
 def _fix_draws(
