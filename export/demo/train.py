@@ -233,8 +233,7 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = self.recipe.rate * pace(self.recipe, self.place.step)
         nn.utils.clip_grad_norm_(self.dit.parameters(), CLIP)
-        for optimizer in self.optimizers:
-            optimizer.step()
+        list(self.pool.map(lambda optimizer: optimizer.step(), self.optimizers))
         self.average.update(self.dit, self.place.step)
         names = found[0][0]
         weights = torch.tensor(shares, device=self.device)
@@ -523,7 +522,7 @@ def recipe_of(state: dict[str, Any]) -> Recipe:
 
 
 def _optimizers(recipe: Recipe, dit: DiT, *extra: nn.Module) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside blocks, AdamW for the rest; or AdamW for all."""
+    """Muon for the matrices inside blocks, one for each thread, AdamW for the rest; or AdamW for all."""
     named = dict(dit.named_parameters())
     matrices = [
         parameter
@@ -536,7 +535,8 @@ def _optimizers(recipe: Recipe, dit: DiT, *extra: nn.Module) -> list[torch.optim
     adam = torch.optim.AdamW(rest, recipe.rate, BETAS, weight_decay=recipe.weight_decay)
     if not matrices:
         return [adam]
-    return [adam, Muon(matrices, recipe.rate, recipe.weight_decay)]
+    shares = [matrices[number :: recipe.abreast] for number in range(recipe.abreast)]
+    return [adam, *(Muon(share, recipe.rate, recipe.weight_decay) for share in shares if share)]
 
 
 def _seed(seed: int, step: int, part: int) -> int:

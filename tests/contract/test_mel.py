@@ -30,7 +30,8 @@ def test_golden_file_is_what_upstream_makes(golden_mels):
     made = generate.make_mels()
     assert made.keys() == golden_mels.keys()
     for name, values in made.items():
-        assert np.abs(values.astype(np.float64) - golden_mels[name]).max() <= 1e-6, name
+        # Not to the last digit: torch's transform differs between processors.
+        assert np.abs(values.astype(np.float64) - golden_mels[name]).max() <= LARGEST_ERROR, name
 
 
 @pytest.mark.torch

@@ -442,7 +442,7 @@ def test_a_step_without_guidance_costs_at_most_two_thirds(tmp_path_factory: pyte
     engine = made.engine(lanes=2)
     pair = {guidance: engine.open(segment(300, nfe=MAX_NFE, guidance=guidance)).id for guidance in (0.0, 2.0)}
     taken: dict[float, list[float]] = {0.0: [], 2.0: []}
-    for _ in range(12):
+    for _ in range(6):
         for guidance, lane_id in pair.items():
             engine.step([lane_id])  # takes its seat
             for _ in range(2):
