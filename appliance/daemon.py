@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -76,22 +76,26 @@ class Exit(enum.IntEnum):
     CONFIG = 78
 
 
+STATUSES: Mapping[type[Exception], Exit] = {
+    ConfigError: Exit.CONFIG,
+    BundleError: Exit.BUNDLE,
+    StorageError: Exit.STORAGE,
+    AddressInUse: Exit.ADDRESS_IN_USE,
+}
+"""Of every other error that is ours, the engine's."""
+
+
 def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr."""
+    notifier = Notifier.from_environment(os.environ)
     try:
         config = load(path, overrides)
         _log_to_stderr(config.log.level)
-        asyncio.run(Daemon(config, Notifier.from_environment(os.environ)).live())
-    except ConfigError as error:
-        return _ended(Exit.CONFIG, error)
-    except BundleError as error:
-        return _ended(Exit.BUNDLE, error)
-    except StorageError as error:
-        return _ended(Exit.STORAGE, error)
-    except AddressInUse as error:
-        return _ended(Exit.ADDRESS_IN_USE, error)
-    except ApplianceError as error:
-        return _ended(Exit.ENGINE, error)
+        asyncio.run(Daemon(config, notifier).live())
+    except (ApplianceError, AddressInUse) as error:
+        # systemd shows the last line it was told, and of a failed start that would be the drain's.
+        notifier.status(str(error))
+        return _ended(_status_of(error), error)
     return Exit.OK
 
 
@@ -320,6 +324,10 @@ def _engine(read: Bundle, config: EngineConfig) -> synthesizer.Synthesizer:
         )
     except ApplianceError:
         raise
+    except (MemoryError, OSError) as error:
+        # Of the box and of the moment, not of the bundle: the next start may do better.
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EngineFault(f"the engine cannot be loaded: {told}") from error
     except Exception as error:
         raise BundleError(f"{read.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
 
@@ -364,6 +372,13 @@ def _log_to_stderr(level: str) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=level.upper(), format="%(levelname)s %(name)s: %(message)s", force=True
     )
+
+
+def _status_of(error: Exception) -> Exit:
+    for kind, code in STATUSES.items():
+        if isinstance(error, kind):
+            return code
+    return Exit.ENGINE
 
 
 def _ended(code: Exit, error: Exception) -> int:

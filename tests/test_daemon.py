@@ -326,6 +326,28 @@ def test_an_engine_that_fails_to_warm_up(
     assert "appliance serve: the flow produced numbers" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (MemoryError(), "the engine cannot be loaded: MemoryError"),
+        (OSError(24, "Too many open files"), "the engine cannot be loaded: OSError: [Errno 24] Too many"),
+    ],
+)
+def test_what_the_box_lacks_while_loading_is_tried_again(
+    fault: Exception,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load_engine(*arguments: Any, **options: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr(daemon.synthesizer, "load", load_engine)
+    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    assert f"appliance serve: {words}" in capsys.readouterr().err
+
+
 def test_an_engine_thread_that_dies_ends_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

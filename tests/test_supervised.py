@@ -239,3 +239,21 @@ def test_a_bundle_that_is_not_there_is_never_ready(tmp_path: Path) -> None:
         box.await_told("STOPPING")
     assert not box.messages("READY") and not box.messages("WATCHDOG")
     assert not any(text.startswith("ready") for text in box.messages("STATUS"))
+    assert "nothing: not a bundle" in box.messages("STATUS")[-1]
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "code", "words"),
+    [
+        ("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"),
+        ("server", {"listen": "192.0.2.1:50051"}, Exit.ADDRESS_IN_USE, "cannot listen on 192.0.2.1:50051"),
+        ("voices", {"folder": "/dev/null/voices"}, Exit.STORAGE, "/dev/null/voices"),
+        ("engine", {"backend": "xyz"}, Exit.CONFIG, "xyz"),
+    ],
+)
+def test_the_last_line_of_a_start_that_fails_says_why(
+    section: str, values: dict[str, Any], code: Exit, words: str, tmp_path: Path
+) -> None:
+    with supervised(tmp_path, **{section: values}) as box:
+        assert box.process.wait(PATIENCE_S) == code
+    assert words in box.messages("STATUS")[-1]

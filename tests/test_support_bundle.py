@@ -56,6 +56,15 @@ KERNEL = [
     "nvgpu: 17000000.gpu on host ward-7-box serial 1423622012345 mac 48:b0:2d:11:22:33 gone",
     "audit: type=1400 comm=xyzzyaudit",
     "Kernel command line: root=/dev/nvme0n1p1 token=xyzzycmdline",
+    "EXT4-fs (nvme0n1p1): mounted filesystem 3f2b9b0e-77aa-4c11-9d2e-0123456789ab r/w with ordered data mode",
+    "EXT4-fs error (device nvme0n1p1): ext4_lookup:1602: inode #2: comm a: xyzzy, xyzzy: deleted inode",
+    "EXT4-fs warning (device nvme0n1p1): comm xyzzy-end",
+    "Out of memory: Killed process 813 (xyzzy (xyzzy)) total-vm:1kB, UID:1000",
+    "oom_reaper: reaped process 813 (xyzzy-bot), now anon-rss:0kB",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=xyzzy.scope,mems_allowed=0,"
+    "oom_memcg=/user.slice/xyzzy,task_memcg=/user.slice/xyzzy/a b,task=xyzzy,xyzzy,pid=813,uid=1000",
+    "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
+    "task_memcg=/user.slice/xyzzy-1.scope,task=xyzzy-bot,pid=814,uid=1000",
     "nvgpu: peer fe80::1:2:3:4 at 198.51.100.9 for wilhelmina@example.org",
 ]
 SECRETS = (
@@ -72,6 +81,8 @@ SECRETS = (
     "example.org",
     "/home/",
     "some call me",
+    "3f2b9b0e",
+    "user.slice",
     "tech",
 )
 
@@ -190,6 +201,13 @@ def test_what_the_maker_needs_is_in_it(tmp_path: Path) -> None:
     assert (
         "soctherm: OC ALARM" in files["kernel.txt"] and "Out of memory: Killed process" in files["kernel.txt"]
     )
+    assert "mounted filesystem … r/w with ordered data mode" in files["kernel.txt"]
+    assert "Killed process 813 (…) total-vm:1kB, UID:1000" in files["kernel.txt"]
+    assert "comm …: deleted inode" in files["kernel.txt"]
+    assert (
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=…,mems_allowed=0,global_oom,"
+        "task_memcg=…,task=…,pid=814,uid=1000" in files["kernel.txt"]
+    )
     assert json.loads(files["units.json"])["f5-appliance.service"]["Result"] == "watchdog"
     assert json.loads(files["clocks.json"])["last_unpin"] == {
         "at": 5.0,
@@ -257,6 +275,21 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     assert ran.stderr == (
         "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
     )
+
+
+@pytest.mark.parametrize("out", [".", "folder", "folder/", None])
+def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    here = tmp_path / "here"
+    (here / "folder").mkdir(parents=True)
+    option = [] if out is None else ["--out", out]
+    command = [sys.executable, "-I", str(SCRIPT), "--python", "/nowhere/python", *option]
+    ran = subprocess.run(
+        command, env=jetson.environment, capture_output=True, text=True, timeout=60, cwd=here
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    [written] = (here / (out or ".")).glob("f5-support-*.tar.gz")
+    assert ran.stdout.endswith(f"{written}\n")
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,7 +151,7 @@ def _synchronised(box: Box) -> bool | None:
 
 def _daemon(look: Look) -> Finding:
     ready = daemon.ask(look.readyz, "/readyz")
-    alive = daemon.ask(look.readyz, "/livez") if isinstance(ready, int) and ready != 200 else ready
+    alive = daemon.ask(look.readyz, "/livez") if isinstance(ready, int) else ready
     return daemon.judge_daemon(ready, alive, look.readyz, look.unit)
 
 

@@ -52,6 +52,15 @@ KERNEL = re.compile(
     r"(?:soctherm|tegra\d*-soctherm|tegra-soctherm|thermal|cpu-throttle|nvgpu|nvmap|NvMap|NVRM|"
     r"17000000\.\w+|bpmp|Out of memory|oom-kill|oom_reaper|EXT4-fs|nvme)\b.*"
 )
+KERNEL_NAMES = (
+    re.compile(r"()\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b()"),
+    # Greedy: a name may hold a bracket itself.
+    re.compile(r"(\bprocess \d+ \().*(\))"),
+    # The kernel's names have 15 bytes at most and may hold colons: as many as end at the end of a word.
+    re.compile(r"(\bcomm:? ).{1,15}(?!\w)()"),
+    re.compile(r"(\b(?:cpuset|\w*memcg|task)=).*?()(?=,(?:mems_allowed=|global_oom|\w*memcg=|task=|pid=)|$)"),
+)
+"""In lines of the kernel's: whose disk, which processes and whose. What is kept stands in the two groups."""
 
 SETTINGS = {
     "bundle": {"path", "verify"},
@@ -121,8 +130,14 @@ def journal(text: str) -> str:
 def kernel(text: str) -> str:
     """Lines of the kernel's about heat, current, GPU, memory and disks."""
     found = (JOURNAL.match(line) for line in text.splitlines())
-    lines = [f"[{line[1]}] {line[3]}" for line in found if line and KERNEL.match(line[3])]
+    lines = [f"[{line[1]}] {_nameless(line[3])}" for line in found if line and KERNEL.match(line[3])]
     return "\n".join(lines) + "\n"
+
+
+def _nameless(line: str) -> str:
+    for pattern in KERNEL_NAMES:
+        line = pattern.sub(rf"\1{WITHHELD}\2", line)
+    return line
 
 
 def configuration(text: str) -> str:

@@ -25,8 +25,9 @@ from appliance.device.box import Box
 from appliance.device.published import CLOCKS
 from appliance.health import redact, visit
 from appliance.health.application import CONFIG, Application
+from appliance.health.daemon import with_applications
 from appliance.health.examine import examine
-from appliance.health.finding import Finding, document, merged
+from appliance.health.finding import Finding, document
 from appliance.health.redact import outline
 
 UNITS = (
@@ -162,7 +163,8 @@ def _health(box: Box, app: Application) -> str:
     of_the_box = [_of_the_box(finding) for finding in examine(box)]
     names = [name for name in visit.OF_THE_APPLICATION if name != "synthesis"]
     told = app.ask(box, "--quick", "--no-speak", "--only", ",".join(names))
-    return _json(document(merged(of_the_box, [_of_the_application(finding) for finding in told])))
+    of_the_application = [_of_the_application(finding) for finding in told]
+    return _json(document(with_applications(of_the_box, of_the_application)))
 
 
 def _of_the_box(finding: Finding) -> Finding:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from appliance.device.box import Box
 from appliance.health import application, speed
 from appliance.health.application import Application
-from appliance.health.daemon import READYZ
+from appliance.health.daemon import READYZ, with_applications
 from appliance.health.examine import CHECKS, examine
-from appliance.health.finding import Finding, Level, document, merged, skipped
+from appliance.health.finding import Finding, Level, document, skipped
 
 PUBLISHED = "/run/f5-appliance/health.json"
 OF_THE_APPLICATION = ("config", "bundle", "voices", "daemon", "synthesis")
@@ -39,7 +39,7 @@ def examine_all(box: Box, app: Application, wanted: Wanted) -> list[Finding]:
     if asked:
         speaking = application.speaking("synthesis" in asked)
         told = app.ask(box, "--quick", "--only", ",".join(asked), *speaking)
-        findings = merged(findings, told)
+        findings = with_applications(findings, told)
     if "synthesis" not in asked and (not only or "synthesis" in only):
         findings.append(skipped("synthesis", NOT_ASKED))
     return findings

@@ -107,6 +107,9 @@ def _bind_socket(server: grpc.aio.Server, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"server.socket: {path.parent}: {error.strerror}") from error
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        # gRPC would only say that it cannot listen, as it does where another daemon is in the way.
+        raise StorageError(f"server.socket: {path.parent}: Permission denied")
     if _answers(path):
         raise AddressInUse(f"server.socket: another daemon listens on {path}")
     try:
@@ -118,9 +121,12 @@ def _bind_socket(server: grpc.aio.Server, path: Path) -> None:
 def _answers(path: Path) -> bool:
     """Whether a process listens there; a socket that a dead one left behind does not count."""
     try:
-        if not stat.S_ISSOCK(path.stat().st_mode):
-            raise StorageError(f"server.socket: {path} exists and is not a socket")
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise StorageError(f"server.socket: {path}: {error.strerror}") from error
+    if not stat.S_ISSOCK(mode):
+        raise StorageError(f"server.socket: {path} exists and is not a socket")
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
         return probe.connect_ex(str(path)) == 0

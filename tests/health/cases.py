@@ -67,6 +67,10 @@ def daemon(**properties: Any) -> Callable[[Jetson], object]:
     return unit("f5-appliance.service", **properties)
 
 
+BETWEEN_STARTS = {"ActiveState": "activating", "SubState": "auto-restart"}
+FAILED = {"ActiveState": "failed", "SubState": "failed"}
+
+
 def removed(path: str) -> Callable[[Jetson], object]:
     return lambda jetson: jetson.path(path).unlink()
 
@@ -401,7 +405,7 @@ CASES = [
     ),
     Case(
         "daemon failed: bundle",
-        daemon(ActiveState="failed", Result="exit-code", ExecMainStatus=65),
+        daemon(**FAILED, Result="exit-code", ExecMainStatus=65),
         "daemon",
         FAIL,
         "exit status 65",
@@ -437,22 +441,76 @@ CASES = [
         readyz=(503, 503),
     ),
     Case(
+        "engine hangs that was ready",
+        nothing,
+        "daemon",
+        FAIL,
+        "engine hangs",
+        "systemctl restart f5-appliance",
+        readyz=(200, 503),
+    ),
+    Case(
         "watchdog restarts",
-        daemon(NRestarts=3, Result="watchdog"),
+        daemon(**BETWEEN_STARTS, NRestarts=3, Result="watchdog", ExecMainStatus=6),
         "restarts",
         FAIL,
-        "watchdog",
+        "last by the watchdog",
         "f5-support-bundle",
         box=LATER,
     ),
     Case(
-        "systemd gave up",
-        daemon(ActiveState="failed", Result="start-limit-hit"),
+        "restarted, and runs again",
+        daemon(NRestarts=3, Result="success"),
+        "restarts",
+        FAIL,
+        "3 ",
+        "f5-support-bundle",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: crashes",
+        daemon(**FAILED, Result="core-dump", NRestarts=5, ExecMainStatus=11),
         "restarts",
         FAIL,
         "given up",
         "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: the watchdog's aborts",
+        daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6),
+        "restarts",
+        FAIL,
+        "given up starting it; last by the watchdog",
+        "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: what it sees of it at the daemon",
+        daemon(**FAILED, Result="exit-code", NRestarts=5, ExecMainStatus=70),
+        "daemon",
+        FAIL,
+        "failed, exit-code, exit status 70",
+        "reset-failed",
         readyz=None,
+    ),
+    Case(
+        "systemd gave up: started again and again by hand",
+        daemon(**FAILED, Result="start-limit-hit", NRestarts=0, ExecMainStatus=0),
+        "restarts",
+        FAIL,
+        "given up",
+        "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "no more starts: the bundle",
+        daemon(**FAILED, Result="exit-code", NRestarts=4, ExecMainStatus=65),
+        "restarts",
+        FAIL,
+        "4 ",
+        "f5-support-bundle",
+        box=LATER,
     ),
     # Without root, and jtop.
     Case(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -221,6 +222,7 @@ def unit(**properties: str) -> Unit:
     [
         (200, 200, unit(), PASS, ""),
         (503, 200, unit(ActiveState="activating"), WARN, "wait some minutes"),
+        (200, 503, unit(), FAIL, "journalctl -u f5-appliance"),
         (503, 503, unit(ActiveState="activating"), FAIL, "journalctl -u f5-appliance"),
         (503, 200, unit(), FAIL, "journalctl -u f5-appliance"),
         ("Connection refused", "", unit(ActiveState="inactive"), FAIL, "enable --now f5-appliance"),
@@ -243,14 +245,48 @@ def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: L
         (unit(), recorded(0, 3600), PASS),
         (unit(), recorded(1, 3600), WARN),
         (unit(), recorded(2, 3600), WARN),
-        (unit(Result="watchdog"), recorded(3, 3600), FAIL),
-        (unit(Result="start-limit-hit"), recorded(0, 3600), FAIL),
+        (unit(ActiveState="activating", Result="watchdog"), recorded(3, 3600), FAIL),
+        (unit(ActiveState="failed", Result="start-limit-hit"), recorded(0, 3600), FAIL),
+        (unit(ActiveState="failed", Result="core-dump", NRestarts="4"), recorded(0, 3600), FAIL),
+        (unit(ActiveState="failed", Result="core-dump", NRestarts="3"), recorded(0, 3600), PASS),
+        (unit(ActiveState="failed", ExecMainStatus="78", NRestarts="4"), recorded(0, 3600), PASS),
+        (unit(ActiveState="active", Result="success", NRestarts="9"), recorded(0, 3600), PASS),
         (unit(LoadState="not-found"), recorded(9, 60), SKIP),
         (None, None, SKIP),
     ],
 )
 def test_restarts(state: Unit | None, restarts: Rise | None, level: Level) -> None:
     assert daemon.judge_restarts(state, restarts).level is level
+
+
+def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
+    text = (root / "systemd" / "f5-appliance.service").read_text()
+    assert f"\nStartLimitBurst={daemon.RETRIES + 1}\n" in text
+    assert f"\nRestartPreventExitStatus={' '.join(map(str, daemon.NOT_RETRIED))}\n" in text
+
+
+def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
+    told = daemon.judge_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
+    assert "watchdog" not in told
+
+
+@pytest.mark.parametrize(
+    ("ready", "grpc", "level"),
+    [
+        ("Connection refused", PASS, PASS),
+        ("Connection refused", FAIL, FAIL),
+        (503, PASS, FAIL),
+        (200, PASS, PASS),
+        (200, FAIL, FAIL),
+    ],
+)
+def test_where_nobody_answers_at_readyz_the_application_is_believed(
+    ready: int | str, grpc: Level, level: Level
+) -> None:
+    seen = [daemon.judge_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
+    found = daemon.with_applications(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
+    assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
+    assert found[0].level is level
 
 
 BASE = speed.Speed(0.2, 0.4, "ab")

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pty
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from appliance.health import CHECKS, visit
-from tests.daemons import BUNDLE, ROOT, running
+from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
 from tests.health.boxes import answering, well
 
@@ -143,6 +144,21 @@ def test_a_full_run_folder_is_told(
     assert capsys.readouterr().err == "health: /run/f5-appliance/health.json: No space left on device\n"
 
 
+def test_what_nobody_foresaw_is_broken_and_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("of two\nlines")
+
+    monkeypatch.setattr(visit, "examine_all", fail)
+    monkeypatch.setattr(sys, "argv", ["health"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "health: RuntimeError: of two lines\n"
+
+
 def test_watching_until_it_is_enough(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     process = subprocess.Popen(
@@ -230,6 +246,19 @@ def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
         # What was measured last is told by those that follow.
         told = findings(health(jetson, "--json", "--only", "speed"))["speed"]
         assert told["value"].startswith(unproven["value"])
+
+
+def test_a_daemon_without_metrics_is_well_while_it_runs(tmp_path: Path) -> None:
+    """Nobody answers for /readyz then, whatever address that is asked at."""
+    jetson = well(tmp_path / "box")
+    nobody = f"127.0.0.1:{free_port()}"
+    options = ["--config", str(tmp_path / "config.yaml"), "--readyz", nobody, "--json", "--only", "daemon"]
+    with running(tmp_path, server={"metrics": ""}) as daemon:
+        ran = health(jetson, *options, python=sys.executable)
+        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("PASS", 0)
+        daemon.stop()
+        ran = health(jetson, *options, python=sys.executable)
+        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)
 
 
 def test_a_daemon_that_is_not_ready_fails_whatever_grpc_says(tmp_path: Path) -> None:

@@ -138,6 +138,27 @@ async def test_a_file_in_the_sockets_place_is_left_alone(tmp_path: Path) -> None
     assert path.read_text() == "mine"
 
 
+async def test_a_folder_in_which_no_socket_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(StorageError, match=rf"server\.socket: {tmp_path}: Permission denied"):
+        await second(ServerConfig(listen="127.0.0.1:0", socket=str(tmp_path / "grpc.sock")))
+
+
+async def test_a_socket_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = tmp_path / "grpc.sock", Path.stat
+
+    def closed(self: Path, **options: Any) -> Any:
+        if self == path:
+            raise PermissionError(13, "Permission denied")
+        return real(self, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)
+    with pytest.raises(StorageError, match=r"grpc\.sock: Permission denied"):
+        await second(ServerConfig(listen="127.0.0.1:0", socket=str(path)))
+
+
 async def test_a_drained_scheduler_answers_unavailable_with_retry(
     box: Box, channel: grpc.aio.Channel
 ) -> None:
