@@ -83,6 +83,12 @@ class Sight:
         return self.best_mode and (tpc is None or tpc.pinned is not False)
 
     @property
+    def other_tpcs(self) -> bool:
+        """Whether the GPU is seen to have other TPCs than the best mode: only a reboot changes that."""
+        tpc = self.domains.get("tpc")
+        return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
+
+    @property
     def state(self) -> State:
         """`unknown` is everything that could be seen pinned, and something that could not."""
         if self.refusal:
@@ -168,7 +174,7 @@ def _domains(box: Box, conf: Conf | None, best: Mode | None, mode: str) -> Itera
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", loose=True)
     else:
         yield "gpu", _clock(gpu, allowed, *allowed.other("GPU", gpu))
-    yield "emc", _emc(readings.emc(root), allowed, is_root=box.is_root)
+    yield "emc", _emc(readings.emc(root), allowed, readings.emc_absent(root), is_root=box.is_root)
     yield "cores", _cores(cores, best, mode)
     if best is not None and best.tpc_mask is not None:
         yield "tpc", _tpc(readings.tpc_mask(root, conf), best.tpc_mask, is_root=box.is_root)
@@ -231,14 +237,16 @@ def _conf_fault(ceiling: int | None, hardware: int | None) -> str:
     )
 
 
-def _emc(emc: Emc | None, allowed: Allowed, *, is_root: bool) -> Domain:
+def _emc(emc: Emc | None, allowed: Allowed, absent: str, *, is_root: bool) -> Domain:
     if emc is None:
         if not is_root:
             return Domain({}, None, NEEDS_ROOT)
-        return Domain({}, False, f"{readings.EMC} cannot be read: is debugfs mounted?")
+        return Domain({}, False, absent)
     ceiling, hardware = allowed.other("EMC", emc.range)
     reach = _lower(ceiling, emc.cap)
-    rate, locked = emc.range.current, emc.locked or emc.range.held
+    # A lower limit raised to what is within reach leaves nothing free below it, whatever the hardware's top.
+    locked = emc.locked or emc.range.held or (reach is not None and emc.range.min == reach)
+    rate = emc.range.current
     values = {"min": emc.range.min, "max": emc.range.max, "current": rate, "ceiling": ceiling}
     why = _emc_fault(rate, locked, reach, ceiling, allowed) or _conf_fault(ceiling, hardware)
     return Domain(values, not why, why, loose=not locked or rate != reach)

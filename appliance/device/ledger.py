@@ -49,11 +49,13 @@ class Ledger:
     lost: bool = False
     """Whether they were seen unpinned and are not pinned again yet."""
     last_unpin: Unpin | None = None
+    problem: str = ""
+    """What went wrong when clocks were last pinned without success."""
 
     def held(self, now: float, mode: str, *, by_us: bool = False) -> Ledger:
         """Clocks are held; when `by_us` and after an unpin, that is one re-pin more."""
         repins = self.repins + int(self.lost and by_us)
-        return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins)
+        return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins, problem="")
 
     def unpinned(self, unpin: Unpin) -> Ledger:
         """Clocks that were held are not any more."""

@@ -21,7 +21,7 @@ BEST = ("MAXN_SUPER", "MAXN")
 UNCAPPED = (2**31 - 1, 2**63 - 1)
 """What stands for no limit, beside -1: it is written as the largest whole number of its size."""
 QUERY_S = 10.0
-HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+: 13\b")
+HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+\s*: 13\b")
 """What `nvpmodel -q` says of files that only root may open; the mode it prints is right all the same."""
 
 Setting = tuple[str, str]

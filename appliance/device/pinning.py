@@ -19,6 +19,7 @@ from appliance.device.box import Box
 from appliance.device.clocks import Sight, look
 from appliance.device.culprits import culprits
 from appliance.device.ledger import REPINS_PER_HOUR, Ledger
+from appliance.device.modes import Mode
 from appliance.device.outcome import LOCK_COMMAND, Outcome
 from appliance.device.published import CLOCKS, Clocks, Unpin, publish
 
@@ -50,20 +51,33 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
-def lock(box: Box, *, allow_reboot: bool = False, dry_run: bool = False, say: Say = quiet) -> Clocks:
+def lock(
+    box: Box,
+    *,
+    allow_reboot: bool = False,
+    unless_unlocked: bool = False,
+    dry_run: bool = False,
+    say: Say = quiet,
+) -> Clocks:
     """Pin, and publish what was read back.
 
-    `allow_reboot` answers nvpmodel's question with yes: the box may then reboot at once. `dry_run` says what
-    would be done and returns the state as it is. Raises NotRoot, NotPublished, ClockError.
+    `allow_reboot` answers nvpmodel's question with yes: the box may then reboot at once. `unless_unlocked`
+    leaves clocks alone that a technician has unlocked. `dry_run` says what would be done and returns the
+    state as it is. Raises NotRoot, NotPublished, ClockError.
     """
     if platform.refusal(platform.identify(box.root)):
         return _refused(box, dry_run=dry_run)
     if dry_run:
-        return _rehearse_lock(box, look(box), allow_reboot=allow_reboot, say=say)
+        now = _present(box, look(box))
+        if unless_unlocked and now.ledger.unlocked_at is not None:
+            return now.clocks
+        return _rehearse_lock(box, now, allow_reboot=allow_reboot, say=say)
     _insist_on_root(box, "lock")
     with _turn(box, say):
-        ledger = dataclasses.replace(_recall(box, say), unlocked_at=None)
-        before = _settled(box, look(box), ledger)
+        ledger = _recall(box, say)
+        if unless_unlocked and ledger.unlocked_at is not None:
+            return _publish(box, _settled(box, look(box), ledger), say)
+        before = _settled(box, look(box), dataclasses.replace(ledger, unlocked_at=None))
         after = _bring(box, before, allow_reboot=allow_reboot, patience_s=LOCK_PATIENCE_S, say=say)
         return _publish(box, after, say)
 
@@ -103,7 +117,7 @@ def check(box: Box, *, say: Say = quiet) -> Clocks:
         if now.held or now.ledger.unlocked_at is not None or not _mendable(now):
             return _publish(box, now, say)
         if wait_s := now.ledger.wait_s(box.uptime()):
-            return _publish(box, dataclasses.replace(now, problems=(_enough(wait_s),)), say)
+            return _publish(box, dataclasses.replace(now, problems=(_enough(now.ledger, wait_s),)), say)
         say("unpinned: " + "; ".join(now.sight.faults))
         ledger = now.ledger.attempted(box.uptime())
         _remember(box, ledger, say)
@@ -116,8 +130,7 @@ def check(box: Box, *, say: Say = quiet) -> Clocks:
 
 def _settled(box: Box, sight: Sight, ledger: Ledger) -> Outcome:
     """What a look means after what was remembered: clocks still held, or lost since, and to whom."""
-    if sight.complete:
-        ledger = dataclasses.replace(ledger, reboot_for="")
+    ledger = _due(sight, ledger)
     now = Outcome(sight, ledger)
     if ledger.unlocked_at is not None:
         return now
@@ -129,6 +142,15 @@ def _settled(box: Box, sight: Sight, ledger: Ledger) -> Outcome:
     return dataclasses.replace(now, ledger=ledger.unpinned(Unpin(round(box.uptime(), 3), sight.faults, who)))
 
 
+def _due(sight: Sight, ledger: Ledger) -> Ledger:
+    """With the reboot that the best mode takes: also when it is the mode by name, but not yet on the GPU."""
+    if sight.complete:
+        return dataclasses.replace(ledger, reboot_for="")
+    if sight.best_mode and sight.other_tpcs:
+        return dataclasses.replace(ledger, reboot_for=sight.mode)
+    return ledger
+
+
 def _mendable(now: Outcome) -> bool:
     """Whether pinning could change anything: against a thermal cap or a due reboot it cannot."""
     best = now.sight.best
@@ -138,6 +160,9 @@ def _mendable(now: Outcome) -> bool:
 
 def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say: Say) -> Outcome:
     """Mode, cores, baseline, clocks; then read back."""
+    # nvpmodel fails where the GPU's driver is not up.
+    if _mode_to_set(now, allow_reboot=allow_reboot) and not vendor.await_gpu(box, patience_s=patience_s):
+        patience_s = 0.0
     now = _set_mode(box, now, allow_reboot=allow_reboot, say=say)
     if now.rebooting:
         return now
@@ -146,17 +171,27 @@ def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say
         patience_s = 0.0
     say("jetson_clocks")
     problems.append(vendor.pin(box, patience_s=patience_s))
-    after = Outcome(_read_back(box, now.ledger), now.ledger, tuple(filter(None, problems)))
+    sight = _read_back(box, now.ledger)
+    told = tuple(filter(None, problems))
+    after = Outcome(sight, dataclasses.replace(_due(sight, now.ledger), problem="; ".join(told)), told)
     if after.held:
-        after = dataclasses.replace(after, ledger=now.ledger.held(box.uptime(), after.sight.mode, by_us=True))
+        after = dataclasses.replace(after, ledger=after.ledger.held(box.uptime(), sight.mode, by_us=True))
     return after
 
 
-def _set_mode(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Outcome:
+def _mode_to_set(now: Outcome, *, allow_reboot: bool) -> Mode | None:
     """The best mode, unless it is set; nvpmodel is asked once in a boot, or when it may reboot."""
     best = now.sight.best
     done = now.sight.complete if allow_reboot else now.sight.best_mode
     if best is None or done or (now.ledger.reboot_for == best.name and not allow_reboot):
+        return None
+    return best
+
+
+def _set_mode(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Outcome:
+    """The best mode, if it is to be set."""
+    best = _mode_to_set(now, allow_reboot=allow_reboot)
+    if best is None:
         return now
     say(f"nvpmodel -m {best.id}  ({best.name})")
     if allow_reboot:
@@ -262,10 +297,12 @@ def _refused(box: Box, *, dry_run: bool) -> Clocks:
     return _publish_clocks(box, clocks) if box.is_root and not dry_run else clocks
 
 
-def _enough(wait_s: float) -> str:
+def _enough(ledger: Ledger, wait_s: float) -> str:
+    cause = "who unpins" if ledger.last_unpin else "why it fails"
+    last = f"; the last time: {ledger.problem}" if ledger.problem else ""
     return (
-        f"re-pinned {REPINS_PER_HOUR} times within an hour, so not again for {wait_s / 60:.0f} min: "
-        f"find out who unpins, then `{LOCK_COMMAND}`"
+        f"tried {REPINS_PER_HOUR} times within an hour to pin, so not again for {wait_s / 60:.0f} min: "
+        f"find out {cause}, then `{LOCK_COMMAND}`{last}"
     )
 
 
@@ -303,13 +340,12 @@ def _note_unlock(box: Box, ledger: Ledger) -> None:
 
 def _present(box: Box, sight: Sight) -> Outcome:
     """As it is, with what root remembers if that can be read."""
-    return Outcome(sight, _recall(box, quiet) if box.is_root else Ledger())
+    return Outcome(sight, _due(sight, _recall(box, quiet) if box.is_root else Ledger()))
 
 
-def _rehearse_lock(box: Box, sight: Sight, *, allow_reboot: bool, say: Say) -> Clocks:
-    now = _present(box, sight)
-    best = sight.best
-    if best is not None and not sight.best_mode and (allow_reboot or not now.reboot_pending):
+def _rehearse_lock(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Clocks:
+    sight, best = now.sight, now.sight.best
+    if best is not None and _mode_to_set(now, allow_reboot=allow_reboot):
         say(f"would run: nvpmodel -m {best.id}  (from {sight.mode or 'unknown'} to {best.name})")
         say(f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}")
     for number in best.cores if best and sight.best_mode else ():

@@ -88,6 +88,14 @@ def emc(root: Root) -> Emc | None:
     return Emc(Range(root.number(f"{EMC}/min_rate"), top, rate, top), locked, cap)
 
 
+def emc_absent(root: Root) -> str:
+    """Why there is nothing to read of EMC, for root."""
+    if not root.names(EMC):
+        return f"{EMC} cannot be read: is debugfs mounted?"
+    files = [f"{EMC}/{name}" for name in ("rate", "max_rate") if root.number(f"{EMC}/{name}") is None]
+    return f"{' and '.join(files)} cannot be read"
+
+
 def tpc_mask(root: Root, conf: Conf | None) -> int | None:
     """A bit for each TPC that is off."""
     told = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None

@@ -5,10 +5,12 @@ nvpmodel asks on its standard input whether to reboot; with nothing there to ans
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = ("F5_SYSROOT", "F5_TOOLS")
 """What a program gets of our own environment, beside a fixed one."""
 NOT_FOUND = 127
+GRACE_S = 5.0
+"""How long a program that we stop may take to end by itself: dpkg leaves its records whole then."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,29 @@ class Tools:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
                 return Ran(command, -signal.SIGKILL, output, errors, timed_out=True)
+            except BaseException:
+                # It has a session of its own, so that nothing else stops it.
+                _end(process)
+                raise
         return Ran(command, process.returncode, output, errors)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         # Without HOME jetson_clocks writes its store into the current folder; systemd sets none.
         return {"PATH": SEARCH, "HOME": "/root", "LC_ALL": "C", **kept, **self.environment}
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End all of its session: asked first, killed after the grace."""
+    deadline = time.monotonic() + GRACE_S
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            while time.monotonic() < deadline:
+                process.poll()  # a child that nobody waits for counts as there
+                os.killpg(process.pid, 0)
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_S)

@@ -20,5 +20,6 @@ goes wrong after is put back.
     installation  all of it, in order
     removal       the way back
     running       what the scripts share
+    old_python    the refusal of a Python that cannot read the rest
     offline       makes the folder of wheels, on a machine with a network
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from appliance.device.installed import tensorrt
 from appliance.device.platform import Platform, identify
+from appliance.device.tools import Ran
 from scripts.installer import bundles, environment, preflight, releases, speaking, switching, system, wheels
 from scripts.installer.actions import Action, Failure, Tell, perform
 from scripts.installer.layout import BUNDLE, FOLDERS, RUN, SYSUSERS, TMPFILES, USER
@@ -18,6 +19,8 @@ from scripts.installer.target import Content, Target, has_folder, holds, put, pu
 DONE, FAILED, REFUSED, UNHEALTHY = 0, 1, 2, 3
 """Exit status. 3: installed, and health finds something that fails."""
 APT_S = 1_800.0
+APT_LOCK_S = 300
+"""How long to wait for another apt: a box that was just booted often updates itself."""
 QUICK_S = 60.0
 
 
@@ -62,11 +65,12 @@ class Installation:
             return FAILED
 
     def _wanted(self) -> Wanted:
-        root = self.target.box.root
-        library = ".".join(map(str, tensorrt(root))) or None
         folder = wheels.read(self.options.offline) if self.options.offline else None
         python = environment.interpreter(self.target.box.tools, self.options.python)
-        return Wanted(self.source, python, identify(root), folder, library)
+        return Wanted(self.source, python, identify(self.target.box.root), folder, self._tensorrt())
+
+    def _tensorrt(self) -> str | None:
+        return ".".join(map(str, tensorrt(self.target.box.root))) or None
 
     def _announce(self, wanted: Wanted) -> None:
         box = f"{_platform(wanted.platform)}, Python {wanted.python.version}"
@@ -82,7 +86,9 @@ class Installation:
         count = perform(self._steps(wanted), self.tell, dry_run=dry_run)
         started = self.options.start and not self.target.staged
         if started and not (dry_run and not linked(self.target)):
-            proof = speaking.actions(self.target, self.source, self.options.voice, self.tell)
+            proof = speaking.actions(
+                self.target, self.source, self.options.voice, self.tell, changed=bool(count)
+            )
             count += perform(proof, self.tell, dry_run=dry_run)
         elif started:
             self.tell("would start the services, register a voice, speak a sentence, and print health")
@@ -96,6 +102,7 @@ class Installation:
         """In order; what a step finds depends on those before it, so that they are made one by one."""
         target = self.target
         yield from self._packages(wanted)
+        wanted = replace(wanted, tensorrt=self._tensorrt())  # the packages may have brought another
         yield from _users(target, self.source)
         yield from _folders(target)
         name, _ = releases.choose(target, wanted)
@@ -129,29 +136,42 @@ class Installation:
             return
         binding = "python3-libnvinfer"
         if wanted.wheels is None:
-            yield self._apt(binding, lambda: environment.can_import(tools, python, "tensorrt"))
+            yield self._apt(
+                binding, lambda: environment.can_import(tools, python, "tensorrt"), required=False
+            )
         elif not environment.can_import(tools, python, "tensorrt"):
             self.tell(
                 f"warning: TensorRT's Python binding is missing; with a network: apt-get install {binding}"
             )
 
-    def _apt(self, package: str, done: Callable[[], bool]) -> Action:
+    def _apt(self, package: str, done: Callable[[], bool], *, required: bool = True) -> Action:
         def install() -> None:
-            ran = self.target.box.tools.run(
-                "apt-get", "install", "--yes", "--no-install-recommends", package, timeout_s=APT_S
-            )
+            ran = self._apt_get("install", "--yes", "--no-install-recommends", package)
             if ran.code:
+                # A box as flashed has no lists, and old ones name what the servers no longer have.
+                self._apt_get("update")
+                ran = self._apt_get("install", "--yes", "--no-install-recommends", package)
+            if ran.code and required:
                 raise Failure(ran.told, f"apt-get update && apt-get install {package}; or use --offline DIR")
+            if ran.code:
+                self.tell(f"warning: {package} is missing, and speech is computed without it: {ran.told}")
 
         return Action("packages", f"install {package} with apt-get", done, install)
+
+    def _apt_get(self, *arguments: str) -> Ran:
+        wait = ("-o", f"DPkg::Lock::Timeout={APT_LOCK_S}")
+        return self.target.box.tools.run("apt-get", *wait, *arguments, timeout_s=APT_S)
 
     def _release(self, wanted: Wanted, name: str, bundle: Path | None) -> Iterator[Action]:
         target = self.target
 
         def make() -> None:
+            # What is left over goes first: it may be all that is in the way.
+            releases.remove_half(target)
+            releases.prune(target)
+            bundles.settle(target)
             if failure := preflight.too_little_space(target, wanted, bundle):
                 raise failure
-            releases.prune(target)
             contents = system.files(wanted.source.folder, wanted.source.released)
             records = {path: content.record for path, content in contents.items()}
             releases.build(target, name, wanted, records)
@@ -170,10 +190,15 @@ class Installation:
     def _switch(self, name: str, bundle: bool) -> Action:
         target = self.target
         gate = self.gate if self.options.start and not target.staged else None
+
+        def done() -> bool:
+            proven = gate is None or not switching.unproven(target)
+            return proven and not bundle and name in releases.names(target) and system.in_place(target, name)
+
         return Action(
             "switch",
             f"put release {name} in place" + (", start it and see that it is well" if gate else ""),
-            lambda: not bundle and name in releases.names(target) and system.in_place(target, name),
+            done,
             lambda: switching.switch(target, name, self.tell, gate, bundle=bundle),
         )
 

@@ -19,6 +19,7 @@ from scripts.installer.layout import (
     SYSUSERS,
     TMPFILES,
     UNITS,
+    UNPROVEN,
     USER,
 )
 from scripts.installer.releases import linked, names, record
@@ -55,7 +56,7 @@ def _steps(target: Target, tell: Tell, purge: bool) -> Iterator[Action]:
         lambda: not any(_there(target, path) for path in ours),
         lambda: _remove_system(target, ours),
     )
-    gone = [CURRENT, PREVIOUS, RELEASES, CONFIG_NEW, CACHE, RUN]
+    gone = [CURRENT, PREVIOUS, UNPROVEN, RELEASES, CONFIG_NEW, CACHE, RUN]
     # The user stays with what it owns: another that gets its number would own the voices.
     yield from (_removal(target, path) for path in (*gone, *((DATA, CONFIG, SYSUSERS) if purge else ())))
     yield from (_removal_if_empty(target, path) for path in (OPT, *((ETC,) if purge else ())))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn, TextIO
 
 from appliance.device.box import open_box
 from scripts.installer.actions import Failure
@@ -63,11 +65,42 @@ def alone(target: Target, run: Callable[[], int]) -> int:
 
 def say(line: str) -> None:
     """One line for the person who watches, at once."""
-    print(line, flush=True)
+    _write(line, sys.stdout)
+
+
+def _write(line: str, stream: TextIO) -> None:
+    """Print it. A terminal that is gone must not stop what puts the box back as it was."""
+    try:
+        print(line, file=stream, flush=True)
+    except OSError:
+        # What the stream still holds goes there too, or Python complains of it when it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _end_in_order() -> None:
+    """A dropped ssh connection and a `kill` stop the work as Ctrl-C does, so that it is put back.
+
+    They often come in twos: only Ctrl-C stops the putting back itself.
+    """
+    # nohup's is left alone.
+    ends = [end for end in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(end) != signal.SIG_IGN]
+
+    def stop(*_: object) -> NoReturn:
+        for number in ends:
+            # Not SIG_IGN, which the programs that are started from now on would inherit.
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt
+
+    for number in (*ends, signal.SIGINT):
+        signal.signal(number, stop)
 
 
 def told(main: Callable[[], int]) -> int:
     """Run a script; whatever stops it is one line on stderr."""
+    _end_in_order()
     try:
         return main()
     except Failure as failure:
@@ -76,5 +109,5 @@ def told(main: Callable[[], int]) -> int:
         what = told_error(error)
     except KeyboardInterrupt:
         what = "stopped; run it again, it goes on where it stopped"
-    print(f"error: {what}", file=sys.stderr)
+    _write(f"error: {what}", sys.stderr)
     return 1

@@ -40,9 +40,15 @@ class Voice:
         return path.read_text("utf-8").strip() if named else self.transcript
 
 
-def actions(target: Target, source: Source, voice: Voice | None, tell: Tell) -> Iterator[Action]:
-    """What is done once a release is in place and its daemon ready."""
+def actions(
+    target: Target, source: Source, voice: Voice | None, tell: Tell, *, changed: bool = False
+) -> Iterator[Action]:
+    """What is done once a release is in place and its daemon ready.
+
+    What this run `changed` is heard at its end, and so is a voice that it added.
+    """
     tools = target.box.tools
+    had = not changed and _has_voice(target, voice)
     yield Action(
         "clocks",
         "pin the clocks",
@@ -65,9 +71,16 @@ def actions(target: Target, source: Source, voice: Voice | None, tell: Tell) -> 
     )
     yield Action(
         "sentence",
-        "speak a sentence, and keep how fast that was as this box's measure",
-        lambda: target.at(BASELINE).is_file(),
+        "speak a sentence",
+        lambda: had and target.at(BASELINE).is_file(),
         lambda: _speak(target, tell),
+        LOOK,
+    )
+    yield Action(
+        "speed",
+        "keep how fast it speaks as this box's measure",
+        lambda: target.at(BASELINE).is_file(),
+        lambda: _measure(target, tell),
         LOOK,
     )
 
@@ -151,6 +164,9 @@ def _speak(target: Target, tell: Tell) -> None:
         raise Failure("the daemon names no voice", LOOK)
     _ran(appliance(target, "say", SENTENCE, "--voice", voices[0], "--out", str(out), timeout_s=LONG_S))
     tell(f"spoke {seconds(out):.1f} s with the voice {voices[0]}: {out}")
+
+
+def _measure(target: Target, tell: Tell) -> None:
     guard = str(target.box.root.at(f"{CURRENT}/scripts/health"))
     ran = target.box.tools.run(guard, "--guard", "--set-baseline", timeout_s=LONG_S)
     if not target.at(BASELINE).is_file():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scripts.installer import bundles
 from scripts.installer.actions import Failure, Tell, told
-from scripts.installer.layout import CURRENT, PREVIOUS, SERVICE
+from scripts.installer.layout import CURRENT, PREVIOUS, SERVICE, UNPROVEN
 from scripts.installer.releases import damage, known, linked, names, record
 from scripts.installer.system import (
     of_release,
@@ -25,6 +25,8 @@ PATIENCE_S = 900.0
 HEALTH_S = 120.0
 CHECKS = "daemon,restarts"
 """What of health a release answers for; a hot box or a full disk is not its doing."""
+NONE = "none"
+"""What the mark of an unproven release names when there was none before."""
 LOOK = f"see `journalctl -u {SERVICE}` and `f5-health`"
 
 Gate = Callable[[Target], str]
@@ -68,9 +70,12 @@ def switch(target: Target, name: str, tell: Tell, gate: Gate | None, *, bundle: 
     What does not prove itself is put back, and the release before runs on. Raises Failure that says so.
     """
     known(target, name)
-    old, before = linked(target), linked(target, PREVIOUS)
+    old = linked(target, UNPROVEN if gate and unproven(target) else CURRENT)
+    before = linked(target, PREVIOUS)
     swapped = False
     try:
+        if gate:
+            put(target, UNPROVEN, Content(link=f"releases/{old or NONE}"))
         if old and old != name:
             remember(target, old)
         if bundle:
@@ -88,8 +93,14 @@ def switch(target: Target, name: str, tell: Tell, gate: Gate | None, *, bundle: 
     if bundle:
         bundles.settle(target)
     if gate:
+        remove(target.at(UNPROVEN))
         _restart_timers(target, name)
     tell(f"{name} runs" if gate else f"{name} runs from the next start")
+
+
+def unproven(target: Target) -> bool:
+    """Whether the release in place was started and has not proven itself: a power cut came between."""
+    return target.at(UNPROVEN).is_symlink()
 
 
 def _back(target: Target, old: str, before: str, swapped: bool, gate: Gate | None) -> str:
@@ -98,13 +109,14 @@ def _back(target: Target, old: str, before: str, swapped: bool, gate: Gate | Non
         if swapped:
             bundles.swap(target)
             bundles.settle(target)
-        if before:
+        if before and before != old:
             put(target, PREVIOUS, Content(link=f"releases/{before}"))
         else:
             remove(target.at(PREVIOUS))
         if not old:
             return ""
         put_in_place(target, old)
+        remove(target.at(UNPROVEN))
         return gate(target) if gate else ""
     except Failure as failure:
         return failure.what

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from appliance.device import published, status
 from appliance.device.box import Box
-from appliance.device.pinning import check, lock, unlock
+from appliance.device.pinning import ClockError, check, lock, unlock
 from appliance.device.published import CLOCKS
 from appliance.device.root import Root
 from tests.device.in_process import quick
@@ -174,6 +175,47 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
 
 
 # -- exit codes and words ------------------------------------------------------------------------------------
+
+
+def test_watch_outlasts_another_at_work_and_writes_json_lines(
+    maxn: Jetson,
+    main: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second check is kept waiting for too long; the third is the last."""
+    box, turns = quick(maxn), list[float]()
+    answers: list[Any] = [lock(box), ClockError("another clock-lock"), KeyboardInterrupt()]
+
+    def answer(box: Box, say: Any) -> published.Clocks:
+        told = answers.pop(0)
+        if isinstance(told, BaseException):
+            raise told
+        clocks: published.Clocks = told
+        return clocks
+
+    monkeypatch.setattr("appliance.device.pinning.check", answer)
+    monkeypatch.setattr(time, "sleep", turns.append)
+    assert main(box, "watch", "--json") == 130
+    told = capsys.readouterr()
+    (only,) = told.out.splitlines()
+    assert json.loads(only)["state"] == "pinned"
+    assert told.err == "clock-lock: another clock-lock\n" and len(turns) == 2
+
+
+def test_watch_does_not_go_on_without_root(maxn: Jetson, main: Callable[..., int]) -> None:
+    assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
+
+
+def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
+    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = quick(maxn)
+    lock(box)
+    unlock(box)
+    assert main(box, "lock", "--unless-unlocked") == 0
+    assert "unlocked by a technician" in capsys.readouterr().out
+    assert main(box, "lock") == PINNED
 
 
 def test_not_root(maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:

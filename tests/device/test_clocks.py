@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,15 @@ def memory_capped(jetson: Jetson) -> None:
 
 
 def no_debugfs(jetson: Jetson) -> None:
+    shutil.rmtree(jetson.path(EMC))
+
+
+def no_rate(jetson: Jetson) -> None:
     jetson.path(f"{EMC}/rate").unlink()
+
+
+def no_max_rate(jetson: Jetson) -> None:
+    jetson.path(f"{EMC}/max_rate").unlink()
 
 
 def core_off(jetson: Jetson) -> None:
@@ -126,6 +135,8 @@ def tpcs_off(jetson: Jetson) -> None:
         (memory_locked_low, "emc", "locked at 2133 MHz, not at 3199 MHz", True),
         (memory_capped, "emc", "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
         (no_debugfs, "emc", "is debugfs mounted?", False),
+        (no_rate, "emc", f"{EMC}/rate cannot be read", False),
+        (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
         (core_off, "cores", "cpu11 offline, which MAXN has", True),
         (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
     ],
@@ -148,6 +159,16 @@ def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
     assert survey(quick(jetson)).state == "pinned"
     jetson.write(f"{EMC}/min_rate", "204000000\n")
     assert "not locked" in survey(quick(jetson)).domains["emc"]["why"]
+
+
+def test_jetpack_7_locks_memory_at_the_cap_of_its_mode(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path, "jp7-0005")
+    jetson.set_mode("MODE_15W")
+    assert look(quick(jetson)).domains["emc"].loose
+    jetson.pin()
+    emc = look(quick(jetson)).domains["emc"]
+    assert (emc.pinned, emc.loose) == (False, False)
+    assert emc.why == "capped at 2133 MHz, below 3199 MHz, in power mode MODE_15W"
 
 
 def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> None:

@@ -254,6 +254,20 @@ def test_what_a_technician_does_by_hand_while_unlocked_is_nobodys_unpin(maxn: Je
     assert (seen.state, seen.repins, seen.last_unpin) == ("unpinned", 0, None)
 
 
+def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -> None:
+    """As ExecStartPost of nvpmodel.service."""
+    assert lock(box, unless_unlocked=True).state == "pinned"
+    unlock(box)
+    maxn.fault("nvpmodel_rerun")
+    for act in (lambda: lock(box, unless_unlocked=True), lambda: check(box)):
+        seen = act()
+        assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
+    assert published_now(box).state == "unpinned"
+    said: list[str] = []
+    assert lock(box, unless_unlocked=True, dry_run=True, say=said.append).why == seen.why and not said
+    assert lock(box).state == "pinned"
+
+
 def test_unlocked_clocks_are_pinned_after_a_boot(maxn: Jetson, box: Box) -> None:
     lock(box)
     unlock(box)
@@ -342,7 +356,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
     for _ in range(2):
         seventh = check(box)
         assert (seventh.state, seventh.repins, proven(maxn)) == ("unpinned", 6, False)
-        assert "re-pinned 6 times within an hour" in seventh.why
+        assert "tried 6 times within an hour" in seventh.why and "find out who unpins" in seventh.why
         clock.sleep(30)
     assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
     assert published_now(box).state == "unpinned"
@@ -366,6 +380,23 @@ def test_pinning_that_fails_counts_as_an_attempt_and_not_as_a_re_pin(maxn: Jetso
     for _ in range(9):
         assert (check(box).state, check(box).repins) == ("unpinned", 0)
     assert maxn.calls(PINS).count(PINS) == 7
+
+
+def test_why_pinning_fails_is_still_said_once_it_is_not_tried_any_more(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp6-0004")
+    jetson.fault("ebusy")
+    box = quick(jetson, **clock.arguments)
+    lock(box)
+    for _ in range(8):
+        clock.sleep(30)
+        clocks = check(box)
+    assert (clocks.state, clocks.repins, clocks.last_unpin) == ("unpinned", 0, None)
+    assert "tried 6 times within an hour" in clocks.why and "who unpins" not in clocks.why
+    assert "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16" in clocks.why
+    jetson.heal("ebusy")
+    lock(box, allow_reboot=True)
+    jetson.boot()
+    assert lock(box).state == "pinned" and json.loads(jetson.read(LEDGER))["problem"] == ""
 
 
 def test_the_mode_changed_by_jtop_is_named_and_set_back(maxn: Jetson, box: Box) -> None:
@@ -465,6 +496,51 @@ def test_early_at_boot_the_gpu_is_waited_for(maxn: Jetson, clock: Clock) -> None
     assert f"{maxn.profile.devfreq}/min_freq:306000000" in maxn.read(BASELINE), (
         "stored when the GPU was there"
     )
+
+
+def test_the_gpu_is_waited_for_before_a_mode_is_set(maxn: Jetson, clock: Clock) -> None:
+    maxn.set_mode("MODE_50W")
+    maxn.fault("no_devfreq", calls=4)
+    assert lock(quick(maxn, **clock.arguments)).state == "pinned"
+    assert proven(maxn) and maxn.calls("nvpmodel").count(SETS) == 1
+
+
+def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock: Clock) -> None:
+    maxn.set_mode("MODE_50W")
+    maxn.fault("no_devfreq", calls=1000)
+    started = clock.uptime_s
+    assert "available_frequencies: 2" in lock(box).why
+    assert 55.0 <= clock.uptime_s - started <= 65.0
+
+
+@pytest.mark.parametrize("act", [lock, check])
+def test_the_mode_by_name_without_its_tpcs_takes_a_reboot(
+    maxn: Jetson, box: Box, act: Callable[[Box], published.Clocks]
+) -> None:
+    maxn.write(maxn.profile.tpc_mask, "240\n")
+    for _ in range(2):
+        clocks = act(box)
+        assert clocks.state == "reboot_pending" and "`sudo f5-clock-lock lock --allow-reboot`" in clocks.why
+    assert "rebooting" in lock(box, allow_reboot=True).why and maxn.reboots == 1
+    maxn.boot()
+    assert lock(box).state == "pinned"
+
+
+def test_a_tpc_mask_that_cannot_be_read_is_no_reboot(maxn: Jetson, box: Box) -> None:
+    maxn.path(maxn.profile.tpc_mask).unlink()
+    clocks = lock(box)
+    assert clocks.state == "unpinned" and "TPC mask cannot be read" in clocks.why
+
+
+def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp7-0005")
+    jetson.set_mode("MODE_15W")
+    box = quick(jetson, **clock.arguments)
+    lock(box)
+    for _ in range(8):
+        clock.sleep(30)
+        assert check(box).state == "reboot_pending"
+    assert jetson.calls(PINS).count(PINS) == 1
 
 
 def test_a_gpu_that_never_comes_is_not_waited_for_any_longer(maxn: Jetson, box: Box, clock: Clock) -> None:

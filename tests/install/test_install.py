@@ -7,18 +7,21 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from appliance.device import platform
-from scripts.installer import environment, releases, target
+from appliance.device.tools import Tools
+from scripts.installer import environment, releases, target, wheels
 from scripts.installer.actions import Failure
-from scripts.installer.installation import Options
+from scripts.installer.installation import Installation, Options
 from scripts.installer.layout import COMMANDS, FOLDERS, USER
+from scripts.installer.source import Source
 from tests.fakes.jetson import Jetson
-from tests.install.small import PYTHON, ROOT, Workshop, bundle, everything
+from tests.install.small import PYTHON, ROOT, Workshop, bundle, everything, unpack
 
 UNITS = Path("etc/systemd/system")
 RELEASE = Path("opt/f5-appliance/releases/0.1.0")
@@ -341,3 +344,98 @@ def test_a_damaged_bundle_is_refused_and_the_one_in_use_stays(
     assert "weights: sha256 differs" in lines[-1]
     assert everything(jetson.root / "var/lib/f5-appliance/bundle") == before
     assert not (jetson.root / "var/lib/f5-appliance/.bundle.new").exists()
+
+
+def test_a_bundle_that_rotted_on_the_box_is_mended_by_installing_it_again(
+    jetson: Jetson, workshop: Workshop, tmp_path: Path
+) -> None:
+    _, folder = workshop.checkout()
+    real = bundle(tmp_path / "real", b"a voice")
+    options = Options(offline=folder, python=sys.executable, bundle=real)
+    workshop.install(jetson.box(), options=options)
+    weights = jetson.path("/var/lib/f5-appliance/bundle/weights")
+    weights.write_bytes(b"a noise")
+    assert workshop.install(jetson.box(), options=options)[0] == 0
+    assert weights.read_bytes() == b"a voice"
+
+
+# apt, on a box with a network.
+
+
+APT = """\
+#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+*update*) touch {log}.updated ;;
+*libnvinfer*) {libnvinfer} ;;
+esac
+"""
+
+
+def with_apt(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, libnvinfer: str
+) -> Callable[[], tuple[int, list[str]]]:
+    """A live box whose apt-get does that for TensorRT's binding; installs on it as from a network."""
+    jetson.write("/run/systemd/system/marker", "")
+    log = jetson.root.parent / "apt"
+    apt = jetson.bin / "apt-get"
+    apt.write_text(APT.format(log=log, libnvinfer=libnvinfer.format(log=log)))
+    apt.chmod(0o755)
+    _, folder = workshop.checkout()
+
+    def build(tools: Tools, python: str, venv: Path, source: Source, _: object) -> None:
+        unpack(tools, python, venv, source, wheels.read(folder))
+
+    def can_import(_: Tools, __: str, module: str) -> bool:
+        return module != "tensorrt" or log.with_name("apt.binding").exists()
+
+    monkeypatch.setattr(environment, "build", build)
+    monkeypatch.setattr(environment, "can_import", can_import)
+    options = Options(python=sys.executable)
+    source, _ = workshop.checkout()
+
+    def install() -> tuple[int, list[str]]:
+        lines: list[str] = []
+        run = Installation(target.Target(jetson.box()), source, options, lines.append, lambda _: "").run
+        return run(), lines
+
+    return install
+
+
+def apt_calls(jetson: Jetson) -> list[str]:
+    return (jetson.root.parent / "apt").read_text().splitlines()
+
+
+def test_what_apt_brings_is_in_the_record_so_that_a_second_run_changes_nothing(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = jetson.path("/var/lib/dpkg/status")
+    sed = f"sed -i 's/10[.]3[.]0[.]30/10.7.0.23/' {status}; touch {{log}}.binding"
+    install = with_apt(jetson, workshop, monkeypatch, sed)
+    assert install()[0] == 0
+    assert json.loads((jetson.root / RELEASE / "installed.json").read_text())["tensorrt"] == "10.7.0"
+    code, lines = install()
+    assert (code, lines[-2]) == (0, "nothing to do")
+    assert len(releases.names(target.Target(jetson.box()))) == 1
+    assert apt_calls(jetson) == [
+        "-o DPkg::Lock::Timeout=300 install --yes --no-install-recommends python3-libnvinfer"
+    ]
+
+
+def test_apt_gets_its_lists_anew_and_tries_once_more(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = with_apt(jetson, workshop, monkeypatch, "test -e {log}.updated && touch {log}.binding")
+    code, lines = install()
+    assert code == 0, lines
+    assert [call.split()[2] for call in apt_calls(jetson)] == ["install", "update", "install"]
+    assert not any("is missing" in line for line in lines)
+
+
+def test_without_the_binding_the_install_goes_on(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = with_apt(jetson, workshop, monkeypatch, "echo 'E: Unable to locate it'; exit 100")
+    code, lines = install()
+    assert code == 0, lines
+    assert any("python3-libnvinfer is missing" in line and "Unable to locate" in line for line in lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import pytest
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.device.tools import Tools
-from scripts.installer import installation, wheels
+from scripts.installer import bundles, installation, preflight, wheels
 from scripts.installer.actions import Failure
 from scripts.installer.installation import FAILED, REFUSED, Options
+from scripts.installer.layout import RELEASES
+from scripts.installer.releases import HALF
 from scripts.installer.source import Source
 from scripts.installer.target import Target
 from tests.fakes.jetson import Jetson
@@ -208,8 +212,6 @@ def test_a_damaged_wheel_stops_the_release_and_nothing_else(
 
 
 def test_systemd_without_its_programs(tmp_path: Path) -> None:
-    from scripts.installer import preflight
-
     box = Box(Root(tmp_path), Tools())
     missing = Tools()
     object.__setattr__(missing, "find", lambda name: None)
@@ -218,3 +220,50 @@ def test_systemd_without_its_programs(tmp_path: Path) -> None:
     assert told == [
         f"{name} is not installed" for name in ("systemctl", "systemd-sysusers", "systemd-tmpfiles")
     ]
+
+
+@pytest.mark.parametrize("name", ["install", "uninstall", "switch", "make-offline-bundle"])
+def test_a_python_too_old_for_the_code_is_refused_before_the_code_is_read(name: str) -> None:
+    script = small.ROOT / "scripts" / name
+    code = f"""
+import runpy, sys
+sys.version_info = (3, 8, 10, "final", 0)
+try:
+    runpy.run_path({str(script)!r}, run_name="__main__")
+finally:
+    print(sorted(set(sys.modules) & {{"scripts.installer.actions", "appliance.device.tools"}}))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (REFUSED, "[]\n"), ran.stderr
+    assert "Python 3.8" in ran.stderr and "JetPack 5 is not supported" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_the_refusal_itself_can_be_read_by_an_old_python() -> None:
+    refusal = (small.ROOT / "scripts/installer/old_python.py").read_text()
+    ast.parse(refusal, feature_version=(3, 6))
+    assert "from __future__" not in refusal
+
+
+# Space.
+
+
+def test_what_is_left_over_goes_before_the_space_is_counted(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(jetson.box(), staged=True)
+    half, bundle = target.at(f"{RELEASES}/{HALF}0.1.0"), target.at(bundles.NEW)
+    for folder in (half, bundle):
+        folder.mkdir(parents=True)
+        (folder / "junk").write_text("left by a power cut")
+    seen = []
+
+    def full(*_: object) -> Failure:
+        seen.append((half.exists(), bundle.exists()))
+        return Failure("no space")
+
+    monkeypatch.setattr(preflight, "too_little_space", full)
+    assert attempt(jetson.box(), workshop)[0] == FAILED
+    assert seen == [(False, False)]

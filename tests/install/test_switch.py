@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from scripts.installer import bundles, releases, switching, system
 from scripts.installer.actions import Failure
 from scripts.installer.installation import FAILED, UNHEALTHY, Options
-from scripts.installer.layout import CURRENT, PREVIOUS, SERVICE
+from scripts.installer.layout import CURRENT, PREVIOUS, SERVICE, UNPROVEN
 from scripts.installer.target import Target, exchange
 from tests.fakes.jetson import Jetson
-from tests.install.small import Workshop, bundle, everything
+from tests.install.small import ROOT, Workshop, bundle, everything
 
 pytestmark = pytest.mark.usefixtures("without_pip")
 
@@ -297,3 +298,123 @@ def test_a_leftover_of_a_power_cut_is_not_taken_for_a_bundle(two: Jetson, tmp_pa
     bundle(where.at(bundles.NEW), b"left by a power cut")
     switching.back(where, print, None)
     assert (where.at("/var/lib/f5-appliance/bundle") / "weights").read_bytes() == b"noise"
+
+
+# Stopped from outside.
+
+
+STOPPED = """
+import os, sys, time
+from scripts.installer import running, switching
+from scripts.installer.target import Target
+from appliance.device.box import open_box
+
+target = Target(open_box(os.environ["F5_SYSROOT"], os.environ["F5_TOOLS"]))
+
+def gate(where):
+    running.say("starting")
+    if switching.linked(where) == "0.2.0":
+        time.sleep(60)
+    return ""
+
+def main():
+    switching.switch(target, "0.2.0", running.say, gate)
+    return 0
+
+sys.exit(running.told(main))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("terminal", ["there", "gone"])
+def test_a_process_that_is_stopped_during_its_gate_goes_back_first(
+    two: Jetson, end: signal.Signals, terminal: str
+) -> None:
+    switching.back(Target(two.box(), staged=True), print, None)
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        cwd=ROOT,
+        env={**os.environ, **two.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.readline() == "starting\n"
+        assert runs(two) == ("0.2.0", "0.1.0")
+        if terminal == "gone":
+            process.stdout.close()
+            process.stderr.close()
+        process.send_signal(end)
+        code = process.wait(30)
+        if terminal == "there":
+            assert process.stderr.read() == "error: stopped; run it again, it goes on where it stopped\n"
+    assert code == 1
+    assert runs(two)[0] == "0.1.0"
+    assert not os.path.lexists(two.path(UNPROVEN))
+
+
+def power_cut(
+    jetson: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, health: str = "PASS"
+) -> None:
+    """Install 0.2.0 on a box that loses its power while that is proven."""
+    with monkeypatch.context() as patch:
+        patch.setattr(switching, "_back", lambda *_: "")
+        with pytest.raises(KeyboardInterrupt):
+            workshop.install(jetson.box(), "0.2.0", live=True, gate=interrupted, health=health)
+    assert runs(jetson)[0] == "0.2.0"
+
+
+def interrupted(_: Target) -> str:
+    raise KeyboardInterrupt
+
+
+def test_after_a_power_cut_the_next_run_proves_what_is_in_place(
+    live: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.install(live.box(), live=True)
+    power_cut(live, workshop, monkeypatch)
+    starts = live.calls("systemctl").count(f"systemctl restart {SERVICE}")
+    code, lines = workshop.install(live.box(), "0.2.0", live=True)
+    assert code == 0, lines
+    assert live.calls("systemctl").count(f"systemctl restart {SERVICE}") == starts + 1
+    assert runs(live) == ("0.2.0", "0.1.0")
+    assert workshop.install(live.box(), "0.2.0", live=True)[1][-2] == "nothing to do"
+
+
+def test_after_a_power_cut_what_does_not_prove_itself_goes_back_to_what_did(
+    live: Jetson, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.install(live.box(), live=True)
+    power_cut(live, workshop, monkeypatch, health="FAIL")
+    code, lines = workshop.install(live.box(), "0.2.0", live=True, health="FAIL")
+    assert code == FAILED
+    assert "0.1.0 is back in place and runs" in lines[-1]
+    assert runs(live) == ("0.1.0", "")
+
+
+def test_a_first_install_that_was_not_well_is_proven_by_the_next_run(
+    live: Jetson, workshop: Workshop
+) -> None:
+    assert workshop.install(live.box(), live=True, gate=lambda _: "it makes no sound")[0] == FAILED
+    assert workshop.install(live.box(), live=True, gate=lambda _: "it makes no sound")[0] == FAILED
+    assert workshop.install(live.box(), live=True)[0] == 0
+    assert not os.path.lexists(live.path(UNPROVEN))
+
+
+# Heard at the end.
+
+
+def test_an_update_and_a_new_voice_are_heard(live: Jetson, workshop: Workshop, tmp_path: Path) -> None:
+    from scripts.installer.speaking import Voice
+
+    workshop.install(live.box(), live=True)
+    lines = workshop.install(live.box(), "0.2.0", live=True)[1]
+    assert any(line.startswith("spoke ") for line in lines), lines
+    _, folder = workshop.checkout("0.2.0")
+    (tmp_path / "ann.wav").write_bytes(b"RIFF")
+    voice = Voice("ann", tmp_path / "ann.wav", "What Ann says.")
+    options = Options(offline=folder, python=sys.executable, voice=voice)
+    for heard in (True, False):
+        lines = workshop.install(live.box(), "0.2.0", live=True, options=options)[1]
+        assert any(line.startswith("spoke ") for line in lines) is heard, lines

@@ -27,13 +27,10 @@ MUTATIONS = (
     Mutation(
         "what jetson_clocks ends with is believed",
         "appliance/device/pinning.py",
-        "    after = Outcome(_read_back(box, now.ledger), now.ledger, tuple(filter(None, problems)))\n"
-        "    if after.held:\n",
-        "    sight = _read_back(box, now.ledger)\n"
-        "    if not any(problems):\n"
-        "        sight = dataclasses.replace(sight, reasons=(), domains={})\n"
-        "    after = Outcome(sight, now.ledger, tuple(filter(None, problems)))\n"
-        "    if after.held:\n",
+        "    sight = _read_back(box, now.ledger)\n    told = tuple(filter(None, problems))\n",
+        "    sight = _read_back(box, now.ledger)\n    told = tuple(filter(None, problems))\n"
+        "    if not told:\n"
+        "        sight = dataclasses.replace(sight, reasons=(), domains={})\n",
         f"{PINNING}::test_a_gpu_that_fails_silently_is_seen",
     ),
     Mutation(
@@ -46,8 +43,8 @@ MUTATIONS = (
     Mutation(
         "memory at its top is locked",
         "appliance/device/clocks.py",
-        "    rate, locked = emc.range.current, emc.locked or emc.range.held\n",
-        "    rate, locked = emc.range.current, emc.range.current == emc.range.max\n",
+        "    locked = emc.locked or emc.range.held or (reach is not None and emc.range.min == reach)\n",
+        "    locked = emc.range.current == emc.range.max\n",
         f"{CLOCKS}::test_a_file_edited_behind_our_back",
     ),
     Mutation(

@@ -104,7 +104,7 @@ class Place:
         """Run a line in the checkout, as a technician's shell would; the daemon is another than the box's."""
         if command.startswith(("appliance voices", "appliance say")):
             command += f" --address {self.daemon.address}"
-        if command.startswith("appliance check"):
+        if command.startswith("sudo appliance check"):
             command = command.replace(CONFIG, str(self.daemon.folder / "config.yaml"))
         path = f"{self.shims}:{self.jetson.bin}:{os.environ['PATH']}"
         environment = {**os.environ, **self.jetson.environment, "PATH": path, "PYTHONPATH": str(ROOT)}
@@ -179,7 +179,7 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
     "sudo f5-clock-lock unlock": lambda place, _: place.state == "unpinned",
     "sudo f5-clock-lock lock": lambda place, _: place.state == "pinned",
     "sudo f5-switch back": lambda _, printed: "0.9.0 runs" in printed,
-    "tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
+    "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
     "sudo f5-uninstall": lambda place, _: (
         not place.jetson.path("/opt/f5-appliance").exists()
         and place.jetson.path("/var/lib/f5-appliance/bundle/manifest.yaml").is_file()

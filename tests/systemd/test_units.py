@@ -165,6 +165,12 @@ def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
     assert not values(DAEMON, "Requires")
 
 
+def test_nvpmodel_running_again_pins_but_does_not_end_an_unlock() -> None:
+    after = values((SOURCE / "nvpmodel.service.d/f5-appliance.conf").read_text(), "ExecStartPost")
+    assert after == [f"-{CURRENT}/scripts/clock-lock lock --unless-unlocked"]
+    assert values(CLOCKS, "ExecStart") == [f"{CURRENT}/scripts/clock-lock lock"], "at boot, or when asked"
+
+
 def test_what_writes_to_sys_is_not_kept_from_it_and_the_daemon_is() -> None:
     for name in ("f5-clocks.service", "f5-clocks-check.service"):
         text = (SOURCE / name).read_text()
