@@ -98,7 +98,9 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="for lessons and sounds (%(default)s)",
     )
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
-    parser.add_argument("--begin-with", type=Path, help="weights of another run, as ship takes them")
+    parser.add_argument(
+        "--begin-with", type=Path, help="weights of another run, as ship takes them or rebuild writes them"
+    )
     parser.add_argument("--steps", type=int, default=LAST_STEP, help="the last step (%(default)s)")
     parser.add_argument(
         "--cooldown", type=int, help="steps of falling learning rate at the end (half of them)"
@@ -165,10 +167,16 @@ def _train(options: argparse.Namespace) -> None:
         trainer.load()
         print(f"{path}: goes on at step {trainer.place.step}, {trainer.place.frames / 1e6:.1f} M frames")
     elif options.begin_with is not None:
-        trainer.begin_with(train.weights(options.begin_with)[1])
+        trainer.begin_with(_begun(options.begin_with, recipe))
     _stop_when_told(trainer)
     trainer.run(options.minutes, options.save_minutes, _exam(options), options.out, options.plan_minutes)
     plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
+
+
+def _begun(path: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
+    if (path / ship.CHECKPOINT).is_file():
+        return ship.trained(path, recipe.arch)
+    return train.weights(path)[1]
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -191,6 +199,7 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, default=6, help="(%(default)s)")
     parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
+    parser.add_argument("--begin-with", type=Path, help="another Vocos: a folder as rebuild writes it")
     parser.set_defaults(run=_vocoder)
 
 
@@ -201,6 +210,8 @@ def _vocoder(options: argparse.Namespace) -> None:
     if vocoder_train.newest(options.folder):
         trainer.load()
         print(f"{options.folder}: goes on at step {trainer.step}")
+    elif options.begin_with is not None:
+        trainer.begin_with(options.begin_with)
     _stop_when_told(trainer)
     trainer.run(options.minutes, options.save_minutes)
     plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")

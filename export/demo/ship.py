@@ -20,7 +20,7 @@ from torch import Tensor
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle
 from export import bundle, parity
-from export.checkpoint import save_official
+from export.checkpoint import load_dit, save_official
 from export.demo import letters, store
 from export.families import Family
 from export.model.dit import rotary_frequencies
@@ -159,6 +159,17 @@ def rebuild(made: Bundle, out: Path) -> Family:
     _write_family(arch, out / FAMILY, manifest.family)
     _write_vocos(graphs["vocoder"], manifest, out / VOCODER)
     return Family(manifest.family, arch, manifest.mel, tokenizer="char")
+
+
+def trained(official: Path, arch: Arch) -> dict[str, Tensor]:
+    """A DiT in the layout of `write_official` as training has it: without capitals and spare signs.
+
+    Raises CheckpointError: not of this architecture or vocabulary.
+    """
+    read = load_dit(official / CHECKPOINT, arch, len(letters.vocabulary()))
+    state = {name: read[name].float() for name in read}
+    state[EMBEDDING] = state[EMBEDDING][: 1 + len(letters.TRAINED)]
+    return state
 
 
 Graph = Mapping[str, Tensor]

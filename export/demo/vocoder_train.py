@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from appliance.contract.mel import FLOOR, MelSpec, filterbank
+from export.checkpoint import load_vocos
 from export.demo import store
 from export.demo.averages import Average
 from export.demo.discriminators import Discriminators
@@ -152,6 +153,18 @@ class Trainer:
         for optimizer, was in zip((self.made, self.judged), state["optimizers"], strict=True):
             optimizer.load_state_dict(was)
         self.step = state["step"]
+
+    def begin_with(self, folder: Path) -> None:
+        """Start from a trained Vocos instead of chance.
+
+        Raises CheckpointError; ValueError: of another shape.
+        """
+        config, read = load_vocos(folder)
+        if config != CONFIG:
+            raise ValueError(f"{folder}: is {config}, and {CONFIG} is trained here")
+        state = {name: read[name].float() for name in read}
+        self.vocos.load_state_dict(state)
+        self.average.load_state_dict(state)
 
     def _pace(self) -> float:
         """Share of the full learning rate: a short rise, then half a cosine."""

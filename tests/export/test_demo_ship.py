@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,23 @@ def test_the_rebuilt_checkpoint_is_the_trained_one_in_half_precision(rebuilt: Pa
         torch.testing.assert_close(
             got, wanted, rtol=1e-3, atol=2e-6, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+def test_training_goes_on_from_what_was_rebuilt(
+    rebuilt: Path, folder: Path, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocoder_train, "CONFIG", VOCOS)
+    again = Trainer(RECIPE, trainer.store, tmp_path / "again")
+    again.begin_with(ship.trained(rebuilt, RECIPE.arch))
+    for name, wanted in trainer.dit.state_dict().items():
+        torch.testing.assert_close(again.dit.state_dict()[name], wanted, rtol=1e-3, atol=2e-6)
+    vocoder = vocoder_train.Trainer(vocoder_train.Recipe(1, 1), folder / "corpus", tmp_path / "vocoder")
+    vocoder.begin_with(rebuilt / ship.VOCODER)
+    found = vocoder.vocos.state_dict()["head.out.weight"]
+    torch.testing.assert_close(found, load_vocos(rebuilt / ship.VOCODER)[1]["head.out.weight"])
+    monkeypatch.setattr(vocoder_train, "CONFIG", dataclasses.replace(VOCOS, layers=7))
+    with pytest.raises(ValueError, match="is trained here"):
+        vocoder.begin_with(rebuilt / ship.VOCODER)
 
 
 def test_the_rebuilt_vocoder_reads_mels_alike(rebuilt: Path, folder: Path) -> None:
