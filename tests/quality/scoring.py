@@ -18,6 +18,9 @@ from export.demo.judges import (
     VoiceActivity,
 )
 
+NOBODY = -1.0
+"""Similarity to the others where there is no other voice: the lowest that a cosine can be."""
+
 
 @dataclass(frozen=True, eq=False)
 class Reply:
@@ -113,7 +116,8 @@ def score(replies: Iterable[Reply], voices: Mapping[str, FloatArray], judges: Ju
         total = total + judges.errors(reply)
         heard = judges.embed(reply.samples, reply.rate_hz)
         own.append(float(heard @ voices[reply.voice]))
-        other.append(max(float(heard @ vector) for name, vector in voices.items() if name != reply.voice))
+        others = (float(heard @ vector) for name, vector in voices.items() if name != reply.voice)
+        other.append(max(others, default=NOBODY))
         moods.append(judges.naturalness(reply))
         silences.append(judges.silence(reply))
         seconds += reply.seconds
