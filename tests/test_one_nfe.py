@@ -22,6 +22,8 @@ PRODUCT = ("appliance", "export", "scripts", "configs")
 THE_ONE = "appliance/config.py: SynthesisConfig.nfe"
 MEASUREMENT_POINTS = {"export/parity.py: SAMPLE_NFES", "scripts/train-demo-on-gpu: nfe 16"}
 """Where a bundle or a training is measured; a result of theirs is never spoken."""
+DATA = ("appliance/demo/bundle", "appliance/demo/voices")
+"""Weights and sound; a manifest says at which numbers its bundle was measured."""
 
 NAME = re.compile(r"(^|_)(nfe|nfes|nfe_steps?|num_steps|n_steps|steps|function_evaluations)$", re.IGNORECASE)
 LIMITS = {"max_nfe", "min_nfe"}
@@ -148,6 +150,7 @@ def sources(root: Path) -> Iterator[Path]:
             if (
                 path.is_file()
                 and "__pycache__" not in path.parts
+                and path.parent.relative_to(root).as_posix() not in DATA
                 and not path.stem.endswith(("_pb2", "_pb2_grpc"))
             ):
                 yield path
