@@ -90,6 +90,10 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
         entry_points = wheel.read(f"{info}/entry_points.txt").decode()
     assert {name.split("/")[0] for name in names} == {"appliance", info}
     assert "appliance/rpc/appliance.proto" in names
+    demo = {
+        f"appliance/{file.relative_to(root / 'appliance')}" for file in (root / "appliance/demo").rglob("*.*")
+    }
+    assert demo and demo <= set(names)
     assert "appliance = appliance.cli:main" in entry_points
 
 
