@@ -405,13 +405,15 @@ def test_packed_mels_keep_to_their_limit(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_carried_engine_is_all_that_speaking_needs(made: Path, engine: Path, tmp_path: Path) -> None:
-    pack.carry_engine(engine, made, tmp_path / "c.tar.xz")
+    (tmp_path / engines.PRONUNCIATIONS).write_text("how words are said")
+    pack.carry_engine(engine, made, tmp_path / engines.PRONUNCIATIONS, tmp_path / "c.tar.xz")
     with tarfile.open(tmp_path / "c.tar.xz") as archive:
         archive.extractall(tmp_path / "there", filter="data")
     there = tmp_path / "there"
     corpus.make(there / "corpus", there / "engine", tmp_path / "no texts", ["bdl"], hours=0.02, workers=1)
     here = [c for c in corpus.read_clips(made) if c.voice == "bdl"]
     assert corpus.read_clips(there / "corpus") == here
+    assert (there / "texts" / engines.PRONUNCIATIONS).read_text() == "how words are said"
 
 
 # The true engine, where it has been fetched.
