@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from appliance.device.box import Box
-from appliance.device.tools import Tools
 from tests.fakes import conf
 from tests.fakes.jetson import PROFILES, SUPPORTED, Jetson
+from tests.fakes.patience import first_line
 
 CAPTURED = Path(__file__).resolve().parents[1] / "fakes" / "captured"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
@@ -325,14 +325,6 @@ def test_the_conf_is_reached_by_an_absolute_link_and_ends_with_the_default(make:
 
 
 # -- tegrastats ----------------------------------------------------------------------------------------------
-
-
-def first_line(tools: Tools, *command: str) -> str:
-    """Of a program that never ends by itself; a busy machine gets more time for it."""
-    for patience_s in (0.8, 5.0, 25.0):
-        if lines := tools.run(*command, timeout_s=patience_s).output.splitlines():
-            return lines[0]
-    raise AssertionError(f"{command[0]} printed nothing")
 
 
 @pytest.mark.parametrize("name", ["jp5", "jp7"])
