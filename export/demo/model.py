@@ -219,7 +219,7 @@ def _aim(
     )
     scores = torch.matmul(q * attention.dim_head**-0.5, k.mT) + _bias(mask, q.dtype)[:, None, None]
     right = index[:, None, :] == guide.places[:, :, None]  # (B, N, N): which frames carry the token
-    # Not as a difference of two logsumexp: exp of what is out of sight takes five times as long on a CPU.
+    # Not as a difference of two logsumexp: exp of what is out of sight is slow on a CPU.
     on_target = (scores.softmax(dim=-1) * right[:, None]).sum(dim=-1)
     return on_target.clamp_min(UNSEEN).log().mean(dim=1)
 
