@@ -85,7 +85,12 @@ def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int
     pace = _bytes(reference.transcript) / seconds * request.speaking_rate
     room = int((max_frames / spec.frames_per_second - seconds) * pace)
     # A piece under ten bytes would be spoken at a pace of its own.
-    budgets = Budgets.at_pace(pace, minimum=SHORT_TEXT_BYTES, largest=min(largest, room))
+    budgets = Budgets.at_pace(
+        pace,
+        minimum=SHORT_TEXT_BYTES,
+        largest=min(largest, room),
+        reference=int(_bytes(reference.transcript) * request.speaking_rate),
+    )
     return split_low_latency(request.text, budgets)
 
 

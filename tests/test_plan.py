@@ -164,6 +164,8 @@ def test_low_latency_starts_short():
     segments = make_plan(SENTENCES, segmentation=Segmentation.LOW_LATENCY)
     assert segments[0].text == "Welcome back,"
     assert segments[0].frames < segments[1].frames
+    # A reply that is short beside its reference comes whole: a cut would cost more than it brings.
+    assert len(make_plan("Welcome back, dear friend.", segmentation=Segmentation.LOW_LATENCY)) == 1
 
 
 def test_what_does_not_fit_is_refused_with_what_is_allowed():

@@ -16,6 +16,9 @@ FIRST_MIN_S = 1.0
 """No piece is planned shorter than this; the model mumbles on less."""
 FIRST_MAX_S = 4.0
 """The first piece is cut at a space, if it must be, rather than let the listener wait for more."""
+WORTH_A_CUT = 1 / 3
+"""So much sooner must the first sound come for a text to be cut. Every piece is made together with its
+reference, so a cut works through the reference once more: a short text may cost half as much again."""
 GROWTH = 2.0
 """Each piece may be so much longer than the one before, whose playing hides its making."""
 
@@ -45,6 +48,8 @@ class Budgets:
     """Wanted of every piece; met unless the text itself is shorter or nothing else can be cut."""
     first: int
     largest: int
+    reference: int = 0
+    """What the reference adds to the work on each piece: its own words."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.first <= self.largest:
@@ -53,11 +58,15 @@ class Budgets:
             )
 
     @classmethod
-    def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int) -> Budgets:
+    def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int, reference: int = 0) -> Budgets:
         """Budgets of a voice that speaks so fast; `minimum` is a floor and `largest` a ceiling in bytes."""
         least = min(max(int(FIRST_MIN_S * bytes_per_second), minimum, 1), max(largest, 1))
         first = min(max(int(FIRST_MAX_S * bytes_per_second), least), max(largest, 1))
-        return cls(least, first, max(largest, 1))
+        return cls(least, first, max(largest, 1), reference)
+
+    def worth_a_cut(self, first: int, text: int) -> bool:
+        """Whether a first piece of so many bytes sounds enough sooner than the whole text."""
+        return text > self.largest or self.reference + first <= (1 - WORTH_A_CUT) * (self.reference + text)
 
 
 def split_low_latency(text: str, budgets: Budgets) -> list[str]:
@@ -65,7 +74,8 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
 
     The first ends with the shortest clause that is long enough. The others are as long as their budget lets
     them, and end with a sentence where one ends in the budget's second half, else with a clause, else at a
-    space, else between characters. A number or URL is never cut, even if that breaks the budget.
+    space, else between characters. A number or URL is never cut, even if that breaks the budget. A text
+    whose first cut is not worth its work stays whole.
     """
     text = text.strip()
     sizes = [0, *itertools.accumulate(map(_bytes, text))]
@@ -79,6 +89,8 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
             if at.end > start
         ]
         chosen = _choose(ahead, budget, budgets.minimum, first=not pieces)
+        if not pieces and not budgets.worth_a_cut(sizes[chosen.end], sizes[-1]):
+            return [text]
         pieces.append(text[start : chosen.end])
         start = chosen.next
         budget = min(int(budget * GROWTH), budgets.largest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -25,9 +26,9 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.tuples(WORDS, st.sampled_from(["", " ", " ", "  ", "\n"])), min_size=1, max_size=60).map(
     lambda parts: "".join(word + gap for word, gap in parts)
 )
-BUDGETS = st.tuples(st.integers(4, 30), st.integers(0, 60), st.integers(0, 300)).map(
-    lambda n: Budgets(n[0], n[0] + n[1], n[0] + n[1] + n[2])
-)
+BUDGETS = st.tuples(
+    st.integers(4, 30), st.integers(0, 60), st.integers(0, 300), st.sampled_from([0, 30, 200])
+).map(lambda n: Budgets(n[0], n[0] + n[1], n[0] + n[1] + n[2], n[3]))
 AT_ENGLISH_PACE = Budgets.at_pace(15.0, minimum=10, largest=200)
 
 
@@ -58,8 +59,10 @@ def test_no_text_is_lost(text, budgets):
 
 @given(TEXTS, BUDGETS)
 def test_budgets_are_kept_and_grow(text, budgets):
-    budget = budgets.first
-    for piece in split_low_latency(text, budgets):
+    budget, pieces = budgets.first, split_low_latency(text, budgets)
+    if len(pieces) == 1 and size(text.strip()) <= budgets.largest:
+        return  # not worth a cut: the test below
+    for piece in pieces:
         if size(piece) > budget:
             # Nothing but a whole that may not be cut, with what clings to it, breaks a budget.
             assert WHOLE.search(piece) or re.search(r"Dr\.|e\.g\.|é", piece), piece
@@ -98,18 +101,42 @@ def test_no_piece_but_a_lone_one_is_too_short_where_words_are_ordinary(text):
             "谢谢关注！欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。",
             ["谢谢关注！", "欢迎来到直播间，今天我们一起玩新游戏，希望大家喜欢。"],
         ),
-        ("Dr. Smith met Mr. Lee at 12:30, they say.", ["Dr. Smith met Mr. Lee at 12:30,", "they say."]),
+        (
+            "Dr. Smith met Mr. Lee at 12:30, they say, for coffee.",
+            ["Dr. Smith met Mr. Lee at 12:30,", "they say, for coffee."],
+        ),
         ("直播间,今天我们一起玩", ["直播间,今天我们一起玩"]),
         ("欢迎大家来到直播间,今天我们一起玩", ["欢迎大家来到直播间,", "今天我们一起玩"]),
         (
-            "Welcome to the stream I hope you have a lovely time here tonight with all of us",
-            ["Welcome to the stream I hope you have a lovely time here", "tonight with all of us"],
+            "Welcome to the stream I hope you have a lovely time here tonight with all of us and the cat",
+            [
+                "Welcome to the stream I hope you have a lovely time here",
+                "tonight with all of us and the cat",
+            ],
         ),
     ],
 )
 def test_first_pieces_are_the_shortest_clauses_that_are_long_enough(text, pieces):
     budgets = Budgets(15, 60, 200) if "they say" not in text else Budgets(9, 60, 200)
     assert split_low_latency(text, budgets) == pieces
+
+
+def test_a_text_is_cut_where_its_first_sound_comes_a_third_sooner():
+    text = "Thanks for the follow, and welcome to the stream."
+    cut, whole = ["Thanks for the follow,", "and welcome to the stream."], [text]
+    assert (size(cut[0]), size(text)) == (22, 49)
+    for reference, pieces in ((0, cut), (31, cut), (33, whole), (200, whole)):
+        # With 32 bytes: (32 + 22) / (32 + 49) = 2 / 3.
+        assert split_low_latency(text, Budgets(15, 60, 200, reference)) == pieces, reference
+    # What is too long for one piece is cut whatever it costs, and so is all that has much to follow.
+    assert len(split_low_latency(text, Budgets(15, 40, 40, 200))) == 2
+    assert split_low_latency(text * 9, Budgets(15, 60, 900, 200))[0] == cut[0]
+
+
+@given(TEXTS, BUDGETS)
+def test_longer_references_never_make_more_pieces(text, budgets):
+    dearer = replace(budgets, reference=2 * budgets.reference + 50)
+    assert len(split_low_latency(text, dearer)) <= len(split_low_latency(text, budgets))
 
 
 @pytest.mark.parametrize("number", ["1 234 567", "2024/12/31", "138-0013-8000", "三千五百二十八"])
@@ -131,6 +158,7 @@ def test_a_pace_makes_the_budgets():
     assert Budgets.at_pace(5.0, minimum=10, largest=200).minimum == 10
     assert Budgets.at_pace(15.0, minimum=10, largest=8) == Budgets(8, 8, 8)
     assert Budgets.at_pace(15.0, minimum=10, largest=-3) == Budgets(1, 1, 1)
+    assert Budgets.at_pace(15.0, minimum=10, largest=200, reference=70).reference == 70
 
 
 def test_disordered_budgets_are_refused():
