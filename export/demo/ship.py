@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shutil
+import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,8 @@ MAX_FRAMES = 2304
 """24.6 s, reference included: more than the 22 s that are planned into one piece."""
 LARGEST_BYTES = 36 << 20
 """Of everything that is committed."""
-REFERENCE_S = (3.0, 5.0)
+REFERENCE_S = (2.0, 3.0)
+"""Every piece of a reply is made together with its reference: a short one is half the work."""
 OWN = "live-"
 """How the ids of our own sentences begin."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
@@ -106,32 +108,36 @@ def ship(
 def write_voices(corpus: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
     """A reference for each voice, `VOICE.wav` and `VOICE.txt`, from sentences that training never saw.
 
-    Of our own statements of 3 to 5 s, the one of middling pace: a reply takes its pace from its reference.
-    Quotations train, but are not shipped.
+    Of our own short statements the one whose pace is nearest to the voice's: a reply takes its pace from its
+    reference. Quotations train, but are not shipped.
     """
     import soundfile
 
     folder.mkdir(parents=True, exist_ok=True)
     low, high = (seconds * store.SPEC.sample_rate_hz for seconds in REFERENCE_S)
     written = []
-    clips = [
-        clip
-        for clip in store.read_corpus(corpus)
-        if clip["split"] == "test" and clip["id"].startswith(OWN) and clip["text"].endswith(".")
-    ]
+    clips = [clip for clip in store.read_corpus(corpus) if clip["split"] == "valid"]
     for voice in sorted(voices or {clip["voice"] for clip in clips}):
-        fit = [clip for clip in clips if clip["voice"] == voice and low <= clip["samples"] <= high]
+        spoken = [clip for clip in clips if clip["voice"] == voice]
+        own = [clip for clip in spoken if clip["id"].startswith(OWN) and clip["text"].endswith(".")]
+        fit = [clip for clip in own if low <= clip["samples"] <= high]
         if not fit:
             raise ValueError(
-                f"{corpus}: no test sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
+                f"{corpus}: no validation sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
             )
-        chosen = sorted(fit, key=lambda clip: clip["samples"] / len(clip["text"]))[len(fit) // 2]
+        usual = statistics.median(map(_pace, spoken))
+        chosen = min(fit, key=lambda clip: abs(_pace(clip) - usual))
         wave = np.clip(store.level(store.samples(corpus, chosen)), -1.0, 1.0)
         path = folder / f"{voice}.wav"
         soundfile.write(path, wave, store.SPEC.sample_rate_hz, subtype="PCM_16")
         path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")
         written.append(path)
     return written
+
+
+def _pace(clip: Mapping[str, Any]) -> float:
+    """Samples a letter."""
+    return float(clip["samples"] / len(clip["text"]))
 
 
 def rebuild(made: Bundle, out: Path) -> Family:

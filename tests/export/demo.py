@@ -39,7 +39,7 @@ def write_corpus(folder: Path, seconds: float = 1.2) -> Path:
         parts, at = [], 0
         for number in range(CLIPS):
             wave = _hum(rng, int(24_000 * seconds * rng.uniform(0.7, 1.3)))
-            split = {0: "test", 1: "valid"}.get(number % 8, "train")
+            split = {0: "test", 2: "valid"}.get(number % 8, "train")
             words = ["".join(rng.choice(list(letters.SMALL), 4)) for _ in range(int(len(wave) / 24_000 * 3))]
             text = " ".join(words).capitalize() + ".,?!'-"[number % 2]
             clip = {"id": f"live-{number}-{voice}", "voice": voice, "text": text, "split": split}
