@@ -199,13 +199,22 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--batch", type=int, default=6, help="(%(default)s)")
     parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
+    parser.add_argument("--period-width", type=int, default=256, help="channels (%(default)s)")
+    parser.add_argument("--resolution-width", type=int, default=16, help="channels (%(default)s)")
     parser.add_argument("--begin-with", type=Path, help="another Vocos: a folder as rebuild writes it")
     parser.set_defaults(run=_vocoder)
 
 
 def _vocoder(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
-    recipe = vocoder_train.Recipe(options.steps, options.mel_steps, options.batch, options.segment)
+    recipe = vocoder_train.Recipe(
+        options.steps,
+        options.mel_steps,
+        options.batch,
+        options.segment,
+        period_width=options.period_width,
+        resolution_width=options.resolution_width,
+    )
     trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
     if vocoder_train.newest(options.folder):
         trainer.load()
