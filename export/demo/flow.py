@@ -16,7 +16,8 @@ from torch import Tensor
 from export.demo.batches import Batch
 from export.demo.model import BatchedDiT, Guide, Seen
 
-Times = Literal["uniform", "early", "logit-normal"]
+Times = Literal["uniform", "early", "earliest", "logit-normal"]
+POWERS = {"uniform": 1, "early": 2, "earliest": 4}
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,14 @@ def draw(
 ) -> Draws:
     """What upstream draws for a batch; dropped out sentence by sentence rather than for the batch as a whole.
 
-    `early` times are u²: they favour the noisy beginning, where the text decides what is said.
+    `early` times are u², `earliest` u⁴: they favour the noisy beginning, where the text decides what is said.
     """
     count = len(batch.mels)
     noise = torch.randn(batch.mels.shape, generator=generator, device=generator.device)
     if times == "logit-normal":
         t = torch.randn(count, generator=generator, device=generator.device).sub(0.8).sigmoid()
     else:
-        t = torch.rand(count, generator=generator, device=generator.device)
-        t = t.square() if times == "early" else t
+        t = torch.rand(count, generator=generator, device=generator.device) ** POWERS[times]
     both = torch.rand(count, generator=generator, device=generator.device) < drop_both
     audio = (torch.rand(count, generator=generator, device=generator.device) < drop_audio) | both
     return Draws(*(value.to(batch.mels.device) for value in (noise, t, audio, both)))

@@ -178,7 +178,7 @@ def test_a_batch_is_sampled_as_the_reference_samples_each_sentence(made: Store, 
         assert (found[row, :frames] - wanted).norm() < 5e-6 * wanted.norm()
 
 
-@pytest.mark.parametrize("times", ["uniform", "early", "logit-normal"])
+@pytest.mark.parametrize("times", ["uniform", "early", "earliest", "logit-normal"])
 def test_draws_depend_on_the_generator_alone(made: Store, times: flow.Times) -> None:
     batch = make_batch(made)
     one, two = (flow.draw(batch, torch.Generator().manual_seed(7), times, 0.3, 0.2) for _ in range(2))
