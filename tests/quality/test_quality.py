@@ -39,7 +39,7 @@ MIN_OWN_VOICE = 0.9
 """Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
 
 MIN_NATURALNESS = 1.82
-"""The shipped voices come to 1.88; half steps leave the words of six lines whole and blur their sounds (1.75)."""
+"""The shipped voices come to 1.88; half steps leave the words of six lines whole and blur them (1.75)."""
 
 
 class Speak:
