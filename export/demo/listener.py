@@ -94,15 +94,25 @@ def train(
         schedule.step()
         bar.set_postfix(loss=f"{loss.item():.3f}")
     model = model.cpu().eval()
-    torch.save(model.state_dict(), path)
+    torch.save({"voices": spoken(store), "weights": model.state_dict()}, path)
     return model
 
 
 def load(path: Path) -> Listener:
     """A trained listener."""
     model = Listener()
-    model.load_state_dict(torch.load(path, weights_only=True))
+    model.load_state_dict(torch.load(path, weights_only=True)["weights"])
     return model.eval()
+
+
+def knows(path: Path, store: Store) -> bool:
+    """Whether it was trained on every voice of the store: of another one it understands next to nothing."""
+    return set(spoken(store)) <= set(torch.load(path, weights_only=True)["voices"])
+
+
+def spoken(store: Store) -> list[str]:
+    """The voices in a store."""
+    return sorted({clip.voice for clip in store.clips})
 
 
 def write_labels(model: Listener, store: Store, workers: int) -> None:

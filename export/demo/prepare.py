@@ -13,12 +13,19 @@ from export.demo.train import LISTENER
 
 
 def prepare(corpus: Path, folder: Path, workers: int, listener_clips: int, device: str) -> Store:
-    """The store at `folder`, brought up to the corpus where there is one; what is there already is kept."""
+    """The store at `folder`, brought up to the corpus where there is one; what is there already is kept.
+
+    A voice that the listener has never heard has it trained anew, and every letter placed anew.
+    """
     if (corpus / store.CLIPS).is_file():
         added = store.build(corpus, folder, workers)
         print(f"{folder}: {added} clips added")
     made = Store(folder)
     path = folder / LISTENER
+    if path.is_file() and not listener.knows(path, made):
+        print(f"{path}: has not heard all of {', '.join(listener.spoken(made))}; is trained anew")
+        path.unlink()
+        (folder / listener.LABELS).unlink(missing_ok=True)
     if not path.is_file():
         model = listener.train(made, path, clips=listener_clips, device=device)
         print(f"{path}: gets {100 * _errors(model, made):.1f} % of the letters of held-out clips wrong")

@@ -314,6 +314,24 @@ def test_labels_are_made_for_new_clips_only(corpus: Path, tmp_path: Path) -> Non
     np.testing.assert_array_equal(listener.labels(made), first)
 
 
+def test_a_new_voice_has_the_listener_trained_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, mels = write_corpus(tmp_path / "corpus"), tmp_path / "mels"
+    clips = corpus / store.CLIPS
+    whole = clips.read_text().splitlines(keepends=True)
+    clips.write_text("".join(line for line in whole if '"voice": "bdl"' in line))
+    prepare.prepare(corpus, mels, workers=1, listener_clips=16, device="cpu")
+    weights = (mels / "listener.pt").read_bytes()
+    clips.write_text("".join(whole))
+    for times in (1, 0):
+        capsys.readouterr()
+        made = prepare.prepare(corpus, mels, workers=1, listener_clips=16, device="cpu")
+        assert capsys.readouterr().out.count("has not heard all of bdl, slt") == times
+    assert (mels / "listener.pt").read_bytes() != weights
+    assert len(listener.labels(made)) == len(made.mels)
+
+
 # Training
 
 
