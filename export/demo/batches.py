@@ -27,9 +27,16 @@ BUCKETS = 24
 """Batches' worth of clips that are sorted by length together."""
 
 
+STRETCHED = 0.5
+"""Share of the clips that are spoken faster or slower than they were, where any are."""
+UTMOST_STRETCH = 2.5
+"""Standard deviations."""
+
 SILENCE, PADDING = -1, -2
 """In place of a row of the store: digital silence, and what stands beyond a sentence's end (zeros)."""
-Rows = NDArray[np.int64]
+Rows = NDArray[np.float64]
+"""Of the store's mels, counted in frames; between two of them where a clip is stretched."""
+Places = NDArray[np.int64]
 
 
 class Mels:
@@ -40,8 +47,13 @@ class Mels:
         self._mels = torch.from_numpy(store.mels).to(device)
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        """(B, N) → (B, N, M) float32."""
-        found = self._mels[rows.clamp_min(0)].float()
+        """(B, N) float64 → (B, N, M) float32, of two neighbours in proportion."""
+        before = rows.clamp_min(0).floor()
+        found = self._mels[before.long()].float()
+        between = rows.clamp_min(0) - before
+        if between.any():
+            after = self._mels[(before + (between > 0)).long()].float()
+            found.lerp_(after, between[..., None].float())
         found.masked_fill_((rows == SILENCE)[..., None], math.log(FLOOR))
         return found.masked_fill_((rows == PADDING)[..., None], 0.0)
 
@@ -52,6 +64,8 @@ class Piece:
 
     clips: tuple[int, ...]
     frames: int
+    last: int
+    """Frames of the last clip, stretched or not."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,11 @@ class Mixture:
     pairs: float
     """Share of the sentences that come as the second after another."""
     seed: int
+    stretch: float = 0.0
+    """Standard deviation of the logarithm by which half of the clips' durations are changed.
+
+    A reply's duration follows from its reference's pace and the number of its letters, so the device asks
+    for speech that is some per cent faster or slower than the voice would speak it."""
 
 
 class Batches:
@@ -117,40 +136,51 @@ class Batches:
         hidden = [self._hide(piece, rng) for piece in pieces]
         return collate(self.mels, rows, texts, places, hidden)
 
-    def joined(self, piece: Piece) -> tuple[Rows, str, Rows]:
+    def joined(self, piece: Piece) -> tuple[Rows, str, Places]:
         """Rows of mels, text and places of one or two clips; two as the device joins reference and reply."""
         rows, texts, places, at = [], [], [], 0
         for number in piece.clips:
             clip = self.store.clips[number]
             last = number == piece.clips[-1]
             text = clip.text if last else as_reference(clip.text)
-            rows.append(np.arange(clip.start, clip.start + clip.frames))
-            places.append(self._places(clip, at))
+            own = np.linspace(0, clip.frames - 1, piece.last if last else clip.frames)
+            rows.append(clip.start + own)
+            places.append(self._places(clip, own, at))
             if not last:
-                rows.append(np.full(closing_frames(), SILENCE))
+                rows.append(np.full(closing_frames(), float(SILENCE)))
                 places.append(np.full(closing_frames(), at + len(text) - 1))
             texts.append(text)
             at += len(text)
         return np.concatenate(rows), "".join(texts), np.concatenate(places)
 
-    def _places(self, clip: store.Clip, at: int) -> Rows:
+    def _places(self, clip: store.Clip, own: Rows, at: int) -> Places:
+        """`own` are frames of the clip."""
         if self.labels is None:
-            return np.full(clip.frames, -1)
-        return self.labels[clip.start : clip.start + clip.frames].astype(np.int64) + at
+            return np.full(len(own), -1)
+        return self.labels[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
         longest = self.mixture.longest
         partners = {voice: self._short_first(voice) for voice in {self._voice(n) for n in self.numbers}}
         for number in rng.permutation(self.numbers):
-            frames = self.store.clips[number].frames
+            last = self._stretched(int(number), rng)
             if rng.random() < self.mixture.pairs:
                 others = partners[self._voice(number)]
                 other = int(others[rng.integers(len(others))])
-                both = self.store.clips[other].frames + closing_frames() + frames
+                both = self.store.clips[other].frames + closing_frames() + last
                 if both <= longest and other != number:
-                    yield Piece((other, int(number)), both)
+                    yield Piece((other, int(number)), both, last)
                     continue
-            yield Piece((int(number),), frames)
+            yield Piece((int(number),), last, last)
+
+    def _stretched(self, number: int, rng: np.random.Generator) -> int:
+        """Frames that a clip is to last."""
+        clip, mixture = self.store.clips[number], self.mixture
+        if not mixture.stretch or rng.random() >= STRETCHED:
+            return clip.frames
+        by = mixture.stretch * float(np.clip(rng.standard_normal(), -UTMOST_STRETCH, UTMOST_STRETCH))
+        frames = round(clip.frames * math.exp(by))
+        return min(max(frames, len(clip.text) + TAIL + 1), mixture.longest)
 
     def _voice(self, number: int) -> str:
         return self.store.clips[number].voice
@@ -174,7 +204,7 @@ class Batches:
         """(frames,): of every second pair the whole reply, else a span anywhere."""
         hidden = np.zeros(piece.frames, bool)
         if len(piece.clips) > 1 and rng.random() < 0.5:
-            hidden[-self.store.clips[piece.clips[-1]].frames :] = True
+            hidden[-piece.last :] = True
             return hidden
         length = int(rng.uniform(*HIDDEN) * piece.frames)
         begin = int(rng.random() * (piece.frames - length))
@@ -186,7 +216,7 @@ def collate(
     mels: Mels,
     rows: Sequence[Rows],
     texts: Sequence[str],
-    places: Sequence[Rows],
+    places: Sequence[Places],
     hidden: Sequence[NDArray[np.bool_]],
 ) -> Batch:
     """Pad to the longest, and fetch the mels."""

@@ -94,8 +94,13 @@ def train(
         schedule.step()
         bar.set_postfix(loss=f"{loss.item():.3f}")
     model = model.cpu().eval()
-    torch.save({"voices": spoken(store), "weights": model.state_dict()}, path)
+    save(model, store, path)
     return model
+
+
+def save(model: Listener, store: Store, path: Path) -> None:
+    """Write a listener's weights and the voices of the store that it was trained on."""
+    torch.save({"voices": spoken(store), "weights": model.state_dict()}, path)
 
 
 def load(path: Path) -> Listener:
@@ -106,8 +111,11 @@ def load(path: Path) -> Listener:
 
 
 def knows(path: Path, store: Store) -> bool:
-    """Whether it was trained on every voice of the store: of another one it understands next to nothing."""
-    return set(spoken(store)) <= set(torch.load(path, weights_only=True)["voices"])
+    """Whether it was trained on every voice of the store: of another one it understands next to nothing.
+
+    A file that does not name its voices is of an earlier version and counts as knowing none.
+    """
+    return set(spoken(store)) <= set(torch.load(path, weights_only=True).get("voices", ()))
 
 
 def spoken(store: Store) -> list[str]:

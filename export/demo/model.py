@@ -72,8 +72,10 @@ class Seen:
 
     velocity: Tensor
     """(B, N, M); undefined beyond a sentence's end."""
+    before: Tensor | None
+    """(B, N, D) activations that the guided block is given."""
     middle: Tensor | None
-    """(B, N, D) activations after the guided block."""
+    """(B, N, D) activations after it."""
     aim: Tensor | None
     """(B, N) log of the attention that the guided heads give to the place that a frame truly belongs to."""
     text: Tensor
@@ -122,16 +124,16 @@ class BatchedDiT(nn.Module):
         time = dit.time_embed.time_mlp(time_features_of(t))
         angles = dit.rotary_embed(sentences.longest)
         turn = angles.cos(), angles.sin()
-        middle = aim = None
+        before = middle = aim = None
         for number, layer in enumerate(dit.transformer_blocks, start=1):
             block = cast(Block, layer)
             if guide is not None and number == guide.block:
-                aim = _aim(block, x, time, turn, mask, guide, sentences.upsample_index)
+                before, aim = x, _aim(block, x, time, turn, mask, guide, sentences.upsample_index)
             x = _block(block, x, time, turn, mask)
             if guide is not None and number == guide.block:
                 middle = x
         scale, shift = dit.norm_out.linear(F.silu(time))[:, None].chunk(2, dim=-1)
-        return Seen(dit.proj_out(normalise(x) * (1 + scale) + shift), middle, aim, text)
+        return Seen(dit.proj_out(normalise(x) * (1 + scale) + shift), before, middle, aim, text)
 
     def text(self, sentences: Sentences, drop_text: Tensor) -> Tensor:
         """(B, T, text_dim) encoded tokens; zeros after each text.

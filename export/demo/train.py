@@ -30,6 +30,7 @@ from export.demo.model import BatchedDiT, Guide, Seen
 from export.demo.muon import Muon
 from export.demo.precision import autocast
 from export.demo.store import SPEC, Store
+from export.demo.timing import Timer
 from export.model.dit import DiT
 
 CHECKPOINT, AVERAGE, LOG = "checkpoint.pt", "average-{}.pt", "log.jsonl"
@@ -65,6 +66,8 @@ class Recipe:
     shortest_first: int = 0
     """Frames trained on with sentences of half that length only."""
     pairs: float = 0.3
+    stretch: float = 0.0
+    """Of the durations of half of the sentences: `Mixture.stretch`."""
     rate: float = 2e-3
     warmup: int = 300
     muon: bool = True
@@ -79,6 +82,8 @@ class Recipe:
     guided_heads: int = 2
     aim_weight: float = 0.1
     letter_weight: float = 0.1
+    timing_weight: float = 0.0
+    """Of telling each letter's length, and the shift of each frame, ahead of the guided block."""
     lessons: float = 0.0
     """Passes through the pronouncing dictionary before the first sound."""
     sound_weight: float = 0.0
@@ -147,10 +152,12 @@ class Trainer:
         self.model: Any = BatchedDiT(self.dit)
         self.letters = nn.Linear(recipe.dim, len(letters.TRAINED)).to(device)
         self.reader = sounds.Reader(recipe.text_dim).to(device)
+        self.timer = Timer(recipe.text_dim, recipe.dim).to(device)
         self.lexicon = sounds.lexicon(lexicon) if recipe.lessons or recipe.sound_weight else {}
         self.average = Average(self.dit, recipe.decay)
-        self.trained = [*self.dit.parameters(), *self.letters.parameters(), *self.reader.parameters()]
-        self.optimizers = _optimizers(recipe, self.dit, self.letters, self.reader)
+        beside = (self.letters, self.reader, self.timer)
+        self.trained = [parameter for part in (self.dit, *beside) for parameter in part.parameters()]
+        self.optimizers = _optimizers(recipe, self.dit, *beside)
         self.pool = ThreadPoolExecutor(recipe.abreast)
         self.place = Place()
         self.begun = False
@@ -252,6 +259,9 @@ class Trainer:
         if guide is not None:
             losses |= self._side_losses(seen, batch, draws.drop_text)
             total = total + recipe.aim_weight * losses["aim"] + recipe.letter_weight * losses["letters"]
+        if guide is not None and recipe.timing_weight:
+            losses["timing"] = self._timing_loss(seen, batch, draws.drop_text)
+            total = total + recipe.timing_weight * losses["timing"]
         if recipe.sound_weight:
             losses["sounds"] = self._sound_loss(seen, batch, draws.drop_text)
             total = total + recipe.sound_weight * losses["sounds"]
@@ -266,6 +276,13 @@ class Trainer:
             return seen.velocity.new_zeros(())
         with autocast(self.device):
             return self.reader.loss(seen.text, said.to(self.device))
+
+    def _timing_loss(self, seen: Seen, batch: Batch, drop_text: Tensor) -> Tensor:
+        """How badly letters' lengths and frames' shifts are told, where text is shown."""
+        assert seen.before is not None
+        places = batch.places.masked_fill(drop_text[:, None], UNKNOWN)
+        with autocast(self.device):
+            return self.timer.loss(seen.text, seen.before, batch.sentences, places)
 
     def _side_losses(self, seen: Seen, batch: Batch, drop_text: Tensor) -> dict[str, Tensor]:
         """Where the guided heads look, and which letter their block's output tells; where text is shown."""
@@ -284,7 +301,7 @@ class Trainer:
     def _stream(self) -> Iterator[tuple[list[Batch], Place]]:
         """Batches from the place on, in their parts, each with the place after it."""
         place, recipe = replace(self.place), self.recipe
-        whole = Mixture(recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed)
+        whole = Mixture(recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed, recipe.stretch)
         short = replace(whole, longest=recipe.longest // 2, pairs=0.0)
         while True:
             if place.batch == 0:
@@ -313,6 +330,7 @@ class Trainer:
             "dit": self.dit.state_dict(),
             "letters": self.letters.state_dict(),
             "reader": self.reader.state_dict(),
+            "timer": self.timer.state_dict(),
             "average": self.average.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
         }
@@ -327,6 +345,7 @@ class Trainer:
         self.dit.load_state_dict(state["dit"])
         self.letters.load_state_dict(state["letters"])
         self.reader.load_state_dict(state["reader"])
+        self.timer.load_state_dict(state["timer"])
         self.average.load_state_dict(state["average"])
         for optimizer, was in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(was)
@@ -418,13 +437,14 @@ class Examiner:
                 other for other in by_length if clips[other].voice == clips[number].voice and other != number
             ]
             reference = own[len(own) // 8]  # short ones, but not the very shortest
-            pieces.append(Piece((reference, number), clips[reference].frames + clips[number].frames))
+            frames = clips[number].frames
+            pieces.append(Piece((reference, number), clips[reference].frames + frames, frames))
         pieces = pieces[: self.exam.sentences]
         rows, texts, places = zip(*(batches.joined(piece) for piece in pieces), strict=True)
         hidden = []
         for row, piece in zip(rows, pieces, strict=True):
             one = np.zeros(len(row), bool)
-            one[-clips[piece.clips[-1]].frames :] = True
+            one[-piece.last :] = True
             hidden.append(one)
         return collate(trainer.mels, rows, texts, places, hidden), [clips[p.clips[-1]].text for p in pieces]
 

@@ -211,7 +211,7 @@ def test_a_pair_is_joined_as_the_device_joins_reference_and_reply(made: Store) -
         made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0), listener.labels(made)
     )
     first, second = stream.numbers[:2]
-    rows, text, places = stream.joined(Piece((first, second), 0))
+    rows, text, places = stream.joined(Piece((first, second), 0, made.clips[second].frames))
     a, b = made.clips[first], made.clips[second]
     transcript = spoken_transcript(complete_transcript(a.text))
     assert text == transcript + b.text
@@ -396,9 +396,7 @@ def test_the_commands_train_examine_and_go_on(
 ) -> None:
     acts: dict[int, Any] = {}
     mels, run = tmp_path / "mels", tmp_path / "run"
-    write_store(corpus, mels)
-    model = listener.Listener()
-    torch.save(model.state_dict(), mels / "listener.pt")
+    listener.save(listener.Listener(), write_store(corpus, mels), mels / "listener.pt")
     small = "--dim 32 --depth 2 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500 --guided 1"
     exam = "--exam-nfe 5 --exam-sentences 2 --exam-every 2"
     paths = f"--corpus {corpus} --mels {mels} --folder {run} --out {tmp_path / 'out'} --threads 1 --workers 1"
