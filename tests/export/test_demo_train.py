@@ -24,7 +24,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.plan import spoken_transcript
 from appliance.text.chinese import to_tokens
 from export.checkpoint import build_vocos, load_vocos
-from export.demo import batches, flow, letters, listener, plot, prepare, store, train, vocoder_train
+from export.demo import batches, flow, letters, listener, plot, prepare, store, timing, train, vocoder_train
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece
 from export.demo.cli import main
 from export.demo.model import BatchedDiT, Guide, Sentences
@@ -117,6 +117,63 @@ def test_the_aim_is_the_guided_heads_attention_on_the_right_token(made: Store, m
     aimed = flow.see(model, batch, draws, Guide(2, 1, batch.places)).aim
     assert aimed is not None
     assert (aimed[batch.sentences.mask] < 0).all()
+
+
+def test_a_letter_lasts_as_many_frames_as_belong_to_it(made: Store) -> None:
+    batch = make_batch(made)
+    known = (batch.places >= 0) & batch.sentences.mask
+    found = timing.lengths(batch.places, known, batch.sentences.ids.shape[1])
+    for row, places in enumerate(batch.places):
+        wanted = np.bincount(places[known[row]].numpy(), minlength=found.shape[1])
+        np.testing.assert_array_equal(found[row], wanted)
+
+
+def test_what_the_timer_learns_is_lengths_and_shifts_where_text_is_shown(made: Store) -> None:
+    batch = make_batch(made)
+    torch.manual_seed(0)
+    timer = timing.Timer(8, 8)
+    count = batch.sentences.ids.shape[1]
+    lasting = timing.lengths(batch.places, (batch.places >= 0) & batch.sentences.mask, count)
+    encoded = torch.randn(*lasting.shape, 8)
+    before = torch.randn(*batch.places.shape, 8)
+    shifted = batch.places - batch.sentences.upsample_index
+    # Both answers are in the first of the numbers; its opposite keeps it through the norm.
+    for given, answer in ((encoded, lasting.log1p()), (before, shifted.float())):
+        given[..., 0], given[..., 1] = answer, -answer
+    optimizer = torch.optim.Adam(timer.parameters(), 0.03)
+    losses = []
+    for _ in range(300):
+        losses.append(timer.loss(encoded, before, batch.sentences, batch.places))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.2 * losses[0]
+    hidden = batch.places.clone()
+    hidden[1:] = -1
+    one = Sentences(
+        *(part[:1] for part in (batch.sentences.ids, batch.sentences.tokens, batch.sentences.frames)),
+        batch.sentences.longest,
+    )
+    alone = timer.loss(encoded[:1], before[:1], one, batch.places[:1])
+    torch.testing.assert_close(timer.loss(encoded, before, batch.sentences, hidden), alone)
+
+
+def test_timing_reaches_the_text_and_the_blocks_before_the_guided_one(made: Store) -> None:
+    batch = make_batch(made)
+    dit = DiT(RECIPE.arch, len(letters.TRAINED), store.SPEC.mels)
+    redraw(dit, 3)
+    generator = torch.Generator().manual_seed(0)
+    draws = flow.draw(batch, generator, "early", 0.0, 0.0)
+    seen = flow.see(BatchedDiT(dit), batch, draws, Guide(2, 1, batch.places))
+    assert seen.before is not None
+    timer = timing.Timer(RECIPE.text_dim, RECIPE.dim)
+    timer.loss(seen.text, seen.before, batch.sentences, batch.places).backward()
+    touched = {name for name, parameter in dit.named_parameters() if parameter.grad is not None}
+    assert any(name.startswith("transformer_blocks.0.") for name in touched)
+    assert any(name.startswith("text_embed.") for name in touched)
+    assert not any(
+        name.startswith("transformer_blocks.1.") or name.startswith("proj_out") for name in touched
+    )
 
 
 # The flow
@@ -222,6 +279,32 @@ def test_a_pair_is_joined_as_the_device_joins_reference_and_reply(made: Store) -
     assert places[-1] < len(text)
     assert places[a.frames + batches.closing_frames()] == len(transcript)
     assert (np.diff(places) >= 0).all()
+
+
+def test_a_stretched_reply_keeps_its_reference_its_order_and_its_text(made: Store) -> None:
+    mixture = Mixture(900, 420, 0.5, 0, stretch=0.1)
+    stream = Batches(made, Mels(made, "cpu"), "train", VOICES, mixture, listener.labels(made))
+    pieces = [piece for batch in stream.epoch(0) for piece in batch]
+    own = np.array([made.clips[piece.clips[-1]].frames for piece in pieces])
+    ratios = np.array([piece.last for piece in pieces]) / own
+    assert 0.2 < (ratios != 1).mean() < 0.8 and ratios.min() < 0.95 and ratios.max() > 1.05
+    piece = next(
+        piece
+        for piece in pieces
+        if len(piece.clips) == 2 and piece.last != made.clips[piece.clips[-1]].frames
+    )
+    rows, text, places = stream.joined(piece)
+    a, b = (made.clips[number] for number in piece.clips)
+    assert len(rows) == len(places) == piece.frames == a.frames + batches.closing_frames() + piece.last
+    mel = stream.mels[torch.from_numpy(rows)[None]][0].numpy()
+    np.testing.assert_array_equal(mel[: a.frames], made.mel(a))
+    at = np.linspace(0, b.frames - 1, piece.last)
+    for band in (0, 50, 99):
+        wanted = np.interp(at, np.arange(b.frames), made.mel(b)[:, band])
+        np.testing.assert_allclose(mel[-piece.last :, band], wanted, atol=1e-4)
+    assert (np.diff(places) >= 0).all() and text.endswith(b.text)
+    unhurried = listener.labels(made)[b.start : b.start + b.frames] + len(text) - len(b.text)
+    np.testing.assert_allclose(places[-piece.last :], np.interp(at, np.arange(b.frames), unhurried), atol=1)
 
 
 @pytest.mark.parametrize("text", ["Yes.", "What?", "Stop!", "and so"])
@@ -332,11 +415,22 @@ def test_a_new_voice_has_the_listener_trained_anew(
     assert len(listener.labels(made)) == len(made.mels)
 
 
+def test_a_listener_that_does_not_say_whom_it_heard_knows_nobody(made: Store, tmp_path: Path) -> None:
+    model, path = listener.Listener(), tmp_path / "listener.pt"
+    torch.save(model.state_dict(), path)
+    assert not listener.knows(path, made)
+    listener.save(model, made, path)
+    assert listener.knows(path, made)
+    _same(listener.load(path).state_dict(), model.state_dict())
+
+
 # Training
 
 
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(made: Store, tmp_path: Path) -> None:
-    recipe = dataclasses.replace(RECIPE, steps=8, shortest_first=2000, pairs=0.3, longest=300)
+    recipe = dataclasses.replace(
+        RECIPE, steps=8, shortest_first=2000, pairs=0.3, longest=300, timing_weight=0.1, stretch=0.1
+    )
     whole = Trainer(recipe, made, tmp_path / "whole")
     whole.run(None, 60, None)
     for _ in range(4):  # each sitting ends after its first step
@@ -350,7 +444,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(made: Store, tmp_path: 
     broken.run(None, 60, None)
     seconds = {"seconds": 0.0}
     assert dataclasses.replace(broken.place, **seconds) == dataclasses.replace(whole.place, **seconds)
-    for part in ("dit", "letters", "average"):
+    for part in ("dit", "letters", "timer", "average"):
         _same(getattr(broken, part).state_dict(), getattr(whole, part).state_dict())
 
 
