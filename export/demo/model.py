@@ -236,5 +236,8 @@ def _heads(attention: Attention, linear: nn.Linear, x: Tensor) -> Tensor:
 
 def _rotate(x: Tensor, turn: Turn) -> Tensor:
     cos, sin = (part.to(x.dtype) for part in turn)
+    if x.dtype == torch.float32 and not x.is_cuda:  # a quarter of the time
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * torch.complex(cos, sin)).flatten(-2)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
