@@ -39,8 +39,7 @@ MIN_OWN_VOICE = 0.9
 """Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
 
 MIN_NATURALNESS = 1.88
-"""The shipped voices come to 1.97; half steps leave the words of six lines whole and blur them (1.80), as does a
-time that stands still (1.67)."""
+"""The shipped voices come to 1.97; half steps leave the words of six lines whole and blur them (1.80)."""
 
 
 class Speak:
