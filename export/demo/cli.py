@@ -18,6 +18,8 @@ from appliance.errors import BundleError
 from export.bundle import BundleFailed
 from export.checkpoint import CheckpointError
 from export.demo import corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo.alone import alone
+from export.demo.store import Store
 from export.demo.train import Exam, Recipe, Trainer
 
 FAILED = 1
@@ -159,6 +161,11 @@ def _train(options: argparse.Namespace) -> None:
     store = prepare.prepare(
         options.corpus, options.mels, options.workers, options.listener_clips, options.device
     )
+    with alone(options.folder):
+        _train_on(store, options)
+
+
+def _train_on(store: Store, options: argparse.Namespace) -> None:
     path = options.folder / train.CHECKPOINT
     if path.is_file():
         # What was begun is finished as it was begun; only its end can be moved.
@@ -216,6 +223,11 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
 
 def _vocoder(options: argparse.Namespace) -> None:
     _use_cpu(options.threads)
+    with alone(options.folder):
+        _train_vocoder(options)
+
+
+def _train_vocoder(options: argparse.Namespace) -> None:
     recipe = vocoder_train.Recipe(
         options.steps,
         options.mel_steps,

@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from appliance.contract.mel import MelSpec
 from export.demo import engines, sentences
+from export.demo.alone import alone
 from export.demo.engines import SAMPLE_RATE_HZ, VOICES, EngineError, Int16Array, RHVoice, Spoken
 from export.demo.judges import missing
 from export.demo.sentences import Sentence, Split
@@ -190,13 +191,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One action; raises CorpusError, EngineError, OSError."""
+    """One action; raises CorpusError, EngineError, OSError, ValueError: another run writes to the folder."""
     if options.action == "prepare":
         engines.prepare(options.engine, options.texts)
     if options.action == "make":
-        make(options.folder, options.engine, options.texts, options.voices, options.hours, options.workers)
+        with alone(options.folder):
+            make(
+                options.folder, options.engine, options.texts, options.voices, options.hours, options.workers
+            )
     if options.action == "judge":
-        judge(options.folder, options.voices, options.workers, options.shards)
+        with alone(options.folder):
+            judge(options.folder, options.voices, options.workers, options.shards)
     if options.action == "pack":
         _pack(options)
     if options.action != "prepare":

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from export.demo import listener, store
+from export.demo.alone import alone
 from export.demo.store import Store
 from export.demo.train import LISTENER
 
@@ -16,7 +17,13 @@ def prepare(corpus: Path, folder: Path, workers: int, listener_clips: int, devic
     """The store at `folder`, brought up to the corpus where there is one; what is there already is kept.
 
     A voice that the listener has never heard has it trained anew, and every letter placed anew.
+    Raises ValueError: another run writes to `folder`.
     """
+    with alone(folder):
+        return _prepare(corpus, folder, workers, listener_clips, device)
+
+
+def _prepare(corpus: Path, folder: Path, workers: int, listener_clips: int, device: str) -> Store:
     if (corpus / store.CLIPS).is_file():
         added = store.build(corpus, folder, workers)
         print(f"{folder}: {added} clips added")

@@ -25,6 +25,7 @@ from appliance.plan import spoken_transcript
 from appliance.text.chinese import to_tokens
 from export.checkpoint import build_vocos, load_vocos
 from export.demo import batches, flow, letters, listener, plot, prepare, store, timing, train, vocoder_train
+from export.demo.alone import alone
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece
 from export.demo.cli import main
 from export.demo.model import BatchedDiT, Guide, Sentences
@@ -553,6 +554,23 @@ def test_a_missing_corpus_is_said_in_one_line(tmp_path: Path, capsys: pytest.Cap
     missing = tmp_path / "nothing"
     assert main(["train", "--corpus", str(missing), "--mels", str(missing), "--folder", str(missing)]) == 1
     assert capsys.readouterr().err.startswith(f"export.demo: {missing}: has no clips.jsonl")
+
+
+@pytest.mark.parametrize(
+    "command", ["corpus make --folder", "vocoder --folder", "train --mels", "train --folder"]
+)
+def test_a_second_run_is_kept_from_the_files_of_the_first(
+    command: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held, mels = tmp_path / "held", tmp_path / "mels"
+    others = {"train --folder": f"--corpus {corpus} --mels {mels} --workers 1"}
+    listener.save(listener.Listener(), write_store(corpus, mels), mels / "listener.pt")
+    with alone(held):
+        assert main(f"{command} {held} {others.get(command, '')}".split()) == 1
+    assert capsys.readouterr().err.startswith(f"export.demo: {held}: another run is writing there")
+    assert not list(held.iterdir())
+    with alone(held):  # once the first is gone
+        pass
 
 
 def test_a_plot_of_nothing_is_a_plot(tmp_path: Path) -> None:
