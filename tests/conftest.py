@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import threading
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +36,12 @@ def _is_roomy(folder: Path) -> bool:
 # A fake Jetson is four hundred small files: on a shared disk they take most of a test's time.
 if _is_roomy(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# Tests send these. Under nohup, and in the background of a script, all that is started is deaf to them.
+if threading.current_thread() is threading.main_thread():
+    for number, act in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, act)
 
 
 @pytest.fixture(scope="session")

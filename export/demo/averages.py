@@ -1,6 +1,8 @@
-"""The moving average of a model's weights: what is judged and shipped."""
+"""Averages of weights: along a training, and of several ends of it. What is judged and shipped."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,3 +31,14 @@ class Average:
         """Take up what `state_dict` gave."""
         for name, value in state.items():
             self._state[name].copy_(value)
+
+
+def mean(ends: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The middle of weights that were trained from one another (model soups, arXiv 2203.05482).
+
+    Raises ValueError: they are not of one shape.
+    """
+    first = {name: value.shape for name, value in ends[0].items()}
+    if any({name: value.shape for name, value in end.items()} != first for end in ends):
+        raise ValueError("weights of different models have no mean")
+    return {name: torch.stack([end[name].float() for end in ends]).mean(dim=0) for name in first}

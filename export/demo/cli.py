@@ -17,7 +17,7 @@ from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from export.bundle import BundleFailed
 from export.checkpoint import CheckpointError
-from export.demo import corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo import averages, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
 from export.demo.alone import alone
 from export.demo.store import Store
 from export.demo.train import Exam, Recipe, Trainer
@@ -64,8 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--weights",
         type=Path,
-        default=RUN / train.CHECKPOINT,
-        help="a checkpoint, or the folder of train --out (%(default)s)",
+        nargs="+",
+        default=[RUN / train.CHECKPOINT],
+        help="a checkpoint, or the folder of train --out; of several, their mean (%(default)s)",
     )
     make.add_argument("--vocoder", type=Path, default=VOCODER / "vocos", help="folder (%(default)s)")
     make.add_argument("--corpus", type=Path, default=CORPUS, help="for the reference voices (%(default)s)")
@@ -248,7 +249,8 @@ def _train_vocoder(options: argparse.Namespace) -> None:
 
 
 def _ship(options: argparse.Namespace) -> None:
-    recipe, average = train.weights(options.weights)
+    recipe = train.weights(options.weights[0])[0]
+    average = averages.mean([train.weights(path)[1] for path in options.weights])
     sizes = ship.ship(
         average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out, recipe.voices
     )

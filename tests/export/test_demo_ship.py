@@ -20,7 +20,7 @@ from appliance.job import Request, Segmentation
 from appliance.plan import plan
 from appliance.text.chinese import to_tokens
 from export.checkpoint import load_dit, load_vocos
-from export.demo import letters, ship, store, vocoder_train
+from export.demo import averages, letters, ship, store, vocoder_train
 from export.demo.cli import main
 from export.demo.train import Trainer
 from export.families import family
@@ -70,6 +70,26 @@ def test_what_is_shipped_is_small_measured_and_licensed(shipped: Bundle) -> None
     assert manifest.parity["rows"]
     assert manifest.vocab_size == len(letters.vocabulary())
     assert manifest.arch.text_embedding_average_upsampling
+
+
+def test_of_several_weights_their_mean_is_shipped(folder: Path, shipped: Bundle) -> None:
+    state = torch.load(folder / "train" / "checkpoint.pt", weights_only=True)
+    for name, factor in (("twice", 2.0), ("nothing", 0.0)):
+        average = {key: factor * value for key, value in state["average"].items()}
+        torch.save({**state, "average": average}, folder / f"{name}.pt")
+    paths = (
+        f"--weights {folder}/twice.pt {folder}/nothing.pt --vocoder {folder}/vocos --corpus {folder}/corpus"
+    )
+    assert main(["ship", *paths.split(), "--licence", "Apache-2.0", "--out", str(folder / "mean")]) == 0
+    made = contract.read(folder / "mean" / "bundle")
+    for name in ("modulation", "condition", "step", "vocoder"):
+        data = made.graph(name).with_suffix(".onnx.data")
+        assert data.read_bytes() == shipped.graph(name).with_suffix(".onnx.data").read_bytes()
+
+
+def test_weights_of_different_models_have_no_mean() -> None:
+    with pytest.raises(ValueError, match="no mean"):
+        averages.mean([{"a": torch.zeros(2)}, {"a": torch.zeros(3)}])
 
 
 def test_a_second_voice_does_not_overwrite_the_first(
