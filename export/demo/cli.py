@@ -249,8 +249,8 @@ def _train_vocoder(options: argparse.Namespace) -> None:
 
 
 def _ship(options: argparse.Namespace) -> None:
-    recipe = train.weights(options.weights[0])[0]
-    average = averages.mean([train.weights(path)[1] for path in options.weights])
+    trained = [train.weights(path) for path in options.weights]
+    recipe, average = trained[0][0], averages.mean([weights for _, weights in trained])
     sizes = ship.ship(
         average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out, recipe.voices
     )

@@ -304,12 +304,11 @@ def test_a_leftover_of_a_power_cut_is_not_taken_for_a_bundle(two: Jetson, tmp_pa
 
 
 STOPPED = """
-import os, signal, sys, time
+import os, sys, time
 from scripts.installer import running, switching
 from scripts.installer.target import Target
 from appliance.device.box import open_box
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, and passes that on
 target = Target(open_box(os.environ["F5_SYSROOT"], os.environ["F5_TOOLS"]))
 
 def gate(where):
