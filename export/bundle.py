@@ -137,7 +137,8 @@ def build(
     try:
         writer = Writer(loaded, name, partial, max_frames)
         candidates = writer.write_graphs()
-        manifest = _gated(partial, candidates, lambda v: writer.manifest(v, created_by), measure)
+        also = writer.for_backends(next(iter(candidates.values())))
+        manifest = _gated(partial, candidates, lambda v: writer.manifest(v | also, created_by), measure)
         contract.write(partial, manifest)
         partial.rename(out)
     except BaseException:
@@ -219,6 +220,18 @@ class Writer:
             step.with_name(f"{step.name}.data").unlink()
             return {"default": {**files, "step": "step_int8.onnx"}}
         return {"default": files}
+
+    def for_backends(self, files: dict[str, str]) -> Variants:
+        """Variants for one backend alone, under its name: float16 graphs are wide on a CPU.
+
+        They are not measured for the gate: their arithmetic is that of the candidates, less rounding.
+        """
+        if self.precision != "fp16":
+            return {}
+        wide = {name: f"{name}_float32.onnx" for name in ("condition", "step", "vocoder")}
+        for name, file in wide.items():
+            precision.widen(self.folder / files[name], self.folder / file)
+        return {"ort-cpu": {**files, **wide}}
 
     def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
         """Everything but hashes and parity."""

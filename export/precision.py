@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """The step graph's products with a weight, in the order in which a frame meets them."""
@@ -39,6 +40,51 @@ def softmax_in_float32(source: Path, out: Path) -> None:
     model.graph.node.extend(nodes)
     del model.graph.value_info[:]
     onnx.save(model, out)
+
+
+def widen(source: Path, out: Path) -> None:
+    """Write `source`, a float16 graph, with its arithmetic in float32; both share one weight file.
+
+    For processors without float16 products: ONNX Runtime's CPU provider has none, goes to and fro between
+    the two types and takes softmax and GELU apart. Weights are widened once, when the graph is loaded.
+    """
+    model = onnx.load(source, load_external_data=False)
+    graph = model.graph
+    stored = [one for one in graph.initializer if one.data_type == TensorProto.FLOAT16]
+    given = [one for one in graph.input if one.type.tensor_type.elem_type == TensorProto.FLOAT16]
+    widened = [one.name for one in stored] + [one.name for one in given]
+    for node in graph.node:
+        _compute_in_float32(node)
+        for place, name in enumerate(node.input):
+            if name in widened:
+                node.input[place] = f"{name}_float32"
+    entries = [helper.make_node("Cast", [n], [f"{n}_float32"], to=TensorProto.FLOAT) for n in widened]
+    nodes = [*entries, *graph.node, *_narrowed_outputs(graph)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    del graph.value_info[:]
+    onnx.save(model, out)
+
+
+def _compute_in_float32(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT16:
+            attribute.i = TensorProto.FLOAT
+        elif attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type == TensorProto.FLOAT16:
+            wide = numpy_helper.to_array(attribute.t).astype(np.float32)
+            attribute.t.CopyFrom(numpy_helper.from_array(wide, attribute.t.name))
+
+
+def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Casts that give float16 outputs the type of the contract again."""
+    casts = []
+    for output in graph.output:
+        if output.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            maker = next(node for node in graph.node if output.name in node.output)
+            wide = f"{output.name}_float32"
+            maker.output[list(maker.output).index(output.name)] = wide
+            casts.append(helper.make_node("Cast", [wide], [output.name], to=TensorProto.FLOAT16))
+    return casts
 
 
 def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:

@@ -100,7 +100,8 @@ class Manifest:
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant name → graph name → file. Each has all four graphs; `default` is always there."""
+    """Variant name → graph name → file. Each has all four graphs; `default` is always there. One that is
+    named like a backend is what that backend runs."""
     backends: tuple[str, ...]
     batch_invariant: bool
     """Whether a lane's result is the same whatever shares its batch."""
@@ -141,6 +142,10 @@ class Bundle:
             raise BundleError(
                 f"{self.folder}: no graph {name!r} in variant {variant!r}; variants: {have}"
             ) from missing
+
+    def variant_for(self, backend: str) -> str:
+        """The variant that a backend of this name runs."""
+        return backend if backend in self.manifest.variants else "default"
 
     @property
     def vocab(self) -> Path:

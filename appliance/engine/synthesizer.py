@@ -43,9 +43,12 @@ class Synthesizer:
         *,
         lanes: int = 4,
         buckets: Sequence[int] = DEFAULT_BUCKETS,
-        variant: str = "default",
+        variant: str | None = None,
     ) -> None:
-        """Load every graph. Raises BundleError when the bundle is not for this backend."""
+        """Load every graph, of the backend's own variant where none is named.
+
+        Raises BundleError when the bundle is not for this backend.
+        """
         manifest = bundle.manifest
         if backend.name not in manifest.backends:
             raise BundleError(
@@ -57,7 +60,8 @@ class Synthesizer:
         self.max_batch = lanes if manifest.batch_invariant else 1
         self.buckets = tuple(sorted({min(b, manifest.max_frames) for b in (*buckets, manifest.max_frames)}))
         d = manifest.dimensions
-        graphs = {name: backend.load(bundle.graph(name, variant)) for name in manifest.variants[variant]}
+        variant = variant or bundle.variant_for(backend.name)
+        graphs = {name: backend.load(bundle.graph(name, variant)) for name in manifest.variants["default"]}
         self._modulation = ModulationTable(graphs["modulation"], backend, lanes * MAX_NFE, d.rows, d.dim)
         self._condition = Conditioner(graphs["condition"], backend, d)
         self._flow = Flow(graphs["step"], backend, self._modulation.table, d)

@@ -113,7 +113,7 @@ class Made:
     files: Files
     bundle: Bundle
 
-    def engine(self, lanes: int = 1, variant: str = "default") -> Synthesizer:
+    def engine(self, lanes: int = 1, variant: str | None = "default") -> Synthesizer:
         return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
 
 

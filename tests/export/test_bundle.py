@@ -210,7 +210,7 @@ def test_fp16_falls_back_to_the_softmax_in_float32(
         made = bundle.build(load(files), "fp16", tmp_path / "out", measure, max_frames=small.MAX_FRAMES)
     assert measured == ["step.onnx", "step_softmax_fp32.onnx"][: 1 + (winner == "softmax_fp32")]
     assert made.graph("step").name == default
-    assert set(made.manifest.variants) == {"default", "softmax_fp16", "softmax_fp32"}
+    assert set(made.manifest.variants) == {"default", "softmax_fp16", "softmax_fp32", "ort-cpu"}
     assert made.manifest.parity["rows"][0]["error"] == 0.0  # the report of the one that passed
     contract.verify_files(made)
 

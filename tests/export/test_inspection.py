@@ -44,9 +44,12 @@ def test_every_variant_has_its_line(workshop: Workshop) -> None:
     assert list(table) == [
         "modulation.onnx",
         "condition.onnx",
+        "condition_float32.onnx",
         "step.onnx",
         "step_softmax_fp32.onnx",
+        "step_float32.onnx",
         "vocoder.onnx",
+        "vocoder_float32.onnx",
     ]
     assert "float16" in table["step.onnx"][4]
     assert table["step.onnx"][2] == table["step_softmax_fp32.onnx"][2]

@@ -114,13 +114,39 @@ def test_products_are_float16_and_so_is_the_softmax_of_the_first_variant(step: t
     assert graph.inputs("Softmax") == {HALF if variant == "softmax_fp16" else FLOAT: small.V1.depth}
 
 
-def test_both_variants_share_one_file_of_weights(fp16: Made) -> None:
+def test_variants_share_one_file_of_weights(fp16: Made) -> None:
     assert sorted(path.name for path in fp16.bundle.folder.glob("step*")) == [
         "step.onnx",
         "step.onnx.data",
+        "step_float32.onnx",
         "step_softmax_fp32.onnx",
     ]
     assert fp16.bundle.graph("condition", "softmax_fp16") == fp16.bundle.graph("condition", "softmax_fp32")
+
+
+@pytest.mark.parametrize("name", ["condition", "step", "vocoder"])
+def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: Made) -> None:
+    narrow, wide = (Typed(fp16.bundle.graph(name, variant)) for variant in ("default", "ort-cpu"))
+    assert HALF in narrow.types.values()
+    signature = {"condition", "log_mel", "latents", "latents_out", "samples"} & set(narrow.types)
+    assert {key: wide.types[key] for key in signature} == {key: narrow.types[key] for key in signature}
+    assert wide.weights == narrow.weights
+    halves = {key for key, kind in wide.types.items() if kind == HALF}
+    assert halves == ({key for key, kind in wide.weights.items() if kind == HALF} | {"condition"}) & set(
+        wide.types
+    )
+    assert all(node.op_type == "Cast" for node in wide.nodes if halves & {*node.input, *node.output})
+    computed = [node.op_type for node in wide.nodes if node.op_type != "Cast"]
+    assert computed == [node.op_type for node in narrow.nodes if node.op_type != "Cast"]
+
+
+def test_a_cpu_runs_its_own_variant_where_there_is_one(fp16: Made, int8: Made) -> None:
+    assert fp16.bundle.variant_for("ort-cpu") == "ort-cpu"
+    assert fp16.bundle.variant_for("tensorrt") == int8.bundle.variant_for("ort-cpu") == "default"
+    given = small.case(60).segment(lanes.time_grid(5))
+    own, narrow, unsaid = (replay(fp16.engine(variant=v), given)[0] for v in ("ort-cpu", "default", None))
+    np.testing.assert_array_equal(unsaid, own)
+    assert 1e-6 < small.relative(narrow, own) < BOUNDS["fp16"]["sample"]
 
 
 def test_the_condition_sums_its_responses_in_float32(fp16: Made) -> None:
@@ -212,7 +238,8 @@ def test_a_backend_that_int8_is_not_for_refuses_it_by_name(int8: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "variant"), [("fp16", "softmax_fp16"), ("fp16", "softmax_fp32"), ("int8", "default")]
+    ("name", "variant"),
+    [("fp16", "softmax_fp16"), ("fp16", "softmax_fp32"), ("fp16", "ort-cpu"), ("int8", "default")],
 )
 def test_errors_against_upstream_are_bounded(
     name: str, variant: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]
@@ -252,7 +279,7 @@ def test_errors_against_upstream_are_bounded(
 @pytest.mark.parametrize("frames", [4, 37, 500, 2000])
 def test_float16_stays_finite_at_every_length(fp16: Made, frames: int) -> None:
     given = small.case(frames, reference=1)
-    for variant in ("softmax_fp16", "softmax_fp32"):
+    for variant in ("softmax_fp16", "softmax_fp32", "ort-cpu"):
         mel, wave = replay(fp16.engine(variant=variant), given.segment(lanes.time_grid(2)))
         assert np.isfinite(mel).all() and np.isfinite(wave).all()
 

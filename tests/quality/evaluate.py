@@ -136,12 +136,12 @@ class Evaluation:
 
     def vocoded(self, mouth: Mouth, name: str) -> Row:
         """The engine's mels through the bundle's vocoder."""
-        precision, mark = mouth.bundle.manifest.precision, fingerprint(mouth)
+        precision, mark = _precision(mouth), fingerprint(mouth)
         return self._row(f"{VOCODED} ({name})", precision, None, "–", mark, lambda: self._vocoded(mouth))
 
     def bundle(self, mouth: Mouth, name: str, nfe: int, request: str) -> Row:
         """One bundle at one NFE."""
-        precision, mark = mouth.bundle.manifest.precision, fingerprint(mouth)
+        precision, mark = _precision(mouth), fingerprint(mouth)
         replies = lambda: self._spoken(mouth, nfe, REQUESTS[request])  # noqa: E731
         return self._row(name, precision, nfe, request, mark, replies)
 
@@ -231,6 +231,12 @@ def references_from(corpus: Path, clips: Sequence[Clip], folder: Path) -> dict[s
     return references_in(folder)
 
 
+def _precision(mouth: Mouth) -> str:
+    """As the table names it."""
+    precision = mouth.bundle.manifest.precision
+    return precision if mouth.variant == "default" else f"{precision}, {mouth.variant}"
+
+
 def fingerprint(mouth: Mouth) -> str:
     """The beginning of a hash over the hashes of the bundle's files."""
     files = mouth.bundle.manifest.files
@@ -255,7 +261,13 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     for folder in options.bundles:
         name = options.name or folder.resolve().name
         with tempfile.TemporaryDirectory() as work:
-            mouth = Mouth(folder, evaluation.references, Path(work), threads=options.threads)
+            mouth = Mouth(
+                folder,
+                evaluation.references,
+                Path(work),
+                threads=options.threads,
+                variant=options.variant,
+            )
             try:
                 yield evaluation.vocoded(mouth, name)
                 for nfe in options.nfe:
@@ -271,6 +283,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
     parser.add_argument("--nfe", nargs="+", type=int, default=[], help="steps; none: the ceiling rows alone")
     parser.add_argument("--requests", nargs="+", choices=tuple(REQUESTS), default=["unary"])
+    parser.add_argument(
+        "--variant",
+        default="default",
+        help="of the graphs; ort-cpu: as the daemon runs them here (%(default)s)",
+    )
     parser.add_argument("--sentences", type=int, default=SENTENCES, help="at most (%(default)s)")
     parser.add_argument("--voices", type=Path, help="NAME.wav and NAME.txt; else clips of the corpus")
     parser.add_argument("--corpus", type=Path, default=FOLDER, help="(%(default)s)")

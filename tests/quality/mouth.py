@@ -16,11 +16,11 @@ from appliance.contract.mel import log_mel
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import synthesizer
 from appliance.engine.flow import LaneState
+from appliance.engine.ort import OrtBackend
 from appliance.job import FloatArray, Request, Segment, Segmentation
 from appliance.text.clean import clean
 from appliance.voicebox import Voicebox, voice_store
 
-BACKEND = "ort-cpu"
 AUDIO_SUFFIXES = (".wav", ".flac")
 
 Damage = Callable[[LaneState], None]
@@ -55,9 +55,11 @@ class Mouth:
         work: Path,
         *,
         threads: int = 0,
+        variant: str = "default",
         damage: Damage | None = None,
     ) -> None:
-        """`work` takes the store and its cache. Raises ApplianceError."""
+        """`work` takes the store and its cache; `variant` of the bundle's graphs speaks: the default one is
+        what a device computes. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
         config = Config(
@@ -69,9 +71,8 @@ class Mouth:
             store.create(name, reference.audio.read_bytes(), reference.transcript)
         self.box = Voicebox(config, self.bundle, store, read_vocabulary(self.bundle.vocab))
         self.rate_hz = manifest.mel.sample_rate_hz
-        self._engine = synthesizer.load(
-            self.bundle, backend=BACKEND, threads=threads, lanes=1, buckets=synthesizer.DEFAULT_BUCKETS
-        )
+        self.variant = variant
+        self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)
         self._damage = damage
 
     def speak(self, text: str, voice: str, *, nfe: int, seed: int, segmentation: Segmentation) -> Spoken:

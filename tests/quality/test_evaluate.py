@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from appliance.contract import bundle as contract
 from appliance.engine.flow import LaneState
+from appliance.errors import BundleError
 from appliance.job import FloatArray, Segmentation
 from export.demo import corpus as corpora
 from export.demo.corpus import Clip, CorpusError
@@ -179,6 +182,29 @@ def test_an_interrupted_table_goes_on(tmp_path: Path, references: Mapping[str, R
         assert again[:3] == first
     finally:
         mouth.close()
+
+
+def test_another_variant_of_the_graphs_is_another_row(
+    tmp_path: Path, references: Mapping[str, Reference]
+) -> None:
+    with pytest.raises(BundleError, match="variants: default"):
+        Mouth(BUNDLE, references, tmp_path / "work", threads=1, variant="ort-cpu")
+    both = tmp_path / "both"
+    shutil.copytree(BUNDLE, both)
+    manifest = contract.read(both).manifest
+    contract.write(
+        both, replace(manifest, variants={**manifest.variants, "ort-cpu": manifest.variants["default"]})
+    )
+    write_corpus(tmp_path / "corpus", clips(1))
+    chosen = list(evaluate.alternating(corpora.read_clips(tmp_path / "corpus"), ["bdl", "slt"]))
+    run = Evaluation(tmp_path / "corpus", chosen, references, VOICES, Marks(), Record(tmp_path / "r.json"))
+    rows = []
+    for variant in ("default", "ort-cpu"):
+        mouth = Mouth(both, references, tmp_path / "work", threads=1, variant=variant)
+        rows.append(run.bundle(mouth, "tiny", 5, "unary"))
+        mouth.close()
+    assert [row.precision for row in rows] == ["fp32", "fp32, ort-cpu"]
+    assert run.record.rows[-2:] == rows
 
 
 def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
