@@ -66,6 +66,8 @@ class Piece:
     frames: int
     last: int
     """Frames of the last clip, stretched or not."""
+    bare: bool = False
+    """Whether the last text comes without its full stop."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Mixture:
 
     A reply's duration follows from its reference's pace and the number of its letters, so the device asks
     for speech that is some per cent faster or slower than the voice would speak it."""
+    bare: float = 0.0
+    """Share of the sentences whose full stop is not told: people who chat seldom write one."""
 
 
 class Batches:
@@ -142,10 +146,10 @@ class Batches:
         for number in piece.clips:
             clip = self.store.clips[number]
             last = number == piece.clips[-1]
-            text = clip.text if last else as_reference(clip.text)
+            text = _as_reply(clip.text, piece.bare) if last else as_reference(clip.text)
             own = np.linspace(0, clip.frames - 1, piece.last if last else clip.frames)
             rows.append(clip.start + own)
-            places.append(self._places(clip, own, at))
+            places.append(np.minimum(self._places(clip, own, at), at + len(text) - 1))
             if not last:
                 rows.append(np.full(closing_frames(), float(SILENCE)))
                 places.append(np.full(closing_frames(), at + len(text) - 1))
@@ -164,14 +168,15 @@ class Batches:
         partners = {voice: self._short_first(voice) for voice in {self._voice(n) for n in self.numbers}}
         for number in rng.permutation(self.numbers):
             last = self._stretched(int(number), rng)
+            bare = self.mixture.bare > 0 and rng.random() < self.mixture.bare
             if rng.random() < self.mixture.pairs:
                 others = partners[self._voice(number)]
                 other = int(others[rng.integers(len(others))])
                 both = self.store.clips[other].frames + closing_frames() + last
                 if both <= longest and other != number:
-                    yield Piece((other, int(number)), both, last)
+                    yield Piece((other, int(number)), both, last, bare)
                     continue
-            yield Piece((int(number),), last, last)
+            yield Piece((int(number),), last, last, bare)
 
     def _stretched(self, number: int, rng: np.random.Generator) -> int:
         """Frames that a clip is to last."""
@@ -245,6 +250,10 @@ def fits(store: Store, number: int, longest: int) -> bool:
 def as_reference(text: str) -> str:
     """A transcript as the device puts it before a reply."""
     return text + ("  " if text.endswith(".") else ".  ")
+
+
+def _as_reply(text: str, bare: bool) -> str:
+    return text.removesuffix(".") if bare else text
 
 
 def closing_frames() -> int:

@@ -68,6 +68,8 @@ class Recipe:
     pairs: float = 0.3
     stretch: float = 0.0
     """Of the durations of half of the sentences: `Mixture.stretch`."""
+    bare: float = 0.0
+    """Share of the sentences without their full stop."""
     rate: float = 2e-3
     warmup: int = 300
     muon: bool = True
@@ -301,7 +303,9 @@ class Trainer:
     def _stream(self) -> Iterator[tuple[list[Batch], Place]]:
         """Batches from the place on, in their parts, each with the place after it."""
         place, recipe = replace(self.place), self.recipe
-        whole = Mixture(recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed, recipe.stretch)
+        whole = Mixture(
+            recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed, recipe.stretch, recipe.bare
+        )
         short = replace(whole, longest=recipe.longest // 2, pairs=0.0)
         while True:
             if place.batch == 0:

@@ -308,6 +308,22 @@ def test_a_stretched_reply_keeps_its_reference_its_order_and_its_text(made: Stor
     np.testing.assert_allclose(places[-piece.last :], np.interp(at, np.arange(b.frames), unhurried), atol=1)
 
 
+def test_a_reply_without_its_full_stop_sounds_as_with_it(made: Store) -> None:
+    stream = Batches(
+        made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0, bare=0.5), listener.labels(made)
+    )
+    pieces = [piece for batch in stream.epoch(0) for piece in batch]
+    assert 0.2 < np.mean([piece.bare for piece in pieces]) < 0.8
+    for piece in pieces:
+        said = made.clips[piece.clips[-1]].text
+        told = dataclasses.replace(piece, bare=False), dataclasses.replace(piece, bare=True)
+        (rows, text, places), (same_rows, bare, bare_places) = map(stream.joined, told)
+        assert text.endswith(said)
+        assert bare == text[:-1] if said.endswith(".") else bare == text
+        np.testing.assert_array_equal(rows, same_rows)
+        np.testing.assert_array_equal(bare_places, np.minimum(places, len(bare) - 1))
+
+
 @pytest.mark.parametrize("text", ["Yes.", "What?", "Stop!", "and so"])
 def test_a_reference_ends_as_on_the_device(text: str) -> None:
     assert batches.as_reference(text) == spoken_transcript(complete_transcript(text))
@@ -430,7 +446,7 @@ def test_a_listener_that_does_not_say_whom_it_heard_knows_nobody(made: Store, tm
 
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(made: Store, tmp_path: Path) -> None:
     recipe = dataclasses.replace(
-        RECIPE, steps=8, shortest_first=2000, pairs=0.3, longest=300, timing_weight=0.1, stretch=0.1
+        RECIPE, steps=8, shortest_first=2000, pairs=0.3, longest=300, timing_weight=0.1, stretch=0.1, bare=0.5
     )
     whole = Trainer(recipe, made, tmp_path / "whole")
     whole.run(None, 60, None)
