@@ -5,6 +5,7 @@ so that a busy minute of the machine hits all of them; quoted are ratios of medi
 
     python -m tests.benchmarks.cpu compare WORK [--rounds 3]
     python -m tests.benchmarks.cpu curve WORK [--rounds 3]
+    python -m tests.benchmarks.cpu guidance WORK [--rounds 3]
 
 WORK holds the checkpoint and the bundles; what is there already is not made again.
 """
@@ -105,7 +106,7 @@ def upstream(work: Path, autocast: bool) -> Run:
     return run
 
 
-def ours(bundle: contract.Bundle) -> Run:
+def ours(bundle: contract.Bundle, guidance: float = GUIDANCE) -> Run:
     """The device's engine, without the vocoder."""
     cond, ids, noise = inputs()
     engine = Synthesizer(bundle, OrtBackend(), lanes=1)
@@ -118,7 +119,7 @@ def ours(bundle: contract.Bundle) -> Run:
         reference_frames=len(cond) - 1,
         noise=noise,
         times=time_grid(NFE),
-        guidance=GUIDANCE,
+        guidance=guidance,
     )
 
     def run() -> FloatArray:
@@ -193,6 +194,8 @@ def contender(name: str, work: Path) -> Run:
         return ort_products(work)
     if name.startswith("curve "):
         return ours(curve_bundle(work, name.removeprefix("curve ")))
+    if name.startswith("unguided "):
+        return ours(contract.read(work / name.removeprefix("unguided "), verify=False), guidance=0.0)
     return ours(contract.read(work / name.removeprefix("ours "), verify=False))
 
 
@@ -358,10 +361,23 @@ def curve(work: Path, rounds: int) -> dict[str, Any]:
     return rows
 
 
+def guidance(work: Path, rounds: int) -> dict[str, Any]:
+    """What a sample costs whose unguided row is not computed: a half and what the rows share."""
+    prepare(work, ("fp32",))
+    ran = take_turns(["unguided fp32", "ours fp32"], work, rounds)
+    plain, guided = ran["unguided fp32"].median, ran["ours fp32"].median
+    print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, fp32, {rounds} rounds")
+    print(f"without guidance {plain:.2f} s, with it {guided:.2f} s, ratio {plain / guided:.2f}")
+    return {"unguided_s": plain, "guided_s": guided, "ratio": plain / guided}
+
+
+COMMANDS = {"compare": compare, "curve": curve, "guidance": guidance}
+
+
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cpu", description=__doc__)
-    parser.add_argument("what", choices=("compare", "curve", "serve"))
+    parser.add_argument("what", choices=(*COMMANDS, "serve"))
     parser.add_argument("work", type=Path)
     parser.add_argument("served", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
@@ -370,7 +386,7 @@ def main() -> None:
     if arguments.what == "serve":
         serve(arguments.work, arguments.served[0], Path(arguments.served[1]))
         return
-    results = (compare if arguments.what == "compare" else curve)(arguments.work, arguments.rounds)
+    results = COMMANDS[arguments.what](arguments.work, arguments.rounds)
     (arguments.work / f"{arguments.what}.json").write_text(json.dumps(results, indent=1))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -429,26 +427,3 @@ def test_a_bundle_whose_batches_vary_runs_one_lane_at_a_time(tiny: Bundle) -> No
     with pytest.raises(ValueError, match="1 to 1 lanes"):
         engine.step(ids)
     engine.step(ids[:1])
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_a_step_without_guidance_costs_at_most_two_thirds(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from appliance.contract.bundle import Arch
-    from tests.export.small import Workshop
-
-    arch = Arch(dim=512, depth=6, heads=8, ff_mult=2, text_dim=256, conv_layers=1)
-    made = Workshop(tmp_path_factory.mktemp("cost")).make_of("medium", arch)
-    engine = made.engine(lanes=2)
-    pair = {guidance: engine.open(segment(300, nfe=MAX_NFE, guidance=guidance)).id for guidance in (0.0, 2.0)}
-    taken: dict[float, list[float]] = {0.0: [], 2.0: []}
-    for _ in range(6):
-        for guidance, lane_id in pair.items():
-            engine.step([lane_id])  # takes its seat
-            for _ in range(2):
-                begun = time.perf_counter()
-                engine.step([lane_id])
-                taken[guidance].append(time.perf_counter() - begun)
-    plain, guided = (statistics.median(taken[guidance]) for guidance in (0.0, 2.0))
-    print(f"\nG=1 {plain * 1e3:.1f} ms, G=2 {guided * 1e3:.1f} ms, ratio {plain / guided:.2f}")
-    assert plain <= 0.65 * guided
