@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--vocoder", type=Path, default=VOCODER / "vocos", help="folder (%(default)s)")
     make.add_argument("--corpus", type=Path, default=CORPUS, help="for the reference voices (%(default)s)")
+    make.add_argument("--engine", type=Path, default=corpus.ENGINE, help="speaks them (%(default)s)")
     make.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
     make.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
     make.set_defaults(run=_ship)
@@ -252,7 +253,14 @@ def _ship(options: argparse.Namespace) -> None:
     trained = [train.weights(path) for path in options.weights]
     recipe, average = trained[0][0], averages.mean([weights for _, weights in trained])
     sizes = ship.ship(
-        average, recipe.arch, options.vocoder, options.corpus, options.licence, options.out, recipe.voices
+        average,
+        recipe.arch,
+        options.vocoder,
+        options.corpus,
+        options.engine,
+        options.licence,
+        options.out,
+        recipe.voices,
     )
     print(f"{options.out}: " + ", ".join(f"{part} {size / 2**20:.1f} MiB" for part, size in sizes.items()))
 

@@ -64,8 +64,11 @@ class Spoken:
 class RHVoice:
     """One voice, in this process. About 70 times real time on a core."""
 
-    def __init__(self, folder: Path, voice: str) -> None:
-        """Load libraries and data. Raises EngineError when something is missing."""
+    def __init__(self, folder: Path, voice: str, rate: float = 1.0) -> None:
+        """Load libraries and data; `rate` 1 is the voice's own pace, less is slower.
+
+        Raises EngineError when something is missing.
+        """
         if voice not in VOICES:
             raise EngineError(f"{voice}: no such voice; there are {', '.join(VOICES)}")
         self._library = _load(folder)
@@ -82,7 +85,7 @@ class RHVoice:
         if not self._engine:
             raise EngineError(f"{folder}: RHVoice does not start on it")
         self._manner = _Manner(
-            voice_profile=voice.encode(), relative_rate=1.0, relative_pitch=1.0, relative_volume=1.0
+            voice_profile=voice.encode(), relative_rate=rate, relative_pitch=1.0, relative_volume=1.0
         )
 
     @property

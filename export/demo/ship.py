@@ -23,6 +23,8 @@ from appliance.contract.bundle import Arch, Bundle
 from export import bundle, parity
 from export.checkpoint import load_dit, save_official
 from export.demo import letters, store
+from export.demo.corpus import trim
+from export.demo.engines import RHVoice
 from export.families import Family
 from export.model.dit import rotary_frequencies
 from export.model.vocos import VocosConfig
@@ -35,6 +37,8 @@ LARGEST_BYTES = 36 << 20
 """Of everything that is committed."""
 REFERENCE_S = (2.0, 3.0)
 """Every piece of a reply is made together with its reference: a short one is half the work."""
+REFERENCE_RATE = 0.9
+"""Of the engine's pace: a reply takes its own from its reference, and hurried ones lose their short words."""
 OWN = "live-"
 """How the ids of our own sentences begin."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
@@ -78,23 +82,25 @@ def ship(
     arch: Arch,
     vocoder: Path,
     corpus: Path,
+    engine: Path,
     licence: str,
     out: Path,
     voices: Sequence[str] = (),
 ) -> dict[str, int]:
     """Write the FP16 bundle and the reference voices under `out`; returns the bytes of each.
 
-    `voices` are those that it was trained on; empty takes all of the corpus.
+    `engine` speaks the references. `voices` are those that it was trained on; empty takes all of the corpus.
 
-    Raises ValueError when `out` has a bundle already, or when it would all be larger than may be committed.
+    Raises ValueError when `out` has a bundle already, or when it would all be larger than may be committed;
+    EngineError when `engine` is not there.
     """
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch)
+        write_voices(corpus, engine, made / "voices", voices)
         family = write_official(average, arch, vocoder, made / "official")
         make_bundle(made / "official", family, "fp16", licence, made / "bundle")
-        write_voices(corpus, made / "voices", voices)
         sizes = {part: _bytes(made / part) for part in ("bundle", "voices")}
         if sum(sizes.values()) > LARGEST_BYTES:
             raise ValueError(
@@ -105,11 +111,11 @@ def ship(
     return sizes
 
 
-def write_voices(corpus: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
+def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
     """A reference for each voice, `VOICE.wav` and `VOICE.txt`, from sentences that training never saw.
 
-    Of our own short statements the one whose pace is nearest to the voice's: a reply takes its pace from its
-    reference. Quotations train, but are not shipped.
+    Of our own short statements the one whose pace is nearest to the voice's, spoken once more at
+    `REFERENCE_RATE`. Quotations train, but are not shipped.
     """
     import soundfile
 
@@ -127,9 +133,10 @@ def write_voices(corpus: Path, folder: Path, voices: Sequence[str] = ()) -> list
             )
         usual = statistics.median(map(_pace, spoken))
         chosen = min(fit, key=lambda clip: abs(_pace(clip) - usual))
-        wave = np.clip(store.level(store.samples(corpus, chosen)), -1.0, 1.0)
+        spoken_again = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
+        wave = store.level(spoken_again.samples.astype(np.float32) / store.FULL_SCALE)
         path = folder / f"{voice}.wav"
-        soundfile.write(path, wave, store.SPEC.sample_rate_hz, subtype="PCM_16")
+        soundfile.write(path, np.clip(wave, -1.0, 1.0), store.SPEC.sample_rate_hz, subtype="PCM_16")
         path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")
         written.append(path)
     return written

@@ -38,7 +38,7 @@ def write_corpus(folder: Path, seconds: float = 1.2) -> Path:
     for voice in VOICES:
         parts, at = [], 0
         for number in range(CLIPS):
-            wave = _hum(rng, int(24_000 * seconds * rng.uniform(0.7, 1.3)))
+            wave = hum(rng, int(24_000 * seconds * rng.uniform(0.7, 1.3)))
             split = {0: "test", 2: "valid"}.get(number % 8, "train")
             words = ["".join(rng.choice(list(letters.SMALL), 4)) for _ in range(int(len(wave) / 24_000 * 3))]
             text = " ".join(words).capitalize() + ".,?!'-"[number % 2]
@@ -61,7 +61,8 @@ def write_store(corpus: Path, folder: Path) -> Store:
     return made
 
 
-def _hum(rng: np.random.Generator, samples: int) -> np.ndarray:
+def hum(rng: np.random.Generator, samples: int) -> np.ndarray:
+    """(samples,) of a tone that rises and falls."""
     phase = 2 * np.pi * np.cumsum(rng.uniform(100, 200) + 30 * np.sin(np.arange(samples) / 3000)) / 24_000
     wave = np.sin(phase) + 0.3 * np.sin(5 * phase) + 0.05 * rng.standard_normal(samples)
     return (3000 * wave * (1.2 + np.sin(np.arange(samples) / 1500))).astype(np.int16)

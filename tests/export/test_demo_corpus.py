@@ -436,6 +436,13 @@ def test_the_engine_speaks_the_same_twice(rhvoice: RHVoice) -> None:
     assert [at for _, _, at in one.words] == sorted(at for _, _, at in one.words)
 
 
+def test_the_engine_speaks_as_slowly_as_it_is_told(rhvoice: RHVoice) -> None:
+    text = "Thanks for the follow, and welcome to the stream."
+    calm = RHVoice(ROOT / corpus.ENGINE, "slt", rate=0.8)
+    lasting = [len(corpus.trim(voice.speak(text)).samples) for voice in (rhvoice, calm)]
+    assert lasting[1] / lasting[0] == pytest.approx(1 / 0.8, rel=0.05)
+
+
 def test_the_engine_makes_shards_in_other_processes(rhvoice: RHVoice, tmp_path: Path) -> None:
     texts = [f"This is sentence number {spelling.cardinal(n)}." for n in range(140)]
     lines = [Sentence(f"live-{n:010x}", text, "train") for n, text in enumerate(texts)]
