@@ -33,13 +33,13 @@ pytestmark = [
 
 DEMO = Path("appliance/demo/bundle")
 LINES = Path(__file__).with_name("lines.txt")
-MAX_WER = 0.2
-"""The shipped voices come to 0.13 on these lines, noise and babble to 1.0 and more."""
+MAX_WER = 0.15
+"""The shipped voices come to 0.05 on these lines, time that stands still to 0.28, noise and babble to 1.0."""
 MIN_OWN_VOICE = 0.9
 """Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
 
 MIN_NATURALNESS = 2.5
-"""The shipped voices come to 2.73; half steps leave most words of six lines whole and blur them (2.33)."""
+"""The shipped voices come to 2.70; half steps leave all words of six lines whole and blur them (2.35)."""
 
 
 class Speak:
