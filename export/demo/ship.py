@@ -36,7 +36,7 @@ MAX_FRAMES = 2304
 LARGEST_BYTES = 36 << 20
 """Of everything that is committed."""
 REFERENCE_S = (2.0, 3.0)
-"""Every piece of a reply is made together with its reference: a short one is half the work."""
+"""At the engine's pace. A reference is computed with every piece of a reply: a short one is half the work."""
 REFERENCE_RATE = 0.9
 """Of the engine's pace: a reply takes its own from its reference, and hurried ones lose their short words."""
 OWN = "live-"
@@ -133,8 +133,8 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
             )
         usual = statistics.median(map(_pace, spoken))
         chosen = min(fit, key=lambda clip: abs(_pace(clip) - usual))
-        spoken_again = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
-        wave = store.level(spoken_again.samples.astype(np.float32) / store.FULL_SCALE)
+        calm = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
+        wave = store.level(calm.samples.astype(np.float32) / store.FULL_SCALE)
         path = folder / f"{voice}.wav"
         soundfile.write(path, np.clip(wave, -1.0, 1.0), store.SPEC.sample_rate_hz, subtype="PCM_16")
         path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")

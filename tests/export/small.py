@@ -128,11 +128,7 @@ class Workshop:
 
     def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
         """The bundle of `ARCHS[name]`."""
-        return self.make_of(name, ARCHS[name], vocoder, precision)
-
-    def make_of(self, name: str, arch: Arch, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
-        """The bundle of any architecture, which `name` stands for."""
-        key = (name, vocoder, precision)
+        key, arch = (name, vocoder, precision), ARCHS[name]
         if key not in self._made:
             folder = self._root / "-".join(key)
             files = write_files(folder, arch, vocoder)
