@@ -32,6 +32,8 @@ PER_TEMPLATE = 2
 """Held-out lines of one template at most."""
 LIVESTREAM_LINES = 6_000
 """How many lines are drawn from the templates."""
+CHAT_LINES = 8_000
+"""How many short ones, for training alone."""
 WORDS = (3, 24)
 CHARACTERS = 150
 SHARED_WORDS = 6
@@ -66,7 +68,7 @@ class Sentence:
     """One thing to say."""
 
     id: str
-    """Its source and the start of its hash: "live-…" or "fort-…"."""
+    """Its source and the start of its hash: "live-…", "chat-…" or "fort-…"."""
     text: str
     split: Split
 
@@ -84,14 +86,15 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
         [key for key in quoted if key not in said],
         {key: template for key, (_, template) in said.items()},
     )
-    shared = {run for key in held_out for run in _runs(key)}
+    written = {_key(s): s for s in chat(CHAT_LINES)}
+    shared = {run for key in (*held_out, *unseen()) for run in _runs(key)}
     # A template is held out whole: one line of it in the training set would give the others away.
     templates = {said[key][1] for key in held_out if key in said}
-    train = [key for key in (*quoted, *said) if key not in held_out and shared.isdisjoint(_runs(key))]
+    lines = {key: ("chat", s) for key, s in written.items()}
+    lines |= {key: ("fort", s) for key, s in quoted.items()}
+    lines |= {key: ("live", s) for key, (s, _) in said.items()}
+    train = [key for key in lines if key not in held_out and shared.isdisjoint(_runs(key))]
     train = [key for key in train if key not in said or said[key][1] not in templates]
-    lines = {
-        key: ("live", said[key][0]) if key in said else ("fort", quoted[key]) for key in {**quoted, **said}
-    }
     splits: Iterable[tuple[str, Split]] = itertools.chain(
         ((key, split) for key, split in held_out.items()),
         ((key, "train") for key in sorted(train, key=_digest)),
@@ -106,16 +109,20 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
 def livestream(count: int, path: Path = LIVESTREAM) -> list[tuple[str, str]]:
     """`count` different lines of a livestream, each with the template that it was made from."""
     data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
-    templates: Sequence[str] = data["templates"]
-    chance = random.Random(0)
-    made: dict[str, str] = {template: template for template in templates if not _SLOT.search(template)}
-    open_templates = [template for template in templates if template not in made]
-    for template in itertools.cycle(open_templates):
-        if len(made) >= count:
-            break
-        line = _SLOT.sub(lambda m: str(chance.choice(data["slots"][m[1]])), template)
-        made.setdefault(line[0].upper() + line[1:], template)
-    return list(made.items())
+    return _drawn(data["templates"], data["slots"], count)
+
+
+def chat(count: int, path: Path = LIVESTREAM) -> list[str]:
+    """`count` different short lines, as chat writes and a bot answers them."""
+    data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    drawn = _drawn(data["chat"]["templates"], {**data["slots"], **data["chat"]["slots"]}, count)
+    return [line for line, _ in drawn]
+
+
+def unseen(path: Path = LIVESTREAM) -> list[str]:
+    """What nothing that is trained on may come near: `SHARED_WORDS` words in a row. Words alone, small."""
+    data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return [_key(line) for line in data["unseen"]]
 
 
 def write(sentences: Iterable[Sentence], path: Path) -> None:
@@ -141,6 +148,19 @@ def clean(text: str) -> str:
     text = re.sub(r"\s+([.,?!])", r"\1", text)
     text = re.sub(r",+([.?!])", r"\1", re.sub(r"(?:, ?){2,}", ", ", text))
     return re.sub(r"\s+", " ", text).strip(" ,-")
+
+
+def _drawn(templates: Sequence[str], slots: Mapping[str, Sequence[str]], count: int) -> list[tuple[str, str]]:
+    """Every template in turn, its slots filled by chance, until there are `count` different lines."""
+    chance = random.Random(0)
+    made: dict[str, str] = {template: template for template in templates if not _SLOT.search(template)}
+    open_templates = [template for template in templates if template not in made]
+    for template in itertools.cycle(open_templates):
+        if len(made) >= count:
+            break
+        line = _SLOT.sub(lambda m: str(chance.choice(slots[m[1]])), template)
+        made.setdefault(line[0].upper() + line[1:], template)
+    return list(made.items())
 
 
 def _fortunes(folder: Path) -> Iterator[str]:

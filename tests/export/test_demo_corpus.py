@@ -202,12 +202,34 @@ def test_the_split_is_the_same_every_time(fortunes: Path, collected: list[Senten
 def test_livestream_lines_fill_every_slot_and_are_plain() -> None:
     data = yaml.safe_load(sentences.LIVESTREAM.read_text())
     assert len(data["templates"]) == len(set(data["templates"])) > 150
-    asked = {slot for template in data["templates"] for slot in re.findall(r"\{(\w+)\}", template)}
+    asked, chatted = _slots(data["templates"]), _slots(data["chat"]["templates"])
     assert asked == set(data["slots"])
-    lines = [line for line, _ in sentences.livestream(3_000)]
-    assert len(set(lines)) == 3_000
-    for line in lines:
-        assert re.fullmatch(r"[A-Z][A-Za-z .,?!'-]*[.?!]", line), line
+    assert set(data["chat"]["slots"]) <= chatted <= asked | set(data["chat"]["slots"])
+    for lines in ([line for line, _ in sentences.livestream(3_000)], sentences.chat(2_000)):
+        assert len(set(lines)) == len(lines) >= 2_000
+        for line in lines:
+            assert re.fullmatch(r"[A-Z][A-Za-z .,?!'-]*[.?!]", line), line
+
+
+def _slots(templates: list[str]) -> set[str]:
+    return {slot for template in templates for slot in re.findall(r"\{(\w+)\}", template)}
+
+
+def test_short_lines_are_trained_on_alone(collected: list[Sentence]) -> None:
+    short = [sentence for sentence in collected if sentence.id.startswith("chat")]
+    assert len(short) > 2_000
+    assert {sentence.split for sentence in short} == {"train"}
+
+
+def test_what_the_demo_speaks_to_show_itself_is_new_to_it(collected: list[Sentence]) -> None:
+    (words,) = (line.split() for line in sentences.unseen())
+    assert " ".join(words) == "thanks for the follow welcome to the stream"
+    said = [" ".join(re.findall(r"[a-z']+", s.text.lower())) for s in collected if s.split == "train"]
+    for at in range(len(words) - 5):
+        assert not any(" ".join(words[at : at + 6]) in line for line in said)
+    # Both of its halves are spoken all the time.
+    for half in ("thanks for the follow", "welcome to the stream"):
+        assert sum(half in line for line in said) > 5
 
 
 # Speaking, with an engine that hums.
