@@ -86,11 +86,10 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
         [key for key in quoted if key not in said],
         {key: template for key, (_, template) in said.items()},
     )
-    written = {_key(s): s for s in chat(CHAT_LINES)}
     shared = {run for key in (*held_out, *unseen()) for run in _runs(key)}
     # A template is held out whole: one line of it in the training set would give the others away.
     templates = {said[key][1] for key in held_out if key in said}
-    lines = {key: ("chat", s) for key, s in written.items()}
+    lines = {_key(s): ("chat", s) for s in chat(CHAT_LINES)}
     lines |= {key: ("fort", s) for key, s in quoted.items()}
     lines |= {key: ("live", s) for key, (s, _) in said.items()}
     train = [key for key in lines if key not in held_out and shared.isdisjoint(_runs(key))]
@@ -112,16 +111,16 @@ def livestream(count: int, path: Path = LIVESTREAM) -> list[tuple[str, str]]:
     return _drawn(data["templates"], data["slots"], count)
 
 
-def chat(count: int, path: Path = LIVESTREAM) -> list[str]:
+def chat(count: int) -> list[str]:
     """`count` different short lines, as chat writes and a bot answers them."""
-    data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
     drawn = _drawn(data["chat"]["templates"], {**data["slots"], **data["chat"]["slots"]}, count)
     return [line for line, _ in drawn]
 
 
-def unseen(path: Path = LIVESTREAM) -> list[str]:
-    """What nothing that is trained on may come near: `SHARED_WORDS` words in a row. Words alone, small."""
-    data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+def unseen() -> list[str]:
+    """By which the demo is judged besides: no training sentence comes near. Words alone, in small letters."""
+    data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
     return [_key(line) for line in data["unseen"]]
 
 

@@ -221,7 +221,7 @@ def test_short_lines_are_trained_on_alone(collected: list[Sentence]) -> None:
     assert {sentence.split for sentence in short} == {"train"}
 
 
-def test_what_the_demo_speaks_to_show_itself_is_new_to_it(collected: list[Sentence]) -> None:
+def test_what_the_demo_is_judged_by_is_new_to_it(collected: list[Sentence]) -> None:
     (words,) = (line.split() for line in sentences.unseen())
     assert " ".join(words) == "thanks for the follow welcome to the stream"
     said = [" ".join(re.findall(r"[a-z']+", s.text.lower())) for s in collected if s.split == "train"]
@@ -270,6 +270,7 @@ def humming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(corpus, "BATCH", 8)
     monkeypatch.setattr(sentences, "HELD_OUT", 12)
     monkeypatch.setattr(sentences, "LIVESTREAM_LINES", 1_000)
+    monkeypatch.setattr(sentences, "CHAT_LINES", 100)
     monkeypatch.setattr(pack, "CLIPS_PER_FILE", 16)
     monkeypatch.setattr(corpus, "_recogniser", Ears)
     monkeypatch.setattr(corpus, "missing", lambda modules: [])
