@@ -275,7 +275,7 @@ class Trainer:
         shown = ["" if gone else text for text, gone in zip(batch.texts, drop_text.tolist(), strict=True)]
         said = sounds.words(shown, self.lexicon, batch.sentences.ids.shape[1])
         if said is None:
-            return seen.velocity.new_zeros(())
+            return seen.velocity.new_zeros((), dtype=torch.float32)
         with autocast(self.device):
             return self.reader.loss(seen.text, said.to(self.device))
 

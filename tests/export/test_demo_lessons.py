@@ -197,3 +197,16 @@ def test_half_precision_is_used_where_the_processor_has_it(monkeypatch: pytest.M
         with autocast("cpu"):
             product = torch.ones(2, 2) @ torch.ones(2, 2)
         assert product.dtype == (torch.bfloat16 if there else torch.float32)
+
+
+def test_no_known_word_in_a_batch_is_no_error_in_half_precision(
+    made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    (tmp_path / "lexicon").write_text('MNCL\n("zyzzyva" n (((z ay) 1) ((z iy) 0)))\n')
+    recipe = dataclasses.replace(RECIPE, guided=0, sound_weight=0.1, abreast=2)
+    trainer = Trainer(recipe, made, tmp_path / "run", lexicon=tmp_path / "lexicon")
+    parts, _ = next(trainer._stream())
+    found = trainer.train_step(parts)
+    assert float(found["sounds"]) == 0.0
+    assert float(found["loss"]) > 0.0
