@@ -37,7 +37,7 @@ LARGEST_BYTES = 36 << 20
 """Of everything that is committed."""
 REFERENCE_S = (2.0, 3.0)
 """At the engine's pace. A reference is computed with every piece of a reply: a short one is half the work."""
-REFERENCE_RATE = 0.85
+REFERENCE_RATE = 0.9
 """Of the engine's pace: a reply takes its own from its reference, and hurried ones lose their short words."""
 OWN = "live-"
 """How the ids of our own sentences begin."""
