@@ -219,6 +219,9 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--segment", type=int, default=12_288, help="samples (%(default)s)")
     parser.add_argument("--period-width", type=int, default=256, help="channels (%(default)s)")
     parser.add_argument("--resolution-width", type=int, default=16, help="channels (%(default)s)")
+    parser.add_argument(
+        "--abreast", type=int, default=1, help="discriminators at a time, --threads each (%(default)s)"
+    )
     parser.add_argument("--begin-with", type=Path, help="another Vocos: a folder as rebuild writes it")
     parser.set_defaults(run=_vocoder)
 
@@ -237,6 +240,7 @@ def _train_vocoder(options: argparse.Namespace) -> None:
         options.segment,
         period_width=options.period_width,
         resolution_width=options.resolution_width,
+        abreast=options.abreast,
     )
     trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
     if vocoder_train.newest(options.folder):

@@ -6,12 +6,16 @@ in Vocos, arXiv 2306.00814.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
+
+from export.demo.precision import autocast
 
 PERIODS = (2, 3, 5, 7, 11)
 RESOLUTIONS = (2048, 1024, 512)
@@ -85,34 +89,58 @@ def _band(width: int) -> nn.ModuleList:
     return nn.ModuleList(weight_norm(conv) for conv in convs)
 
 
-class Discriminators(nn.Module):
-    """All of them."""
+class Verdict(NamedTuple):
+    """What they say of a batch that was made."""
 
-    def __init__(self, period_width: int, resolution_width: int) -> None:
+    passing: float
+    """How far it is from passing."""
+    matching: float
+    """How far the layers' features are from those of the real one."""
+    gradient: Tensor
+    """Of the sum of both: (B, samples)."""
+
+
+class Discriminators(nn.Module):
+    """All of them, `abreast` at a time: each has a graph of its own, so threads divide the work."""
+
+    def __init__(self, period_width: int, resolution_width: int, abreast: int = 1) -> None:
         super().__init__()
         self.periods = nn.ModuleList(PeriodDiscriminator(period, period_width) for period in PERIODS)
         self.resolutions = nn.ModuleList(ResolutionDiscriminator(n, resolution_width) for n in RESOLUTIONS)
+        self._pool = ThreadPoolExecutor(abreast)
 
-    def loss(self, real: Tensor, made: Tensor) -> Tensor:
-        """What they have yet to learn: real above 1, made below -1."""
-        total = real.new_zeros(())
-        for judge, share in self._judges():
-            total = total + share * (F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean())
-        return total
+    def learn(self, real: Tensor, made: Tensor) -> float:
+        """Add the gradients of what they have yet to learn, and return it: real above 1, made below -1."""
 
-    def verdict(self, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-        """For the vocoder: how far its speech is from passing, and from the real one's features."""
-        passing = matching = real.new_zeros(())
-        for judge, share in self._judges():
-            with torch.no_grad():
-                _, wanted = judge(real)
-            score, found = judge(made)
-            passing = passing + share * F.relu(1 - score).mean()
-            distances = [(a - b).abs().mean() for a, b in zip(found, wanted, strict=True)]
-            matching = matching + share * torch.stack(distances).sum()
-        return passing, matching
+        def one(judge: nn.Module, share: float) -> float:
+            with autocast(real.device.type):
+                wrong = F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean()
+            loss = share * wrong.float()
+            loss.backward()
+            return float(loss.detach())
 
-    def _judges(self) -> list[tuple[nn.Module, float]]:
-        """Each with its weight: a resolution weighs a tenth of a period, as Vocos has it."""
-        periods = [(judge, 1.0 / len(self.periods)) for judge in self.periods]
-        return periods + [(judge, 0.1 / len(self.resolutions)) for judge in self.resolutions]
+        return sum(self._pool.map(one, *self._judges()))
+
+    def verdict(self, real: Tensor, made: Tensor) -> Verdict:
+        """For the vocoder; their own gradients are left alone."""
+
+        def one(judge: nn.Module, share: float) -> Verdict:
+            tried = made.detach().requires_grad_()
+            with autocast(real.device.type):
+                with torch.no_grad():
+                    _, wanted = judge(real)
+                score, found = judge(tried)
+                passing = share * F.relu(1 - score).mean().float()
+                distances = [(a - b).abs().mean() for a, b in zip(found, wanted, strict=True)]
+                matching = share * torch.stack(distances).sum().float()
+            (gradient,) = torch.autograd.grad(passing + matching, tried)
+            return Verdict(float(passing.detach()), float(matching.detach()), gradient)
+
+        passing, matching, gradients = zip(*self._pool.map(one, *self._judges()), strict=True)
+        return Verdict(sum(passing), sum(matching), torch.stack(gradients).sum(dim=0))
+
+    def _judges(self) -> tuple[list[nn.Module], list[float]]:
+        """And their weights: a resolution weighs a tenth of a period, as Vocos has it. Slow ones first."""
+        resolutions, periods = list(self.resolutions), list(self.periods)
+        weights = [0.1 / len(resolutions)] * len(resolutions) + [1.0 / len(periods)] * len(periods)
+        return resolutions + periods, weights

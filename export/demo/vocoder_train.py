@@ -51,6 +51,8 @@ class Recipe:
     warmup: int = 200
     period_width: int = 256
     resolution_width: int = 16
+    abreast: int = 1
+    """Discriminators that work side by side."""
     seed: int = 0
 
 
@@ -62,7 +64,7 @@ class Trainer:
         self.recipe, self.folder, self.device = recipe, folder, device
         self.clips = _Clips(corpus)
         self.vocos = Vocos(CONFIG).to(device)
-        self.judges = Discriminators(recipe.period_width, recipe.resolution_width).to(device)
+        self.judges = Discriminators(recipe.period_width, recipe.resolution_width, recipe.abreast).to(device)
         self.average = Average(self.vocos)
         self.made = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
         self.judged = torch.optim.AdamW(self.judges.parameters(), recipe.rate, BETAS)
@@ -101,31 +103,24 @@ class Trainer:
         with autocast(self.device):
             made = synthesise(self.vocos, mel)
         real = real[:, : made.shape[1]]
-        found = {}
-        against = self.step >= recipe.mel_steps
-        if against:
-            with autocast(self.device):
-                judged = self.judges.loss(real, made.detach())
-            self.judged.zero_grad()
-            judged.backward()
-            self.judged.step()
-            found["judges"] = judged.item()
         mels = mel_distance(made, real)
+        found = {"mel": mels.item()}
         loss = MEL_WEIGHT * mels
-        if against:
-            self.judges.requires_grad_(False)
-            with autocast(self.device):
-                passing, matching = self.judges.verdict(real, made)
-            self.judges.requires_grad_(True)
-            loss = loss + passing + matching
-            found |= {"passing": passing.item(), "matching": matching.item()}
+        if self.step >= recipe.mel_steps:
+            self.judged.zero_grad()
+            found["judges"] = self.judges.learn(real, made.detach())
+            self.judged.step()
+            passing, matching, gradient = self.judges.verdict(real, made)
+            # A loss whose gradient is theirs.
+            loss = loss + (made * gradient).sum()
+            found |= {"passing": passing, "matching": matching}
         self.made.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.vocos.parameters(), 10.0)
         self.made.step()
         self.average.update(self.vocos, self.step)
         self.step += 1
-        return {"mel": mels.item(), **found}
+        return found
 
     def save(self) -> None:
         """Write the checkpoint and, beside it, the averaged vocoder in the official layout."""

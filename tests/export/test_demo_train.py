@@ -16,6 +16,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from appliance.audio.reference import complete_transcript
@@ -28,6 +29,7 @@ from export.demo import batches, flow, letters, listener, plot, prepare, store, 
 from export.demo.alone import alone
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece
 from export.demo.cli import main
+from export.demo.discriminators import Discriminators
 from export.demo.model import BatchedDiT, Guide, Sentences
 from export.demo.store import Store
 from export.demo.train import Trainer, ahead, pace
@@ -597,7 +599,7 @@ def test_a_plot_of_nothing_is_a_plot(tmp_path: Path) -> None:
 # The vocoder
 
 VOCODER = vocoder_train.Recipe(
-    steps=6, mel_steps=2, batch=2, segment=4096, warmup=2, period_width=16, resolution_width=2
+    steps=6, mel_steps=2, batch=2, segment=4096, warmup=2, period_width=16, resolution_width=2, abreast=2
 )
 
 
@@ -619,6 +621,39 @@ def test_an_interrupted_vocoder_ends_as_an_uninterrupted_one(corpus: Path, tmp_p
     _same(broken.average.state_dict(), whole.average.state_dict())
     _same(broken.judges.state_dict(), whole.judges.state_dict())
     _speaks_as_published(whole, tmp_path / "whole" / "vocos")
+
+
+def test_discriminators_abreast_are_those_of_the_papers_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)  # float32
+    torch.manual_seed(0)
+    judges = Discriminators(16, 2, abreast=2)
+    real, made = (torch.randn(2, 4096, generator=torch.Generator().manual_seed(n)) for n in range(2))
+    learnt = judges.learn(real, made)
+    verdict = judges.verdict(real, made)
+    found = [parameter.grad.clone() for parameter in judges.parameters() if parameter.grad is not None]
+
+    # As HiFi-GAN and Vocos write it: one sum, one backward pass.
+    judges.zero_grad()
+    weights = [(judge, 1 / 5) for judge in judges.periods]
+    weights += [(judge, 0.1 / 3) for judge in judges.resolutions]
+    hinge = sum(
+        w * (F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean()) for judge, w in weights
+    )
+    assert isinstance(hinge, torch.Tensor)
+    hinge.backward()
+    assert learnt == pytest.approx(hinge.item(), rel=1e-5)
+    wanted = [parameter.grad for parameter in judges.parameters() if parameter.grad is not None]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
+
+    tried, passing, matching = made.clone().requires_grad_(), torch.zeros(()), torch.zeros(())
+    for judge, w in weights:
+        (score, seen), (_, meant) = judge(tried), judge(real)
+        passing = passing + w * F.relu(1 - score).mean()
+        matching = matching + w * sum((a - b).abs().mean() for a, b in zip(seen, meant, strict=True))
+    (gradient,) = torch.autograd.grad(passing + matching, tried)
+    assert verdict.passing == pytest.approx(passing.item(), rel=1e-5)
+    assert verdict.matching == pytest.approx(matching.item(), rel=1e-5)
+    torch.testing.assert_close(verdict.gradient, gradient, rtol=1e-4, atol=1e-8)
 
 
 def _speaks_as_published(trainer: vocoder_train.Trainer, folder: Path) -> None:
