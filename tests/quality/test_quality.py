@@ -39,7 +39,7 @@ MIN_OWN_VOICE = 0.9
 """Share of replies nearer to their own reference than to the other: two replies in twenty may fail."""
 
 MIN_NATURALNESS = 2.5
-"""The shipped voices come to 2.63; half steps (2.25) and time that stands still (1.87) blur, but lose no words."""
+"""Shipped voices come to 2.63; half steps (2.25), time that stands still (1.87) blur and keep the words."""
 
 
 class Speak:
