@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,18 +21,21 @@ from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold, low_pass, weight_norm_pairs
-from export.model.dit import DiT
+from export.model.dit import DiT, rotary_frequencies
 from export.model.vocos import Vocos, VocosConfig
 
 Format = Literal["safetensors", "pt", "pruned_pt"]
+WeightsKind = Literal["ema", "raw"]
 
 EMBEDDING = "text_embed.text_embed.weight"
+ROTARY = "rotary_embed.inv_freq"
 VOCOS_FILES = ("model.safetensors", "pytorch_model.bin")
 BIGVGAN_FILE = "bigvgan_generator.pt"
 
 _COUNTERS = ("initted", "step")  # of the moving average; scalars beside the weights
-_STATE_DICTS = ("ema_model_state_dict", "model_state_dict")  # the first that is there is taken
+_STATE_DICTS = {"ema": ("ema_model_state_dict", "model_state_dict"), "raw": ("model_state_dict",)}
 _NAMED_IN_ERRORS = 4
+_FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between machines
 
 
 class CheckpointError(ValueError):
@@ -71,14 +74,18 @@ class Weights(Mapping[str, Tensor]):
         return self._entries[name]
 
 
-def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100) -> Weights:
+def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
     """The weights of a DiT under the names of `export.model.dit`, checked against the architecture.
 
-    Reads the moving average's safetensors, and full or pruned `.pt` (the moving average if there is one).
+    Reads safetensors, and full or pruned `.pt`: the moving average, or all there is where there is none;
+    with `raw` the weights that were not averaged. The rotary table is the exact one, however it was rounded.
     `vocab_size` counts the vocabulary's entries; the embedding has one row more, for the filler.
-    Raises CheckpointError: unreadable, another vocabulary, other tensors or shapes than the architecture's.
+    Raises CheckpointError: unreadable, no raw weights, another vocabulary, other tensors, shapes or rotary
+    frequencies than the architecture's.
     """
-    stored = _read(path, _STATE_DICTS)
+    stored = _read(path, _STATE_DICTS[kind])
+    if kind == "raw" and (averaged := [name for name in stored if name.startswith("ema_model.")]):
+        raise CheckpointError(f"{path}: has no raw weights, only the moving average: {_some(averaged)}")
     entries: dict[str, Entry] = {}
     for raw in stored:
         name = raw.removeprefix("ema_model.").removeprefix("transformer.")
@@ -90,7 +97,10 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100) -> Weight
     _check_vocabulary(path, entries, vocab_size)
     with torch.device("meta"):
         wanted = DiT(arch, vocab_size, mels)
-    return _checked(path, entries, wanted)
+    weights = _checked(path, entries, wanted)
+    table = _exact_rotary(path, weights.entry(ROTARY).read(), rotary_frequencies(arch.dim_head))
+    exact = {ROTARY: Entry(tuple(table.shape), lambda: table)}
+    return Weights({name: weights.entry(name) for name in weights} | exact)
 
 
 def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
@@ -224,7 +234,7 @@ def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
     return state.entry(name).shape if isinstance(state, Weights) else tuple(state[name].shape)
 
 
-def _read(path: Path, inside: Iterable[str] = ()) -> Weights:
+def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
     """Every tensor of a file, or of the first of the dictionaries named in `inside` that a `.pt` holds."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
@@ -245,7 +255,7 @@ def _read_safetensors(path: Path) -> Weights:
     return Weights({name: entry(name) for name in file.keys()})  # noqa: SIM118 - it is no mapping
 
 
-def _read_pickle(path: Path, inside: Iterable[str]) -> Weights:
+def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
     try:
         whole = _unpickle(path)
     except pickle.UnpicklingError as error:
@@ -258,7 +268,8 @@ def _read_pickle(path: Path, inside: Iterable[str]) -> Weights:
     tensors = {str(name): value for name, value in state.items() if isinstance(value, Tensor)}
     if not tensors:
         have = ", ".join(str(key) for key in list(state)[:_NAMED_IN_ERRORS])
-        raise CheckpointError(f"{path}: holds no weights; its keys: {have or 'none'}")
+        wanted = f" under {' or '.join(inside)}" if inside else ""
+        raise CheckpointError(f"{path}: holds no weights{wanted}; its keys: {have or 'none'}")
 
     def entry(tensor: Tensor) -> Entry:
         return Entry(tuple(tensor.shape), lambda: tensor)
@@ -298,6 +309,18 @@ def _check_vocabulary(path: Path, entries: Mapping[str, Entry], vocab_size: int)
             f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
             f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
         )
+
+
+def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
+    """The float32 table that `stored` is a rounding of; bfloat16's turns frame 1000 by up to 0.44 rad."""
+    difference = float(((stored.float() - exact) / exact).abs().max())
+    rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
+    if not difference <= rounding + _FLOAT32_ROUNDING:
+        raise CheckpointError(
+            f"{path}: {ROTARY} differs from 10000^(-2i/{2 * len(exact)}) by up to {difference:.1e} of its "
+            f"values, more than {stored.dtype} rounds; only that table is supported"
+        )
+    return exact
 
 
 def _checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:

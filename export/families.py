@@ -134,11 +134,6 @@ def parse_family(raw: object, *, name: str) -> Family:
 
 def check_arch(arch: Arch) -> None:
     """Raise FamilyError where values contradict each other or name what does not exist."""
-    for key in ("dim", "depth", "heads", "dim_head", "ff_mult", "text_dim"):
-        if getattr(arch, key) < 1:
-            raise FamilyError(f"{key}: must be at least 1, not {getattr(arch, key)}")
-    if arch.conv_layers < 0:
-        raise FamilyError(f"conv_layers: must be at least 0, not {arch.conv_layers}")
     if arch.dim % CONV_GROUPS:
         raise FamilyError(f"dim: must divide by {CONV_GROUPS}, not {arch.dim}")
     if arch.dim_head % 2:
@@ -162,10 +157,11 @@ def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
     values = {**_UPSTREAM_DEFAULTS, **{key: value for key, value in raw.items() if key in _ARCH_KEYS}}
     if values.get("text_dim") is None:
         values["text_dim"] = mels
-    arch = Arch(**{key: _typed(key, value) for key, value in values.items()})
+    typed = {key: _typed(key, value) for key, value in values.items()}
     try:
+        arch = Arch(**typed)
         check_arch(arch)
-    except FamilyError as error:
+    except ValueError as error:
         raise FamilyError(f"model.arch.{error}") from None
     return arch
 

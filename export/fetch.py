@@ -11,7 +11,6 @@ import dataclasses
 import errno
 import hashlib
 import http.client
-import os
 import re
 import shutil
 import time
@@ -25,6 +24,8 @@ from typing import Any, BinaryIO
 from tqdm import tqdm
 
 from appliance.contract.bundle import Licence
+from appliance.contract.mel import Kind
+from export.durable import publish
 from export.families import NAMED
 from export.licence import KNOWN_HASHES, REPOSITORIES, licence, write_record
 
@@ -58,6 +59,7 @@ class Fetched:
 
     checkpoint: Path
     vocab: Path
+    kind: Kind
     vocoder: Path
     licence: Licence
 
@@ -112,10 +114,10 @@ def fetch(
         if family in NAMED:
             raise FetchError(f"{family}: there are no official weights of it; {known}")
         raise FetchError(f"{family}: no such family; official weights: {known}")
-    vocoder = VOCODERS["bigvgan" if family.endswith("_bigvgan") else "vocos"]
+    kind: Kind = "bigvgan" if family.endswith("_bigvgan") else "vocos"
     checkpoint, vocab = _fetch_all(MODELS[family], out, endpoint, say, progress)
-    config, _ = _fetch_all(vocoder, out, endpoint, say, progress)
-    return Fetched(checkpoint, vocab, config.parent, licence(checkpoint, config.parent))
+    config, _ = _fetch_all(VOCODERS[kind], out, endpoint, say, progress)
+    return Fetched(checkpoint, vocab, kind, config.parent, licence(checkpoint, config.parent))
 
 
 def _fetch_all(
@@ -167,7 +169,7 @@ def _fetch_file(
     if _differs(part, remote.etag):
         part.unlink()
         raise FetchError(f"{what}: what arrived has another hash than the hub states; run it again")
-    os.replace(part, path)
+    publish(part, path)
     return remote.commit, _digest(path, hashlib.sha256())
 
 

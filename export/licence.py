@@ -54,39 +54,48 @@ _KNOWN_PLACES: dict[str, str] = {
     "F5TTS_Base/model_1200000.pt": "SWivid/F5-TTS",
     "F5TTS_Base_bigvgan/model_1250000.pt": "SWivid/F5-TTS",
 }
+_VOCODER_FOLDERS = {name.split("/")[1]: name for name in REPOSITORIES if name != "SWivid/F5-TTS"}
 _VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.pt")
 
 
-def licence(checkpoint: Path, vocoder: Path, *, weights: str | None = None) -> Licence:
-    """The terms of a checkpoint file and of a vocoder's folder; `weights` overrides what was recognised."""
-    model, voice = terms_of(checkpoint), terms_of(_weights_in(vocoder))
-    if weights is not None:
-        model = Terms(weights, model.source, "as stated by whoever exported the bundle")
+def licence(
+    checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
+) -> Licence:
+    """The terms of a checkpoint file and of a vocoder's folder.
+
+    `weights` and `vocoder_terms` override what was recognised.
+    """
+    voice_file = _weights_in(vocoder)
+    model = _stated(terms_of(checkpoint), weights)
+    voice = _stated(terms_of(voice_file, vocoder=True), vocoder_terms)
+    notes = {f"weights {checkpoint.name}": model.note, f"vocoder {voice_file.name}": voice.note}
     return Licence(
         weights=model.licence,
         source=model.source,
         vocoder=voice.licence,
         vocoder_source=voice.source,
-        note=model.note,
+        note="; ".join(f"{file}: {note}" for file, note in notes.items() if note),
     )
 
 
-def terms_of(file: Path) -> Terms:
-    """The terms of one file of weights: by its record, by its hash, by its place; else unknown."""
+def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
+    """The terms of one file of weights: by its record, by its hash, by its place; else unknown.
+
+    A checkpoint's place is its folder's and its own name, a vocoder's its folder's alone.
+    """
     digest = sha256(file) if file.is_file() else ""
     recorded = read_record(file.parent)
     if recorded is not None and recorded.files.get(file.name) == digest:
         return recorded
     if digest in KNOWN_HASHES:
         return REPOSITORIES[KNOWN_HASHES[digest]]
-    place = file.absolute().as_posix()
-    for end, repository in _KNOWN_PLACES.items():
-        if place.endswith(f"/{end}"):
-            return dataclasses.replace(_named(repository), note=_by_name(repository))
-    for repository in REPOSITORIES:
-        if repository != "SWivid/F5-TTS" and repository.split("/")[1] in place:
-            return dataclasses.replace(_named(repository), note=_by_name(repository))
-    return Terms(UNKNOWN, file.name)
+    folder = file.absolute().parent.name
+    repository = _VOCODER_FOLDERS.get(folder) if vocoder else _KNOWN_PLACES.get(f"{folder}/{file.name}")
+    if repository is None:
+        return Terms(UNKNOWN, file.name)
+    terms = REPOSITORIES[repository]
+    note = "; ".join(filter(None, (terms.note, "recognised by its name, not by its hash")))
+    return dataclasses.replace(terms, note=note)
 
 
 def write_record(folder: Path, terms: Terms) -> None:
@@ -111,10 +120,7 @@ def _weights_in(folder: Path) -> Path:
     return next((folder / name for name in _VOCODER_FILES if (folder / name).is_file()), folder / "weights")
 
 
-def _named(repository: str) -> Terms:
-    return REPOSITORIES[repository]
-
-
-def _by_name(repository: str) -> str:
-    note = REPOSITORIES[repository].note
-    return "; ".join(filter(None, (note, "recognised by its name, not by its hash")))
+def _stated(terms: Terms, licence: str | None) -> Terms:
+    if licence is None:
+        return terms
+    return Terms(licence, terms.source, "as stated by whoever exported the bundle")

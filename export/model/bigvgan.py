@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from appliance.contract.bundle import from_mapping
 
 RATIO = 2  # oversampling inside the activation
 TAPS = 12  # of the low-pass filters before and after it
@@ -37,6 +39,9 @@ class BigVGANConfig:
     use_tanh_at_final: bool = True
     use_bias_at_final: bool = True
     sampling_rate: int = 24_000
+    n_fft: int = 1024
+    win_size: int = 1024
+    hop_size: int | None = None
 
     @property
     def hop(self) -> int:
@@ -48,18 +53,19 @@ class BigVGANConfig:
         """Read a parsed `config.json`; keys about training are passed over. Raises ValueError."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"must hold a mapping, not {type(raw).__name__}")
-        try:
-            config = cls(**{key: _frozen(raw[key]) for key in cls.__dataclass_fields__ if key in raw})
-        except TypeError as missing:
-            raise ValueError(f"not a BigVGAN's: {str(missing).split(') ', 1)[-1]}") from missing
-        config._check()
+        known = {key: raw[key] for key in cls.__dataclass_fields__ if key in raw}
+        config: BigVGANConfig = from_mapping(cls, known, where="not a BigVGAN's", error=ValueError)
         return config
 
-    def _check(self) -> None:
-        if self.activation not in ("snake", "snakebeta"):
-            raise ValueError(f"activation: must be snake or snakebeta, not {self.activation!r}")
-        if self.resblock not in ("1", "2"):
-            raise ValueError(f"resblock: must be '1' or '2', not {self.resblock!r}")
+    def __post_init__(self) -> None:
+        for key in ("num_mels", "upsample_initial_channel", "sampling_rate", "n_fft", "win_size"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
+        lists = (self.upsample_rates, self.resblock_kernel_sizes, *self.resblock_dilation_sizes)
+        if any(not numbers or min(numbers) < 1 for numbers in lists):
+            raise ValueError("lists of rates, kernel sizes and dilations must hold numbers from 1")
+        if self.hop_size not in (None, self.hop):
+            raise ValueError(f"hop_size: is {self.hop_size}, upsample_rates multiply to {self.hop}")
         if len(self.upsample_rates) != len(self.upsample_kernel_sizes):
             raise ValueError("upsample_rates and upsample_kernel_sizes differ in length")
         if len(self.resblock_kernel_sizes) != len(self.resblock_dilation_sizes):
@@ -67,10 +73,6 @@ class BigVGANConfig:
         for rate, kernel in zip(self.upsample_rates, self.upsample_kernel_sizes, strict=True):
             if kernel < rate or (kernel - rate) % 2:
                 raise ValueError(f"upsample_kernel_sizes: {kernel} does not centre on a rate of {rate}")
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
 
 
 def low_pass(cutoff: float = CUTOFF, half_width: float = HALF_WIDTH, taps: int = TAPS) -> Tensor:

@@ -39,22 +39,35 @@ class VocosConfig:
         padding = head.get("padding", "same")
         if padding not in ("center", "same"):
             raise ValueError(f"head.padding: must be center or same, not {padding!r}")
-        try:
-            config = cls(
-                mels=int(backbone["input_channels"]),
-                dim=int(backbone["dim"]),
-                intermediate_dim=int(backbone["intermediate_dim"]),
-                layers=int(backbone["num_layers"]),
-                n_fft=int(head["n_fft"]),
-                hop=int(head["hop_length"]),
-                padding=padding,
-                sample_rate=int(features.get("sample_rate", 24_000)),
-            )
-        except KeyError as missing:
-            raise ValueError(f"missing key {missing.args[0]} in init_args of backbone or head") from missing
-        if config.mels != (heard := int(features.get("n_mels", 100))):
-            raise ValueError(f"backbone.input_channels is {config.mels}, feature_extractor.n_mels {heard}")
+        config = cls(
+            mels=_number(backbone, "backbone.input_channels"),
+            dim=_number(backbone, "backbone.dim"),
+            intermediate_dim=_number(backbone, "backbone.intermediate_dim"),
+            layers=_number(backbone, "backbone.num_layers"),
+            n_fft=_number(head, "head.n_fft"),
+            hop=_number(head, "head.hop_length"),
+            padding=padding,
+            sample_rate=_number(features, "feature_extractor.sample_rate", 24_000),
+        )
+        for name, made, read, default in (
+            ("backbone.input_channels", config.mels, "n_mels", 100),
+            ("head.n_fft", config.n_fft, "n_fft", 1024),
+            ("head.hop_length", config.hop, "hop_length", 256),
+        ):
+            if made != (other := _number(features, f"feature_extractor.{read}", default)):
+                raise ValueError(f"{name} is {made}, feature_extractor.{read} {other}")
         return config
+
+
+def _number(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """The value at the last part of `name`; without a default it must be there."""
+    key = name.rpartition(".")[2]
+    value = section.get(key, default)
+    if key not in section and default is None:
+        raise ValueError(f"missing key {key} in init_args of {name.partition('.')[0]}")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}: must be a positive integer, not {value!r}")
+    return value
 
 
 def _section(raw: object, name: str, wanted: str) -> Mapping[str, Any]:

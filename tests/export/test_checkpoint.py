@@ -16,7 +16,8 @@ from torch import Tensor
 
 from appliance.contract.bundle import Arch
 from export import checkpoint
-from export.checkpoint import CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
+from export.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
+from export.graphs import rates
 from export.model.bigvgan import BigVGANConfig
 from export.model.dit import DiT
 from export.model.redraw import redraw
@@ -53,8 +54,10 @@ def state() -> dict[str, Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def load(path: Path, arch: Arch = TINY, vocab_size: int = len(VOCAB)) -> checkpoint.Weights:
-    return load_dit(path, arch, vocab_size, MELS)
+def load(
+    path: Path, arch: Arch = TINY, vocab_size: int = len(VOCAB), kind: checkpoint.WeightsKind = "ema"
+) -> checkpoint.Weights:
+    return load_dit(path, arch, vocab_size, MELS, kind)
 
 
 def assert_same(found: checkpoint.Weights, wanted: dict[str, Tensor]) -> None:
@@ -110,7 +113,61 @@ def test_halves_become_float32(dtype: torch.dtype, state: dict[str, Tensor], tmp
     path = tmp_path / "model.safetensors"
     save_official(state, path, dtype=dtype)
     assert load_file(path)["ema_model.transformer.proj_out.weight"].dtype == dtype
-    assert_same(load(path), {name: value.to(dtype).float() for name, value in state.items()})
+    rounded = {name: value.to(dtype).float() for name, value in state.items()}
+    assert_same(load(path), rounded | {ROTARY: rates(TINY.dim_head)})
+
+
+@pytest.mark.parametrize("dim_head", [16, 64, 128])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_rotary_table_is_exact_however_it_was_stored(
+    dim_head: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    arch = dataclasses.replace(TINY, dim_head=dim_head)
+    path, _ = write_random(tmp_path, arch, VOCAB, mels=MELS, dtype=dtype)
+    weights = load(path, arch)
+    assert torch.equal(weights[ROTARY], rates(dim_head))
+    model = checkpoint.build_dit(weights, arch, len(VOCAB), MELS)
+    assert torch.equal(model.rotary_embed.inv_freq, rates(dim_head))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change"),
+    [
+        (torch.float32, 1 + 3e-6),
+        (torch.float16, 1 + 2e-3),
+        (torch.bfloat16, 1 + 2e-2),
+        (torch.float16, float("nan")),
+    ],
+)
+def test_a_rotary_table_that_is_no_rounding_is_refused(
+    dtype: torch.dtype, change: float, state: dict[str, Tensor], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_official({**state, ROTARY: state[ROTARY] * change}, path, dtype=dtype)
+    with pytest.raises(CheckpointError, match=r"rotary_embed\.inv_freq differs .* by up to [\d.e-]+|nan"):
+        load(path)
+
+
+def test_a_rotary_table_of_another_base_is_refused(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    other = 1.0 / 20000 ** (torch.arange(0, 16, 2).float() / 16)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        save_official({**state, ROTARY: other}, path, dtype=dtype)
+        with pytest.raises(CheckpointError, match=r"inv_freq differs from .* by up to 4\.5e-01"):
+            load(path)
+
+
+def test_raw_weights_are_taken_where_they_are_asked_for(state: dict[str, Tensor], tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    raw = {name: value if name == ROTARY else value + 1 for name, value in state.items()}
+    save_official(state, path, "pt", raw=raw)
+    assert_same(load(path, kind="raw"), raw)
+    save_official(state, path, "pruned_pt")
+    with pytest.raises(CheckpointError, match="under model_state_dict; its keys: ema_model_state_dict"):
+        load(path, kind="raw")
+    save_official(state, path.with_suffix(".safetensors"))
+    with pytest.raises(CheckpointError, match=r"has no raw weights, only .*: ema_model\.transformer\."):
+        load(path.with_suffix(".safetensors"), kind="raw")
 
 
 def test_our_safetensors_are_what_the_library_writes(state: dict[str, Tensor], tmp_path: Path) -> None:
@@ -185,7 +242,7 @@ def test_files_that_are_no_checkpoints_are_named(state: dict[str, Tensor], tmp_p
     with pytest.raises(CheckpointError, match=r"model\.pt: no such file"):
         load(path)
     torch.save({"epoch": 3}, path)
-    with pytest.raises(CheckpointError, match="holds no weights; its keys: epoch"):
+    with pytest.raises(CheckpointError, match=r"holds no weights under .* or .*; its keys: epoch"):
         load(path)
     torch.save([state], path)
     with pytest.raises(CheckpointError, match="must hold a dictionary of weights, not list"):
@@ -275,6 +332,19 @@ def test_a_vocoders_folder_without_its_parts_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config\.json: "):
         load_bigvgan(tmp_path)
+
+
+def test_a_null_in_a_vocoders_config_is_one_line(tmp_path: Path) -> None:
+    folder = write_random_vocos(tmp_path / "vocos", VOCOS)
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("num_layers: 2", "num_layers: null"))
+    with pytest.raises(CheckpointError, match=r"config\.yaml: backbone\.num_layers: must be .*, not None"):
+        load_vocos(folder)
+    folder = write_random_bigvgan(tmp_path / "bigvgan", BIGVGAN)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"num_mels": 8', '"num_mels": null'))
+    with pytest.raises(CheckpointError, match=r"config\.json: .*num_mels: must be int, not NoneType"):
+        load_bigvgan(folder)
 
 
 MEASURE = """

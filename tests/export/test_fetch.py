@@ -50,6 +50,7 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
     assert found.checkpoint == tmp_path / "F5TTS_v1_Base" / MODEL
     assert found.checkpoint.read_bytes() == BYTES
     assert found.vocab.read_bytes() == b" \na\nb\n"
+    assert found.kind == "vocos"
     assert {p.name for p in found.vocoder.iterdir()} == {"config.yaml", "pytorch_model.bin", "licence.yaml"}
     assert said == [
         "SWivid/F5-TTS: CC-BY-NC-4.0 (not for commercial use), https://huggingface.co/SWivid/F5-TTS",
@@ -64,7 +65,8 @@ def test_files_and_terms_arrive(hub: Hub, tmp_path: Path) -> None:
         source=f"https://huggingface.co/SWivid/F5-TTS/tree/{COMMIT}",
         vocoder="MIT",
         vocoder_source=f"https://huggingface.co/charactr/vocos-mel-24khz/tree/{COMMIT}",
-        note="not for commercial use; not a hash known here",
+        note=f"weights {MODEL}: not for commercial use; not a hash known here; "
+        "vocoder pytorch_model.bin: not a hash known here",
     )
 
 
@@ -201,5 +203,46 @@ def test_terms_are_known_by_record_by_place_or_not_at_all(hub: Hub, tmp_path: Pa
         source="model.safetensors",
         vocoder="MIT",
         vocoder_source=f"https://huggingface.co/charactr/vocos-mel-24khz/tree/{COMMIT}",
-        note="as stated by whoever exported the bundle",
+        note="weights model.safetensors: as stated by whoever exported the bundle; "
+        "vocoder pytorch_model.bin: not a hash known here",
     )
+
+
+@pytest.mark.parametrize("name", ["vocos-mel-24khz", "bigvgan_v2_24khz_100band_256x"])
+def test_a_checkpoint_never_gets_a_vocoders_terms(name: str, tmp_path: Path) -> None:
+    for folder in (f"F5TTS_ft_{name}", name, f"{name}/deep/in/it"):
+        path = tmp_path / folder / "model_100000.pt"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"a fine-tune")
+        assert terms_of(path).licence == "unknown"
+        found = licence(path, path.parent)
+        assert found.weights == "unknown"
+
+
+def test_a_vocoder_is_known_by_its_folders_exact_name(tmp_path: Path) -> None:
+    for name, wanted in {
+        "bigvgan_v2_24khz_100band_256x": "MIT",
+        "my_bigvgan_v2_24khz_100band_256x": "unknown",
+        "bigvgan_v2_24khz_100band_256x/tuned": "unknown",
+        "F5TTS_Base_bigvgan": "unknown",
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "bigvgan_generator.pt").write_bytes(b"other")
+        assert licence(tmp_path / "model.pt", folder).vocoder == wanted, name
+
+
+def test_what_is_said_of_a_vocoder_goes_before_what_is_recognised(tmp_path: Path) -> None:
+    vocoder = tmp_path / "vocos-mel-24khz"
+    vocoder.mkdir()
+    (vocoder / "pytorch_model.bin").write_bytes(b"other")
+    checkpoint = tmp_path / "F5TTS_Base" / "model_1200000.pt"
+    found = licence(checkpoint, vocoder)
+    assert (found.weights, found.vocoder) == ("CC-BY-NC-4.0", "MIT")
+    assert found.note == (
+        "weights model_1200000.pt: not for commercial use; recognised by its name, not by its hash; "
+        "vocoder pytorch_model.bin: recognised by its name, not by its hash"
+    )
+    stated = licence(checkpoint, vocoder, vocoder_terms="Apache-2.0")
+    assert (stated.weights, stated.vocoder) == ("CC-BY-NC-4.0", "Apache-2.0")
+    assert stated.note.endswith("vocoder pytorch_model.bin: as stated by whoever exported the bundle")

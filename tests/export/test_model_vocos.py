@@ -39,6 +39,12 @@ def config(padding: str, **backbone: Any) -> dict[str, Any]:
     }
 
 
+def features(**changes: Any) -> dict[str, Any]:
+    """The section `feature_extractor`."""
+    section = config("same")["feature_extractor"]
+    return {**section, "init_args": {**section["init_args"], **changes}}
+
+
 def theirs(padding: str, seed: int = 5) -> tuple[Any, Any]:
     """Upstream's backbone and head, redrawn, under one module."""
     upstream.vocos_module()
@@ -96,6 +102,18 @@ def test_loud_bins_are_clamped_as_upstream_does() -> None:
         ({"head": config("valid")["head"]}, "head.padding: must be center or same, not 'valid'"),
         ({"backbone": config("same", input_channels=80)["backbone"]}, "is 80, feature_extractor.n_mels 100"),
         ({"head": {"class_path": "a.ISTFTHead", "init_args": {"dim": 48}}}, "missing key n_fft"),
+        (
+            {"backbone": config("same", dim=None)["backbone"]},
+            "backbone.dim: must be a positive integer, not None",
+        ),
+        ({"backbone": config("same", num_layers="a few")["backbone"]}, "num_layers: must be .*, not 'a few'"),
+        ({"backbone": config("same", num_layers=0)["backbone"]}, "num_layers: must be .*, not 0"),
+        (
+            {"feature_extractor": features(sample_rate=None)},
+            "feature_extractor.sample_rate: must be .* not None",
+        ),
+        ({"feature_extractor": features(n_fft=2048)}, "head.n_fft is 1024, feature_extractor.n_fft 2048"),
+        ({"feature_extractor": features(hop_length=512)}, "hop_length is 256, .*hop_length 512"),
     ],
 )
 def test_a_config_that_is_not_for_us_is_refused(change: dict[str, Any], message: str) -> None:
