@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.contract.bundle import Sampling
+
 FloatArray = NDArray[np.float32]
 
 
@@ -80,6 +82,7 @@ class Segment:
     guidance: float
     gain: float = 1.0
     """Multiplies the samples: restores the level of a quiet reference."""
+    sampling: Sampling = "exact"
 
 
 @dataclass(frozen=True, eq=False)

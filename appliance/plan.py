@@ -71,6 +71,7 @@ def plan(
                 times=times,
                 guidance=request.guidance,
                 gain=reference.rms / defaults.target_rms if reference.rms < defaults.target_rms else 1.0,
+                sampling=defaults.sampling,
             )
         )
     return segments

@@ -1,13 +1,15 @@
-"""The bundle: a folder with a manifest, a vocabulary and four graphs; read, verified and written here.
+"""The bundle: a folder with a manifest, a vocabulary and graphs; read, verified and written here.
 
-A manifest's format is MAJOR.MINOR: another major is refused; a newer minor only adds keys, but since unknown
-keys are errors here as everywhere, it is refused by its number before its keys are looked at.
+A manifest's format is MAJOR.MINOR. Another format is refused by its number before its keys are looked at.
+Format 1.0, whose step graph computed lanes instead of rows, can be converted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
+import shlex
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -19,14 +21,21 @@ import yaml
 
 from appliance.contract import graphs
 from appliance.contract.mel import MelSpec
+from appliance.contract.tokens import read_vocabulary
 from appliance.errors import BundleError
 
-FORMAT = "1.0"
+FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 HASH_BLOCK_BYTES = 1 << 20
+FRAMES_ALLOWED = range(256, 8192 + 1)
+"""Of `max_frames`; upstream's position table ends at 8192."""
 
 Precision = Literal["fp32", "fp16", "int8"]
+Sampling = Literal["exact", "short", "short-kv"]
+"""How a reply is sampled. `exact`: as upstream does. `short`: the reference's latents are set to their known
+path, and the unguided row has the reply's frames alone. `short-kv`: `short`, and most steps reuse the
+reference's keys and values."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,11 @@ class Arch:
     qk_norm: str | None = None
     long_skip_connection: bool = False
     text_embedding_average_upsampling: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "depth", "heads", "ff_mult", "text_dim", "dim_head"):
+            _check_least(name, getattr(self, name), 1)
+        _check_least("conv_layers", self.conv_layers, 0)
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,17 @@ class Defaults:
     grid: Literal["epss", "uniform"] = "epss"
     target_rms: float = 0.1
     cross_fade_s: float = 0.15
+    sampling: Sampling = "exact"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.guidance <= 10:
+            raise ValueError(f"guidance: must be 0 to 10, not {self.guidance}")
+        if not math.isfinite(self.sway):
+            raise ValueError(f"sway: must be finite, not {self.sway}")
+        if not 0 < self.target_rms <= 1:
+            raise ValueError(f"target_rms: must be above 0 and at most 1, not {self.target_rms}")
+        if not 0 <= self.cross_fade_s <= 5:
+            raise ValueError(f"cross_fade_s: must be 0 to 5, not {self.cross_fade_s}")
 
 
 @dataclass(frozen=True)
@@ -100,8 +125,8 @@ class Manifest:
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant name → graph name → file. Each has all four graphs; `default` is always there. One that is
-    named like a backend is what that backend runs."""
+    """Variant name → graph name → file. `default` is always there. A variant that is named like a backend is
+    what that backend runs; it lists the graphs that differ from the default's."""
     backends: tuple[str, ...]
     batch_invariant: bool
     """Whether a lane's result is the same whatever shares its batch."""
@@ -114,16 +139,28 @@ class Manifest:
     """The report of the measurement made when the bundle was written."""
     created_by: str = ""
 
+    def __post_init__(self) -> None:
+        if self.max_frames not in FRAMES_ALLOWED:
+            low, high = FRAMES_ALLOWED[0], FRAMES_ALLOWED[-1]
+            raise ValueError(f"max_frames: must be {low} to {high}, not {self.max_frames}")
+        _check_least("vocab_size", self.vocab_size, 1)
+
     @property
     def dimensions(self) -> graphs.Dimensions:
         """What the graph signatures depend on."""
-        return graphs.Dimensions(
-            dim=self.arch.dim,
-            depth=self.arch.depth,
-            mels=self.mel.mels,
-            upsamples_text=self.arch.text_embedding_average_upsampling,
-            compute="float16" if self.precision == "fp16" else "float32",
-        )
+        return dimensions(self.arch, self.mel.mels, self.precision)
+
+
+def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions:
+    """The sizes that the graph signatures depend on."""
+    return graphs.Dimensions(
+        dim=arch.dim,
+        depth=arch.depth,
+        mels=mels,
+        inner=arch.heads * arch.dim_head,
+        upsamples_text=arch.text_embedding_average_upsampling,
+        compute="float16" if precision == "fp16" else "float32",
+    )
 
 
 @dataclass(frozen=True)
@@ -135,12 +172,12 @@ class Bundle:
 
     def graph(self, name: str, variant: str = "default") -> Path:
         """Path of a graph's ONNX file. Raises BundleError for an unknown variant or graph."""
+        variants = self.manifest.variants
         try:
-            return self.folder / self.manifest.variants[variant][name]
+            return self.folder / {**variants["default"], **variants[variant]}[name]
         except KeyError as missing:
-            have = ", ".join(self.manifest.variants)
             raise BundleError(
-                f"{self.folder}: no graph {name!r} in variant {variant!r}; variants: {have}"
+                f"{self.folder}: no graph {name!r} in variant {variant!r}; variants: {', '.join(variants)}"
             ) from missing
 
     def variant_for(self, backend: str) -> str:
@@ -156,7 +193,8 @@ class Bundle:
 def read(folder: Path, *, verify: bool = True) -> Bundle:
     """Read a bundle; with `verify`, check the size and hash of every file.
 
-    Raises BundleError: no manifest, another format, unknown or missing keys, missing or altered files.
+    Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
+    are missing, altered or not listed, a vocabulary of another size.
     """
     path = folder / MANIFEST
     try:
@@ -172,6 +210,8 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     _check_names(bundle)
     if verify:
         verify_files(bundle)
+    if (size := read_vocabulary(bundle.vocab).size) != bundle.manifest.vocab_size:
+        raise BundleError(f"{bundle.vocab}: {size} entries, vocab_size is {bundle.manifest.vocab_size}")
     return bundle
 
 
@@ -217,9 +257,11 @@ def _check_format(path: Path, found: object) -> None:
         got_major, got_minor = (int(part) for part in str(found).split("."))
     except ValueError:
         raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
-    if got_major != major or got_minor > minor:
+    if (got_major, got_minor) != (major, minor):
         age = "newer" if (got_major, got_minor) > (major, minor) else "older"
-        remedy = "update f5-appliance" if age == "newer" else "export the bundle again"
+        remedy = "update f5-appliance"
+        if age == "older":
+            remedy = f"convert it: python -m export convert {shlex.quote(str(path.parent))} --out NEW"
         raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
 
 
@@ -227,14 +269,25 @@ def _check_names(bundle: Bundle) -> None:
     manifest = bundle.manifest
     if "default" not in manifest.variants:
         raise BundleError(f"{bundle.folder}: the manifest has no variant 'default'")
+    if missing := [name for name in graphs.REQUIRED if name not in manifest.variants["default"]]:
+        raise BundleError(f"{bundle.folder}: variant 'default' lacks {', '.join(missing)}")
     for variant, members in manifest.variants.items():
-        if missing := [name for name in graphs.GRAPHS if name not in members]:
-            raise BundleError(f"{bundle.folder}: variant {variant!r} lacks {', '.join(missing)}")
+        if unknown := [name for name in members if name not in graphs.GRAPHS]:
+            raise BundleError(f"{bundle.folder}: variant {variant!r} has unknown graphs {', '.join(unknown)}")
     for name in (*manifest.files, *(f for v in manifest.variants.values() for f in v.values()), VOCAB):
         if name not in manifest.files:
             raise BundleError(f"{bundle.folder}: the manifest lists no hash for {name}")
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise BundleError(f"{bundle.folder}: the manifest names a file outside the bundle: {name}")
+    for path in sorted(bundle.folder.rglob("*")):
+        name = path.relative_to(bundle.folder).as_posix()
+        if name not in (*manifest.files, MANIFEST) and (path.is_symlink() or not path.is_dir()):
+            raise BundleError(f"{path}: the manifest does not list this file; remove it")
+
+
+def _check_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name}: must be at least {least}, not {value}")
 
 
 # A strict reader of nested frozen dataclasses: the manifest and the daemon's configuration share it.

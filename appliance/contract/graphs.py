@@ -1,8 +1,12 @@
-"""The four graphs of a bundle: named inputs and outputs, element types, axes, shape ranges.
+"""The graphs of a bundle: named inputs and outputs, element types, axes, shape ranges.
 
-Axis legend: B lanes · G guidance rows (1: conditional; 2: conditional, unconditional) · N frames, reference
-and generated · T tokens · M mels · D model width · S rows of the modulation table · K time values · R rows
-per time value (6 per block, 2 final) · L samples. An integer axis is fixed, a letter is symbolic.
+Axis legend: R rows (one latents sequence with one condition at one time each) · N frames · P frames of the
+reference · C frames of convolution context · T tokens · M mels · D model width · A attention width (heads ·
+dim_head) · S rows of the modulation table · K time values · L samples. An integer axis is fixed, a letter
+is symbolic.
+
+A guided lane has two rows, the conditional and the unconditional one, which need not run in one call. The
+step graphs give each row's velocity; `update` combines a lane's rows and takes the Euler step.
 """
 
 from __future__ import annotations
@@ -13,13 +17,17 @@ from typing import Literal
 DType = Literal["float32", "float16", "int32"]
 Axis = int | str
 
-GRAPHS = ("modulation", "condition", "step", "vocoder")
+GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
+REQUIRED = tuple(name for name in GRAPHS if name != "step")
+"""`step` is for runtimes of fixed shapes; the others run `step_keys` with an empty reference in its place."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
 FINAL_ROWS = (
     2  # shift, scale of the last norm (upstream's linear gives scale first; rows here are shift first)
 )
+CONTEXT = 30
+"""C: frames on one side that a frame's convolutional position embedding sees (two kernels of 31)."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,15 @@ class Dimensions:
     dim: int
     depth: int
     mels: int
+    inner: int
+    """A: heads · dim_head."""
     upsamples_text: bool = False
     compute: Literal["float32", "float16"] = "float32"
-    """Element type of the condition that the step graph reads."""
+    """Element type of condition, keys and values."""
 
     @property
     def rows(self) -> int:
-        """R: modulation rows of one time value."""
+        """Modulation rows of one time value."""
         return ROWS_PER_BLOCK * self.depth + FINAL_ROWS
 
 
@@ -79,20 +89,74 @@ def condition(d: Dimensions) -> GraphSpec:
 
 
 def step(d: Dimensions) -> GraphSpec:
-    """One Euler step of B lanes: latents + dt · Σ_g combine_g · v_g. Unused lanes have length 1 and dt 0."""
+    """Velocity of R rows. Frames from `lengths` on are padding: masked, and their velocity means nothing."""
+    return GraphSpec("step", _row_inputs(d), (_velocity(d),))
+
+
+def step_keys(d: Dimensions) -> GraphSpec:
+    """Velocity of rows whose first P frames are a reference on a known path, and its keys and values.
+
+    The sequence is `reference` followed by `latents`; a reference shorter than P stands at the end of its P
+    frames. The last block computes nothing but keys and values for the reference.
+    """
+    kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
-        "step",
-        (
-            TensorSpec("latents", "float32", ("B", "N", d.mels)),
-            TensorSpec("condition", d.compute, ("B", "G", "N", d.dim)),
-            TensorSpec("mod_table", "float32", ("S", d.rows, d.dim)),
-            TensorSpec("step_index", "int32", ("B",)),
-            TensorSpec("dt", "float32", ("B",)),
-            TensorSpec("combine", "float32", ("B", "G")),
-            TensorSpec("lengths", "int32", ("B",)),
-        ),
-        (TensorSpec("latents_out", "float32", ("B", "N", d.mels)),),
+        "step_keys", _row_inputs(d) + _reference_inputs(d, "reference", "P"), (_velocity(d), *kept)
     )
+
+
+def step_reply(d: Dimensions) -> GraphSpec:
+    """Velocity of rows as in `step_keys`, with keys and values of the reference from an earlier step.
+
+    `context` are the last C frames of the reference, aligned as there: what the position convolution sees.
+    """
+    kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
+    return GraphSpec(
+        "step_reply", _row_inputs(d) + _reference_inputs(d, "context", "C") + kept, (_velocity(d),)
+    )
+
+
+def kept_names(depth: int) -> tuple[str, ...]:
+    """Names of the reference's keys and values, by block."""
+    return tuple(f"{what}_{block}" for block in range(depth) for what in ("keys", "values"))
+
+
+def update(d: Dimensions) -> GraphSpec:
+    """latents + w₀·guided + w₁·unguided: a lane's Euler step, with dt·(1 + w) and −dt·w as the weights.
+
+    Without guidance w₁ is 0 and any finite tensor may stand for `unguided`.
+    """
+    frames = ("N", d.mels)
+    return GraphSpec(
+        "update",
+        (
+            *(TensorSpec(name, "float32", frames) for name in ("latents", "guided", "unguided")),
+            TensorSpec("weights", "float32", (2,)),
+        ),
+        (TensorSpec("latents_out", "float32", frames),),
+    )
+
+
+def _row_inputs(d: Dimensions) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec("latents", "float32", ("R", "N", d.mels)),
+        TensorSpec("condition", d.compute, ("R", "N", d.dim)),
+        TensorSpec("mod_table", "float32", ("S", d.rows, d.dim)),
+        TensorSpec("step_index", "int32", ("R",)),
+        TensorSpec("lengths", "int32", ("R",)),
+    )
+
+
+def _reference_inputs(d: Dimensions, name: str, axis: str) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec(name, "float32", ("R", axis, d.mels)),
+        TensorSpec(f"{name}_condition", d.compute, ("R", axis, d.dim)),
+        TensorSpec("reference_lengths", "int32", ("R",)),
+    )
+
+
+def _velocity(d: Dimensions) -> TensorSpec:
+    return TensorSpec("velocity", "float32", ("R", "N", d.mels))
 
 
 def vocoder(d: Dimensions) -> GraphSpec:
@@ -105,5 +169,6 @@ def vocoder(d: Dimensions) -> GraphSpec:
 
 
 def signatures(d: Dimensions) -> dict[str, GraphSpec]:
-    """The signature of each graph, by name, in the order in which a segment meets them."""
-    return {make.__name__: make(d) for make in (modulation, condition, step, vocoder)}
+    """Each graph's signature by name, in the order in which a segment meets them."""
+    graphs = (modulation, condition, step, step_keys, step_reply, update, vocoder)
+    return {make.__name__: make(d) for make in graphs}

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 GRIDS = ("epss", "uniform")
 MAX_NFE = 64
+KEY_TIMES = (0.0, 0.076)
+"""Times from which `short-kv` computes the reference's keys and values anew: steps 0 and 4 of EPSS 7."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),
@@ -45,3 +47,11 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np
     if not (np.diff(t.astype(np.float32)) > 0).all():
         raise ValueError(f"sway {sway} with nfe {nfe} makes times that do not increase")
     return t
+
+
+def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
+    """Steps that compute the reference's keys and values: those that first reach a key time, or every one."""
+    if sampling != "short-kv":
+        return frozenset(range(len(times) - 1))
+    reached = np.searchsorted(times[:-1], KEY_TIMES)
+    return frozenset(int(step) for step in reached if step < len(times) - 1)

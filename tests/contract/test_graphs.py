@@ -1,4 +1,4 @@
-"""The signatures of the four graphs, as the design's table has them."""
+"""The signatures of the graphs, written out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from appliance.contract import graphs
 
-V1_BASE = graphs.Dimensions(dim=1024, depth=22, mels=100)
+V1_BASE = graphs.Dimensions(dim=1024, depth=22, mels=100, inner=1024)
+TWO_BLOCKS = graphs.Dimensions(dim=64, depth=2, mels=100, inner=48)
 
 
 def table(d: graphs.Dimensions) -> dict[str, list[tuple[str, str, tuple[int | str, ...]]]]:
@@ -19,44 +20,89 @@ def table(d: graphs.Dimensions) -> dict[str, list[tuple[str, str, tuple[int | st
     }
 
 
-def test_the_signatures_of_v1_base() -> None:
-    assert table(V1_BASE) == {
-        "modulation": [("t", "float32", ("K",)), ("rows", "float32", ("K", 134, 1024))],
+ROWS = [
+    ("latents", "float32", ("R", "N", 100)),
+    ("condition", "float32", ("R", "N", 64)),
+    ("mod_table", "float32", ("S", 14, 64)),
+    ("step_index", "int32", ("R",)),
+    ("lengths", "int32", ("R",)),
+]
+KEPT = [
+    ("keys_0", "float32", ("R", "P", 48)),
+    ("values_0", "float32", ("R", "P", 48)),
+    ("keys_1", "float32", ("R", "P", 48)),
+    ("values_1", "float32", ("R", "P", 48)),
+]
+VELOCITY = ("velocity", "float32", ("R", "N", 100))
+
+
+def test_the_signatures_of_two_blocks() -> None:
+    assert table(TWO_BLOCKS) == {
+        "modulation": [("t", "float32", ("K",)), ("rows", "float32", ("K", 14, 64))],
         "condition": [
             ("ids", "int32", ("N",)),
             ("log_mel", "float32", ("N", 100)),
-            ("condition", "float32", (2, "N", 1024)),
+            ("condition", "float32", (2, "N", 64)),
         ],
-        "step": [
-            ("latents", "float32", ("B", "N", 100)),
-            ("condition", "float32", ("B", "G", "N", 1024)),
-            ("mod_table", "float32", ("S", 134, 1024)),
-            ("step_index", "int32", ("B",)),
-            ("dt", "float32", ("B",)),
-            ("combine", "float32", ("B", "G")),
-            ("lengths", "int32", ("B",)),
-            ("latents_out", "float32", ("B", "N", 100)),
+        "step": [*ROWS, VELOCITY],
+        "step_keys": [
+            *ROWS,
+            ("reference", "float32", ("R", "P", 100)),
+            ("reference_condition", "float32", ("R", "P", 64)),
+            ("reference_lengths", "int32", ("R",)),
+            VELOCITY,
+            *KEPT,
+        ],
+        "step_reply": [
+            *ROWS,
+            ("context", "float32", ("R", "C", 100)),
+            ("context_condition", "float32", ("R", "C", 64)),
+            ("reference_lengths", "int32", ("R",)),
+            *KEPT,
+            VELOCITY,
+        ],
+        "update": [
+            ("latents", "float32", ("N", 100)),
+            ("guided", "float32", ("N", 100)),
+            ("unguided", "float32", ("N", 100)),
+            ("weights", "float32", (2,)),
+            ("latents_out", "float32", ("N", 100)),
         ],
         "vocoder": [("log_mel", "float32", ("N", 100)), ("samples", "float32", ("L",))],
     }
 
 
-def test_each_graph_has_one_output_and_comes_in_the_segments_order() -> None:
+def test_step_reply_reads_what_step_keys_writes() -> None:
+    specs = graphs.signatures(V1_BASE)
+    written = specs["step_keys"].outputs[1:]
+    assert len(written) == 2 * 22 and specs["step_reply"].inputs[-len(written) :] == written
+
+
+def test_graphs_come_in_the_segments_order_and_all_but_the_masked_one_are_required() -> None:
     specs = graphs.signatures(V1_BASE)
     assert tuple(specs) == graphs.GRAPHS
-    assert all(spec.name == name and len(spec.outputs) == 1 for name, spec in specs.items())
+    assert all(spec.name == name for name, spec in specs.items())
+    assert set(graphs.GRAPHS) - set(graphs.REQUIRED) == {"step"}
 
 
-def test_float16_changes_nothing_but_the_condition() -> None:
-    half = table(dataclasses.replace(V1_BASE, compute="float16"))
-    whole = table(V1_BASE)
+def test_float16_changes_conditions_keys_and_values_alone() -> None:
+    half = table(dataclasses.replace(TWO_BLOCKS, compute="float16"))
+    whole = table(TWO_BLOCKS)
     changed = {
         (graph, now[0])
         for graph in whole
         for now, was in zip(half[graph], whole[graph], strict=True)
         if now != was
     }
-    assert changed == {("condition", "condition"), ("step", "condition")}
+    kept = {(graph, name) for graph in ("step_keys", "step_reply") for name, _, _ in KEPT}
+    assert changed == kept | {
+        ("condition", "condition"),
+        ("step", "condition"),
+        ("step_keys", "condition"),
+        ("step_keys", "reference_condition"),
+        ("step_reply", "condition"),
+        ("step_reply", "context_condition"),
+    }
 
 
 def test_upsampling_adds_an_index_before_the_output() -> None:
@@ -69,7 +115,7 @@ def test_no_input_is_a_scalar_and_every_letter_is_known() -> None:
     for spec in graphs.signatures(dataclasses.replace(V1_BASE, upsamples_text=True)).values():
         for tensor in (*spec.inputs, *spec.outputs):
             assert tensor.axes
-            assert {axis for axis in tensor.axes if not isinstance(axis, int)} <= set("BGNSKL")
+            assert {axis for axis in tensor.axes if not isinstance(axis, int)} <= set("RNPCSKL")
 
 
 @pytest.mark.parametrize(("depth", "rows"), [(1, 8), (2, 14), (18, 110), (22, 134)])

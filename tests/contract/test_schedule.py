@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, time_grid
+from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, key_steps, time_grid
 from tests import upstream
 
 
@@ -63,3 +63,32 @@ def test_uniform_without_sway_is_uniform():
 def test_unusable_settings_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         time_grid(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("nfe", "steps"),
+    [
+        (1, {0}),
+        (2, {0, 1}),
+        (4, {0, 1}),
+        (5, {0, 3}),
+        (6, {0, 4}),
+        (7, {0, 4}),
+        (8, {0, 2}),
+        (10, {0, 4}),
+        (16, {0, 8}),
+        (32, {0, 8}),
+    ],
+)
+def test_keys_are_computed_at_the_start_and_when_the_key_time_is_reached(nfe, steps):
+    assert key_steps(time_grid(nfe), "short-kv") == steps
+
+
+def test_a_grid_that_reaches_the_key_time_with_its_last_time_alone_computes_keys_once():
+    assert key_steps(np.array([0.0, 0.01, 1.0]), "short-kv") == {0}
+
+
+@pytest.mark.parametrize("sampling", ["exact", "short"])
+@pytest.mark.parametrize("nfe", [1, 5, 7, 64])
+def test_without_reuse_every_step_is_a_key_step(sampling, nfe):
+    assert key_steps(time_grid(nfe), sampling) == set(range(nfe))
