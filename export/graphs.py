@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -190,7 +192,7 @@ def position_table(length: int, dim: int) -> Tensor:
 
 
 class PositionConv(nn.Module):
-    """Convolutional position embedding; frames past a lane's length are held at zero, as if not there."""
+    """Convolutional position embedding; padding is held at zero, as if not there."""
 
     def __init__(self, weights: Weights, compute: torch.dtype) -> None:
         super().__init__()
@@ -200,13 +202,17 @@ class PositionConv(nn.Module):
             kept(weights[f"{name}.{i}.{k}"], compute) for i in (0, 2) for k in ("weight", "bias")
         )
 
-    def forward(self, x: Tensor, valid: Tensor) -> Tensor:  # (B·G, N, D), (B·G, N, 1)
-        valid = valid.transpose(1, 2).to(self.compute)
-        y = x.transpose(1, 2) * valid
+    def forward(self, x: Tensor, valid: Tensor | None) -> Tensor:  # ([R,] N, D), (R, N)
+        y = x.mT
+        mask = None if valid is None else valid[:, None].to(self.compute)
+        if mask is not None:
+            y = y * mask
         for weight, bias in ((self.w0, self.b0), (self.w2, self.b2)):
             y = F.conv1d(y, weight, bias, padding=weight.shape[2] // 2, groups=POSITION_CONV_GROUPS)
-            y = mish(y).to(self.compute) * valid
-        return y.transpose(1, 2)
+            y = mish(y).to(self.compute)
+            if mask is not None:
+                y = y * mask
+        return y.mT
 
 
 def mish(x: Tensor) -> Tensor:
@@ -220,16 +226,24 @@ def mish(x: Tensor) -> Tensor:
     return x * (n / (n + 2.0))
 
 
+@dataclass(frozen=True)
+class Positions:
+    """Rotary tables (positions, dim_head / 2), and the position of a sequence's first frame."""
+
+    cos: Tensor
+    sin: Tensor
+    first: int = 0
+
+
 class Attention(nn.Module):
-    """Self-attention with rotary positions.
+    """Self-attention with rotary positions; q, k and v are one product, q and k are rotated as one tensor.
 
     Rows of q and k are reordered per head, even ones first, so that rotating interleaved pairs becomes
     rotating halves. The scale is folded into the weights: all of it into q in float32 (a power of two, so
     exact), 64^-¼ into each of q and k in float16, where scores of unscaled factors could overflow.
 
-    Keys past a lane's length are masked by a number added to their scores. In float16 it is added as such,
-    the form from which runtimes make fused attention. In float32, which runs where there is none, it rides in
-    a 65th channel of k against ones in q, and spares a pass over N² scores.
+    Softmax is float32 in every precision: runtimes fuse it all the same, and accumulate scores in float32
+    then.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -248,77 +262,177 @@ class Attention(nn.Module):
                 weight = weight.unflatten(0, (self.heads, -1))[:, order].flatten(0, 1) * factor
                 bias = bias.unflatten(0, (self.heads, -1))[:, order].flatten() * factor
             parts.append((weight, bias))
-        self.q, self.k, self.v = (Matrix(weight, bias, compute) for weight, bias in parts)
+        self.qkv = Matrix(torch.cat([w for w, _ in parts]), torch.cat([b for _, b in parts]), compute)
         self.out = Matrix(weights[f"{name}.to_out.0.weight"], weights[f"{name}.to_out.0.bias"], compute)
         if self.norms:
-            self.q_gain = kept_float(weights[f"{name}.q_norm.weight"][order] * scales[0])
-            self.k_gain = kept_float(weights[f"{name}.k_norm.weight"][order] * scales[1])
+            gains = [weights[f"{name}.{a}_norm.weight"][order] * s for a, s in zip("qk", scales, strict=True)]
+            self.gain = kept_float(torch.stack(gains).repeat_interleave(self.heads, dim=0))  # (2·heads, 64)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
-        """x (B·G, N, D); cos, sin (N, 1, 32); bias (B·G, 1, 1, N), 0 or MASKED_SCORE."""
-        q, k, v = (m(x).unflatten(-1, (self.heads, self.head_dim)) for m in (self.q, self.k, self.v))
+    def forward(
+        self,
+        x: Tensor,
+        positions: Positions,
+        bias: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None = None,
+        begin: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x (R, N, D) → attention of the frames from `begin` on (R, N − begin, D), keys and values (R, N, A).
+
+        `bias` (R, 1, 1, L) is 0 or MASKED_SCORE. `kept` are keys and values (R, P, A) that stand before x's.
+        """
+        heads = self.heads
+        # Split by heads: split along the last axis, the product is divided by runtimes.
+        qk, v = self.qkv(x).unflatten(-1, (3 * heads, -1)).split((2 * heads, heads), dim=2)
         if self.norms:
-            q, k = (self._rms_norm(a, gain) for a, gain in ((q, self.q_gain), (k, self.k_gain)))
-        q, k = (self._rotate(a, cos, sin) for a in (q, k))
-        if self.compute == torch.float32:
-            column = bias.permute(0, 3, 1, 2).expand(-1, -1, self.heads, -1)  # (B·G, N, heads, 1)
-            q, k = torch.cat([q, torch.ones_like(column)], dim=-1), torch.cat([k, column], dim=-1)
-            scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)  # (B·G, heads, N, N)
-        else:
-            scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) + bias
-        y = scores.softmax(dim=-1) @ v.transpose(1, 2)
-        return self.out(y.transpose(1, 2).flatten(2))
+            qk = self._rms_norm(qk)
+        q, k = self._rotate(qk, positions).chunk(2, dim=2)
+        keys, values = k, v
+        if kept is not None:
+            keys, values = (
+                torch.cat([old.unflatten(-1, (heads, -1)), new], dim=1)
+                for old, new in zip(kept, (k, v), strict=True)
+            )
+        q = q[:, begin:] if begin else q
+        scores = q.transpose(1, 2) @ keys.permute(0, 2, 3, 1)  # (R, heads, N, L)
+        scores = scores if bias is None else scores + bias
+        shares = scores.float().softmax(dim=-1).to(self.compute)
+        y = (shares @ values.transpose(1, 2)).transpose(1, 2).flatten(2)
+        return self.out(y), k.flatten(2), v.flatten(2)
 
-    def _rms_norm(self, x: Tensor, gain: Tensor) -> Tensor:
+    def _rms_norm(self, x: Tensor) -> Tensor:  # (R, N, 2·heads, 64)
         x = x.float()
-        return (x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + NORM_EPS) * gain).to(self.compute)
+        return (x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + NORM_EPS) * self.gain).to(self.compute)
 
-    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # (B·G, N, heads, head_dim)
-        first, rest = x[:, :, : self.rotated_heads].float(), x[:, :, self.rotated_heads :]
-        a, b = first.chunk(2, dim=-1)
-        turned = torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(self.compute)
-        return turned if self.rotated_heads == self.heads else torch.cat([turned, rest], dim=2)
+    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:  # (R, N, 2·heads, 64)
+        if self.rotated_heads in (0, self.heads):
+            return self._turned(x, positions) if self.rotated_heads else x
+        q_and_k = x.unflatten(2, (2, self.heads))
+        first, rest = q_and_k[..., : self.rotated_heads, :], q_and_k[..., self.rotated_heads :, :]
+        turned = self._turned(first.flatten(2, 3), positions).unflatten(2, (2, self.rotated_heads))
+        return torch.cat([turned, rest], dim=3).flatten(2, 3)
+
+    def _turned(self, x: Tensor, positions: Positions) -> Tensor:
+        frames = slice(positions.first, positions.first + x.shape[1])
+        cos, sin = positions.cos[frames, None], positions.sin[frames, None]
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(self.compute)
+
+
+class SingleAttention(Attention):
+    """Attention of one row at its true length, by the operators that ONNX Runtime fuses on a CPU."""
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Positions,
+        bias: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None = None,
+        begin: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x (N, D) → (N − begin, D), keys and values (1, N, A); see `Attention`. There is no mask."""
+        inner = self.heads * self.head_dim
+        qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
+        if self.norms:
+            qk = self._rms_norm(qk.unflatten(-1, (2 * self.heads, -1))).flatten(2)
+        q, k = self._rotate(qk, positions).chunk(2, dim=-1)
+        keys, values = k, v
+        if kept is not None:
+            keys, values = (torch.cat(pair, dim=1) for pair in zip(kept, (k, v), strict=True))
+        q = q[:, begin:] if begin else q
+        attributes = {"num_heads": self.heads, "scale": 1.0}
+        y = contrib("MultiHeadAttention", (q, keys, values), q, attributes)
+        return self.out(y.flatten(0, 1)), k, v
+
+    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:  # (1, N, 2·A)
+        turning = self.rotated_heads * self.head_dim
+        if turning == 0 or self.rotated_heads == self.heads:
+            return self._turned(x, positions) if turning else x
+        parts = [(a[..., :turning], a[..., turning:]) for a in x.chunk(2, dim=-1)]
+        return torch.cat(
+            [part for first, rest in parts for part in (self._turned(first, positions), rest)], dim=-1
+        )
+
+    def _turned(self, x: Tensor, positions: Positions) -> Tensor:
+        first = torch.full((1,), positions.first, dtype=torch.int64)
+        return contrib("RotaryEmbedding", (x, first, positions.cos, positions.sin), x, {})
+
+
+def contrib(operator: str, inputs: tuple[Tensor, ...], like: Tensor, attributes: dict[str, Any]) -> Tensor:
+    """One of ONNX Runtime's own operators, with an output of `like`'s type and shape."""
+    result: Tensor = torch.onnx.ops.symbolic(
+        f"com.microsoft::{operator}", inputs, attributes, dtype=like.dtype, shape=like.shape, version=1
+    )
+    return result
 
 
 class Block(nn.Module):
     """One DiT block: modulated attention, modulated feed-forward."""
 
-    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
+    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype, single: bool) -> None:
         super().__init__()
         self.compute = compute
-        self.attention = Attention(weights, f"{name}.attn", arch, compute)
+        attention = SingleAttention if single else Attention
+        self.attention = attention(weights, f"{name}.attn", arch, compute)
         self.up, self.down = (
             Matrix(weights[f"{name}.ff.ff.{k}.weight"], weights[f"{name}.ff.ff.{k}.bias"], compute)
             for k in ("0.0", "2")
         )
 
-    def forward(self, x: Tensor, rows: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
-        """x (B·G, N, D); rows (B·G, 6, D): shift, scale, gate of attention, then of the feed-forward."""
-        shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows.split(1, dim=1)
+    def forward(
+        self,
+        x: Tensor,
+        rows: Tensor,
+        positions: Positions,
+        bias: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None = None,
+        begin: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x (…, N, D) → frames from `begin` on (…, N − begin, D), keys and values (…, N, A) of all.
+
+        `rows` (…, 6, D): shift, scale, gate of attention, then of the feed-forward.
+        """
+        shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows.split(1, dim=-2)
         y = modulate(x, shift_a, scale_a, self.compute)
-        x = x + gate_a.to(self.compute) * self.attention(y, cos, sin, bias)
+        y, keys, values = self.attention(y, positions, bias, kept, begin)
+        x = (x[..., begin:, :] if begin else x) + gate_a.to(self.compute) * y
         y = modulate(x, shift_f, scale_f, self.compute)
         y = self.down(F.gelu(self.up(y), approximate="tanh"))
-        return x + gate_f.to(self.compute) * y
+        return x + gate_f.to(self.compute) * y, keys, values
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
-    """AdaLN: LN(x)·(1 + scale) + shift, in float32, handed on as `compute`."""
+    """AdaLN: LN(x)·(1 + scale) + shift, in float32, handed on as `compute`.
+
+    The modulation of a single sequence (N, D) is the layer norm's own weight and bias.
+    """
+    if x.ndim == 2:
+        return layer_norm(x, 1.0 + scale.flatten(), shift.flatten()).to(compute)
     return (layer_norm(x) * (1.0 + scale) + shift).to(compute)
 
 
 class Step(nn.Module):
-    """One Euler step of B lanes; see `appliance.contract.graphs.step`."""
+    """Velocity of rows; see `appliance.contract.graphs.step`.
+
+    The `single` form takes one row at its true length: R is 1, `lengths` is not read. It needs no masks, and
+    works on (N, D), so that runtimes fuse biases and modulation into products and norms.
+    """
 
     def __init__(
-        self, weights: Weights, arch: Arch, mels: int, max_frames: int, compute: torch.dtype
+        self,
+        weights: Weights,
+        arch: Arch,
+        mels: int,
+        max_frames: int,
+        compute: torch.dtype,
+        *,
+        single: bool = False,
     ) -> None:
         super().__init__()
-        self.depth, self.compute = arch.depth, compute
+        self.depth, self.compute, self.single = arch.depth, compute, single
         self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
         self.position_conv = PositionConv(weights, compute)
         self.blocks = nn.ModuleList(
-            [Block(weights, f"transformer_blocks.{i}", arch, compute) for i in range(arch.depth)]
+            [Block(weights, f"transformer_blocks.{i}", arch, compute, single) for i in range(arch.depth)]
         )
         self.skip = (
             Matrix(weights["long_skip_connection.weight"], None, compute)
@@ -327,42 +441,131 @@ class Step(nn.Module):
         )
         self.out = Matrix(weights["proj_out.weight"], weights["proj_out.bias"], compute)
         rate = weights.get("rotary_embed.inv_freq")  # travels in official checkpoints
-        angle = angles(max_frames, rates(arch.dim_head) if rate is None else rate)[:, None, :]
+        # A padded reference and a padded reply may be longer together than the longest segment.
+        positions = 2 * max_frames
+        angle = angles(positions, rates(arch.dim_head) if rate is None else rate)
         self.cos, self.sin = kept_float(angle.cos()), kept_float(angle.sin())
-        self.frame = nn.Buffer(torch.arange(max_frames, dtype=torch.int32))
+        self.frame = nn.Buffer(torch.arange(positions, dtype=torch.int32))
 
     def forward(
+        self, latents: Tensor, condition: Tensor, mod_table: Tensor, step_index: Tensor, lengths: Tensor
+    ) -> Tensor:
+        valid = self.valid(0, latents.shape[1], None, lengths)
+        rows = self.modulation(mod_table, step_index)
+        x = start = self.embed([latents], [condition], valid)
+        for i, block in enumerate(self.blocks):
+            x, _, _ = block(x, rows_of(i, rows), Positions(self.cos, self.sin), score_bias(valid, x))
+        return self.velocity(x, start, rows)
+
+    def modulation(self, table: Tensor, index: Tensor) -> Tensor:
+        """(…, 6·depth + 2, D): the table's row of each sequence."""
+        rows = table.index_select(0, index)
+        return rows[0] if self.single else rows
+
+    def unbatched(self, x: Tensor) -> Tensor:
+        """(R, N, …) → (N, …) in the `single` form; a copy-free reshape where x[0] would be a gather."""
+        return x.flatten(0, 1) if self.single else x
+
+    def batched(self, x: Tensor) -> Tensor:
+        """(N, …) → (R, N, …) in the `single` form."""
+        return x[None] if self.single else x
+
+    def valid(
+        self, before: int, frames: int, before_lengths: Tensor | None, lengths: Tensor
+    ) -> Tensor | None:
+        """(R, before + frames) frames that are not padding, which precedes one part and follows the other."""
+        if self.single:
+            return None
+        index = self.frame[: before + frames]
+        valid = index < before + lengths[:, None]
+        return valid if before_lengths is None else valid & (index >= before - before_lengths[:, None])
+
+    def embed(self, latents: list[Tensor], condition: list[Tensor], valid: Tensor | None) -> Tensor:
+        """Parts of a sequence, (R, N, M) and (R, N, D) each → (…, N, D)"""
+        y, seen = (self.unbatched(torch.cat(a, dim=1) if len(a) > 1 else a[0]) for a in (latents, condition))
+        x = self.from_latents(y.to(self.compute)) + seen
+        return x + self.position_conv(x, valid)
+
+    def velocity(self, x: Tensor, start: Tensor, rows: Tensor) -> Tensor:
+        """(…, N, D) → (R, N, M)"""
+        if self.skip is not None:
+            x = self.skip(torch.cat([x, start], dim=-1))
+        shift, scale = rows[..., 6 * self.depth :, :].split(1, dim=-2)
+        return self.batched(self.out(modulate(x, shift, scale, self.compute)).float())
+
+
+def rows_of(block: int, rows: Tensor) -> Tensor:
+    """The modulation (…, 6, D) of one block."""
+    return rows[..., 6 * block : 6 * block + 6, :]
+
+
+def score_bias(valid: Tensor | None, like: Tensor) -> Tensor | None:
+    """(R, L) → (R, 1, 1, L): what is added to attention's scores."""
+    return None if valid is None else ((~valid).to(like.dtype) * MASKED_SCORE)[:, None, None]
+
+
+class StepKeys(Step):
+    """See `appliance.contract.graphs.step_keys`."""
+
+    def forward(  # type: ignore[override]
         self,
         latents: Tensor,
         condition: Tensor,
         mod_table: Tensor,
         step_index: Tensor,
-        dt: Tensor,
-        combine: Tensor,
         lengths: Tensor,
-    ) -> Tensor:
-        lanes, guided, frames, _ = condition.shape
-
-        def per_row(a: Tensor) -> Tensor:  # (B, ...) → (B·G, ...)
-            return a[:, None].expand(-1, guided, *a.shape[1:]).flatten(0, 1)
-
-        valid = per_row(self.frame[:frames] < lengths[:, None])[..., None]  # (B·G, N, 1)
-        bias = ((~valid).to(self.compute) * MASKED_SCORE).transpose(1, 2)[:, None]
-        rows = per_row(mod_table.index_select(0, step_index))
-        cos, sin = self.cos[:frames], self.sin[:frames]
-
-        x = (self.from_latents(latents.to(self.compute))[:, None] + condition).flatten(0, 1)
-        x = x + self.position_conv(x, valid)
-        start = x
+        reference: Tensor,
+        reference_condition: Tensor,
+        reference_lengths: Tensor,
+    ) -> tuple[Tensor, ...]:
+        begin = reference.shape[1]
+        valid = self.valid(begin, latents.shape[1], reference_lengths, lengths)
+        rows = self.modulation(mod_table, step_index)
+        x = start = self.embed([reference, latents], [reference_condition, condition], valid)
+        bias, positions = score_bias(valid, x), Positions(self.cos, self.sin)
+        kept = []
         for i, block in enumerate(self.blocks):
-            x = block(x, rows[:, 6 * i : 6 * i + 6], cos, sin, bias)
-        if self.skip is not None:
-            x = self.skip(torch.cat([x, start], dim=-1))
-        shift, scale = rows[:, 6 * self.depth :].split(1, dim=1)
-        velocity = self.out(modulate(x, shift, scale, self.compute)).float()
-        velocity = velocity.unflatten(0, (lanes, guided))
-        velocity = (velocity * combine[:, :, None, None]).sum(dim=1)
-        return latents + dt[:, None, None] * velocity
+            last = i == self.depth - 1
+            x, k, v = block(x, rows_of(i, rows), positions, bias, begin=begin if last else 0)
+            kept += [k[:, :begin], v[:, :begin]]
+        return self.velocity(x, start[..., begin:, :], rows), *kept
+
+
+class StepReply(Step):
+    """See `appliance.contract.graphs.step_reply`."""
+
+    def forward(  # type: ignore[override]
+        self,
+        latents: Tensor,
+        condition: Tensor,
+        mod_table: Tensor,
+        step_index: Tensor,
+        lengths: Tensor,
+        context: Tensor,
+        context_condition: Tensor,
+        reference_lengths: Tensor,
+        kept: tuple[Tensor, ...],
+    ) -> Tensor:
+        seen, begin, frames = context.shape[1], kept[0].shape[1], latents.shape[1]
+        rows = self.modulation(mod_table, step_index)
+        x = start = self.embed(
+            [context, latents],
+            [context_condition, condition],
+            self.valid(seen, frames, reference_lengths, lengths),
+        )[..., seen:, :]
+        bias = score_bias(self.valid(begin, frames, reference_lengths, lengths), x)
+        positions = Positions(self.cos, self.sin, begin)
+        for i, block in enumerate(self.blocks):
+            x, _, _ = block(x, rows_of(i, rows), positions, bias, kept=(kept[2 * i], kept[2 * i + 1]))
+        return self.velocity(x, start, rows)
+
+
+class Update(nn.Module):
+    """See `appliance.contract.graphs.update`."""
+
+    def forward(self, latents: Tensor, guided: Tensor, unguided: Tensor, weights: Tensor) -> Tensor:
+        first, second = weights.split(1)
+        return latents + (first * guided + second * unguided)
 
 
 # --------------------------------------------------------------------------------------------- vocoder

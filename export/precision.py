@@ -1,7 +1,7 @@
-"""Precision lives in the graph: what is rewritten in a traced float graph to make its variants.
+"""Precision lives in the graph: what is rewritten in a traced graph for the CPU.
 
-float16 itself is traced (`graphs.py` casts where it must stay float32); here are the float32 softmax that the
-numeric gate falls back to, and INT8 for the CPU.
+float16 itself is traced (`graphs.py` casts where it must stay float32); here are float32 arithmetic on
+float16 weights, and INT8.
 """
 
 from __future__ import annotations
@@ -20,26 +20,6 @@ ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
 """The step graph's products with a weight, in the order in which a frame meets them."""
 INT8_KEEPS_FLOAT = ("from_latents", "attention.out", "final")
 """Chosen on the measured curve in export/README.md: the fastest point with an error under 1.5e-2."""
-
-
-def softmax_in_float32(source: Path, out: Path) -> None:
-    """Write `source`, a float16 step graph, with each softmax between casts; both share one weight file."""
-    model = onnx.load(source, load_external_data=False)
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type != "Softmax":
-            nodes.append(node)
-            continue
-        wide_in, wide_out = f"{node.input[0]}_float32", f"{node.output[0]}_float32"
-        nodes += [
-            helper.make_node("Cast", [node.input[0]], [wide_in], to=TensorProto.FLOAT),
-            helper.make_node("Softmax", [wide_in], [wide_out], name=node.name, axis=_axis(node)),
-            helper.make_node("Cast", [wide_out], [node.output[0]], to=TensorProto.FLOAT16),
-        ]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    del model.graph.value_info[:]
-    onnx.save(model, out)
 
 
 def widen(source: Path, out: Path) -> None:
@@ -155,16 +135,10 @@ def weight_products(path: Path) -> dict[str, str]:
 def _role(weight: str) -> str:
     if weight.startswith("out."):
         return "final"
-    if weight.rpartition(".attention.")[2] in ("q.weight", "k.weight", "v.weight"):
-        return "qkv"
     for role in ROLES:
         if f"{role}." in weight:
             return role
     raise ValueError(f"{weight}: not a matrix of the step graph")
-
-
-def _axis(node: onnx.NodeProto) -> int:
-    return next((a.i for a in node.attribute if a.name == "axis"), -1)
 
 
 def _copy_signature(source: onnx.ModelProto, to: onnx.ModelProto) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir
@@ -15,9 +18,10 @@ from torch import nn
 
 from appliance.contract import graphs as contract
 
-EXAMPLE_SIZES = {"B": 3, "G": 2, "N": 37, "S": 5, "K": 4}
+EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11}
 """All different and above 1: the tracer takes sizes 0 and 1 for constants, and equal sizes for one symbol."""
 
+INT64_MAX = 2**63 - 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "int32": torch.int32}
 
 
@@ -28,21 +32,24 @@ class ExportError(RuntimeError):
 def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     """Write `module` as `path` with its weights beside it in `path`.data.
 
+    A module whose `single` is true is traced for one row.
+
     Raises ExportError when the traced signature, opset or IR version differs from the contract.
     """
-    symbols = {name: torch.export.Dim.DYNAMIC for name in EXAMPLE_SIZES}
+    single_row = getattr(module, "single", False)
+    sizes = {**EXAMPLE_SIZES, "R": 1} if single_row else EXAMPLE_SIZES
+    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if sizes[name] > 1}
     shapes = {
-        t.name: {i: symbols[axis] for i, axis in enumerate(t.axes) if isinstance(axis, str)}
-        for t in spec.inputs
+        t.name: {i: symbols[axis] for i, axis in enumerate(t.axes) if axis in symbols} for t in spec.inputs
     }
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
             module.eval(),
-            kwargs={t.name: _example(t) for t in spec.inputs},
+            kwargs=_grouped(module, {t.name: _example(t, sizes) for t in spec.inputs}),
             dynamo=True,
-            dynamic_shapes=shapes,
+            dynamic_shapes=_grouped(module, shapes),
             input_names=[t.name for t in spec.inputs],
             output_names=[t.name for t in spec.outputs],
             opset_version=contract.MAX_OPSET,
@@ -50,31 +57,116 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
             verbose=False,
         )
     assert program is not None
-    optimizer.fold_constants(program.model)
-    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(program.model)
-    passes.CommonSubexpressionEliminationPass()(program.model)
-    optimizer.remove_unused_nodes(program.model)
-    passes.ClearMetadataAndDocStringPass()(program.model)  # the tracer notes file paths of this machine
-    program.model.ir_version = contract.MAX_IR_VERSION
-    _name_axes(program.model.graph, spec)
+    model = program.model
+    optimizer.fold_constants(model)
+    passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    # Equal constants under many names keep equal nodes apart.
+    passes.DeduplicateInitializersPass(size_limit=4096)(model)
+    _drop_whole_slices(model.graph)
+    _reshape_by_position(model.graph)
+    passes.CommonSubexpressionEliminationPass()(model)
+    optimizer.remove_unused_nodes(model)
+    passes.ClearMetadataAndDocStringPass()(model)  # the tracer notes file paths of this machine
+    model.ir_version = contract.MAX_IR_VERSION
+    _name_axes(model.graph, spec, fixed={"R"} if single_row else set())
     program.save(str(path), external_data=True)
+    data = path.with_name(f"{path.name}.data")
+    if data.exists() and data.stat().st_size == 0:
+        data.unlink()
     check_signature(path, spec)
 
 
-def _example(spec: contract.TensorSpec) -> torch.Tensor:
-    shape = [EXAMPLE_SIZES[axis] if isinstance(axis, str) else axis for axis in spec.axes]
+def share_weights(path: Path, weights: Path) -> None:
+    """Let the graph at `path` read its weights from those of the graph at `weights`, in the same folder.
+
+    Weights are the same if name and bytes are; the others, which are few and small, go into the graph's file.
+    """
+    model, other = (onnx.load(file, load_external_data=False) for file in (path, weights))
+    theirs = {tensor.name: tensor for tensor in other.graph.initializer if tensor.external_data}
+    for tensor in model.graph.initializer:
+        if not tensor.external_data:
+            continue
+        same = theirs.get(tensor.name)
+        own = _stored(tensor, path.parent)
+        if same is not None and own == _stored(same, path.parent):
+            del tensor.external_data[:]
+            tensor.external_data.extend(same.external_data)
+        else:
+            tensor.raw_data = own
+            del tensor.external_data[:]
+            tensor.data_location = onnx.TensorProto.DEFAULT
+    onnx.save(model, path)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+
+
+def _stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
+    at = {entry.key: entry.value for entry in tensor.external_data}
+    with (folder / at["location"]).open("rb") as stream:
+        stream.seek(int(at.get("offset", 0)))
+        return stream.read(int(at["length"]))
+
+
+def _grouped(module: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of `forward`; those that it does not name form the tuple that it takes last."""
+    names = inspect.signature(module.forward).parameters
+    rest = tuple(value for name, value in named.items() if name not in names)
+    return {name: value for name, value in named.items() if name in names} | ({"kept": rest} if rest else {})
+
+
+def _constant(value: onnx_ir.Value | None) -> list[int] | None:
+    tensor = None if value is None else onnx_ir.convenience.get_const_tensor(value)
+    return None if tensor is None else tensor.numpy().flatten().tolist()
+
+
+def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
+    """Take out slices from 0 to the end of an axis."""
+    for node in list(graph):
+        if node.op_type != "Slice":
+            continue
+        starts, ends, steps = (_constant(node.inputs[i]) if i < len(node.inputs) else [1] for i in (1, 2, 4))
+        if starts and ends and steps and (set(starts), set(steps)) == ({0}, {1}) and min(ends) >= INT64_MAX:
+            assert node.inputs[0] is not None
+            onnx_ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
+            graph.remove(node, safe=True)
+
+
+def _reshape_by_position(graph: onnx_ir.Graph) -> None:
+    """Give each Reshape a constant target: 0 for an axis that stays in its place, -1 for one other unknown.
+
+    The tracer computes targets from shapes, which runtimes with fixed shapes would have to fold again.
+    """
+    for node in list(graph):
+        if node.op_type != "Reshape" or node.inputs[0] is None:
+            continue
+        before, after = node.inputs[0].shape, node.outputs[0].shape
+        if before is None or after is None or _constant(node.inputs[1]) is not None:
+            continue
+        stays = [i < len(before) and before[i] == axis for i, axis in enumerate(after)]
+        target = [axis if isinstance(axis, int) else -1 for axis in after]
+        target = [0 if kept and axis == -1 else axis for kept, axis in zip(stays, target, strict=True)]
+        if target.count(-1) <= 1:
+            shape = onnx_ir.tensor(target, onnx_ir.DataType.INT64, f"{node.outputs[0].name}_shape")
+            value = onnx_ir.Value(name=shape.name, const_value=shape)
+            graph.register_initializer(value)
+            node.replace_input_with(1, value)
+            node.attributes.pop("allowzero", None)
+
+
+def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tensor:
+    shape = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
     if spec.dtype == "int32":
         return torch.ones(shape, dtype=torch.int32)
     return torch.rand(shape, dtype=DTYPES[spec.dtype])
 
 
-def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec) -> None:
-    """Give inputs and outputs the contract's letters in place of the tracer's own symbols."""
+def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection[str]) -> None:
+    """Give inputs and outputs the contract's letters in place of the tracer's own, or of a `fixed` size."""
     for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
         for value, tensor in zip(values, tensors, strict=True):
             traced = value.shape
             for i, axis in enumerate(tensor.axes):
-                if isinstance(axis, str) and traced is not None and isinstance(traced[i], int):
+                varies = isinstance(axis, str) and axis not in fixed
+                if varies and traced is not None and isinstance(traced[i], int):
                     raise ExportError(f"{spec.name}: axis {axis} of {tensor.name} was fixed at {traced[i]}")
             value.shape = onnx_ir.Shape(tensor.axes)
 

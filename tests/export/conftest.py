@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,10 @@ from tests.export.small import Workshop
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """Small bundles, each made once."""
-    return Workshop(tmp_path_factory.mktemp("workshop"))
+    base = tmp_path_factory.getbasetemp()
+    traces = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "traces"
+    traces.mkdir(exist_ok=True)
+    return Workshop(tmp_path_factory.mktemp("workshop"), traces)
 
 
 @pytest.fixture(autouse=True)

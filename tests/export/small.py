@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import json
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,12 +29,13 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.job import FloatArray
 from export import to_onnx
+from export.cases import Case
 from export.cli import main
 from export.model.bigvgan import BigVGANConfig
 from export.model.vocos import VocosConfig
-from export.parity import Case
 from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 from tests import upstream
+from tests.engine.lanes import Bucketed
 
 MELS = 100
 MAX_FRAMES = 2304
@@ -61,12 +64,13 @@ ARCHS: dict[str, Arch] = {
     "upsampling": dataclasses.replace(V1, text_embedding_average_upsampling=True),
     "no_convs": dataclasses.replace(V1, conv_layers=0),
     "text_dim_of_mels": dataclasses.replace(V1, text_dim=MELS),
-    "qk_norm_long_skip": dataclasses.replace(V1, qk_norm="rms_norm", long_skip_connection=True),
-    "no_convs_text_dim_of_mels": dataclasses.replace(V1, conv_layers=0, text_dim=MELS),
+    "qk_norm_long_skip_text_dim_of_mels": dataclasses.replace(
+        V1, qk_norm="rms_norm", long_skip_connection=True, text_dim=MELS
+    ),
 }
-"""Each option alone; the last two pair options that act in different graphs, to trace fewer of them."""
-TRACED = ("v1", "v0", "upsampling", "qk_norm_long_skip", "no_convs_text_dim_of_mels")
-"""What the default tests trace: every option, in five models."""
+"""Each option alone, and options that act in different graphs together, to trace fewer of them."""
+TRACED = ("v1", "v0", "upsampling", "no_convs", "qk_norm_long_skip_text_dim_of_mels")
+"""What the default tests trace: every option, in five models, of which three differ in their step graphs."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +117,23 @@ class Made:
     files: Files
     bundle: Bundle
 
-    def engine(self, lanes: int = 1, variant: str | None = "default") -> Synthesizer:
+    def engine(self, lanes: int = 1, variant: str | None = None) -> Synthesizer:
+        """On the CPU, at true lengths; its own variant where none is named."""
         return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
+
+    def padded(self, lanes: int = 1, *buckets: int) -> Synthesizer:
+        """As a device with fixed shapes runs the default variant."""
+        return Synthesizer(self.bundle, Bucketed(1, buckets or (48, 128, 320)), lanes=lanes)
 
 
 class Workshop:
     """Makes each small bundle once a session, through the command line, and traces no graph twice."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, traces: Path) -> None:
+        """Processes that test side by side share `traces`."""
         upstream.dit_class()  # so that every bundle is measured against upstream's package too
-        self._root = root
+        self._root, self._traces = root, traces
         self._made: dict[tuple[str, str, str], Made] = {}
-        self._traced: dict[tuple[object, ...], Path] = {}
 
     def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
         """The bundle of `ARCHS[name]`."""
@@ -144,16 +153,16 @@ class Workshop:
         trace: Callable[[nn.Module, GraphSpec, Path], None] = to_onnx.export
 
         def export(module: nn.Module, spec: GraphSpec, path: Path) -> None:
-            key = (spec, *_identity(module))
-            if key in self._traced:
-                shutil.copytree(self._traced[key], path.parent, dirs_exist_ok=True)
-                return
-            trace(module, spec, path)
-            kept = self._root / f"trace-{len(self._traced)}"
-            kept.mkdir(parents=True)
-            for file in (path, path.with_name(f"{path.name}.data")):
-                shutil.copy(file, kept)
-            self._traced[key] = kept
+            key = repr((path.name, spec, *_identity(module))).encode()
+            kept = self._traces / hashlib.sha256(key).hexdigest()
+            with kept.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not kept.exists():
+                    with tempfile.TemporaryDirectory(dir=self._traces) as folder:
+                        trace(module, spec, Path(folder) / path.name)
+                        shutil.copytree(folder, kept)
+            for file in kept.iterdir():  # not the folder, whose mode is private
+                shutil.copy(file, path.parent)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(to_onnx, "export", export)

@@ -15,14 +15,11 @@ from torch import Tensor
 from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
-from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
 from export import graphs
 from export.checkpoint import Weights, load_dit
 from export.model.bigvgan import BigVGAN, BigVGANConfig, fold_weight_norm
 from export.model.vocos import VocosConfig
 from tests import upstream
-from tests.engine import lanes
 from tests.export import small
 from tests.export.small import Workshop
 from tests.export.test_model_bigvgan import CONFIGS
@@ -94,28 +91,35 @@ def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("combine", [(1.0, 0.0), (0.0, 1.0), (3.0, -2.0)])
-def test_a_step_adds_upstreams_velocity(pair: Pair, combine: tuple[float, float]) -> None:
+def test_the_rows_of_a_step_are_upstreams_velocities(pair: Pair) -> None:
     given = small.case(FRAMES)
     step = graphs.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     noise = torch.from_numpy(given.noise)[None]
     cond = torch.from_numpy(padded_mel(given.cond, FRAMES))[None]
     ids = torch.from_numpy(given.ids).long()[None]
-    seen, rows = condition(pair, given)[None], modulation(pair, TIMES)
+    seen, rows = condition(pair, given), modulation(pair, TIMES)
     for i, time in enumerate(TIMES):
-        out = step(
-            noise,
-            seen,
-            rows,
-            torch.tensor([i], dtype=torch.int32),
-            torch.ones(1),
-            torch.tensor([combine]),
-            torch.tensor([FRAMES], dtype=torch.int32),
-        )
-        both = pair.theirs(x=noise, cond=cond, text=ids, time=torch.tensor(time), cfg_infer=True)
+        found = step(noise.expand(2, -1, -1), seen, rows, whole(i, i), whole(FRAMES, FRAMES))
+        wanted = pair.theirs(x=noise, cond=cond, text=ids, time=torch.tensor(time), cfg_infer=True)
         pair.theirs.clear_cache()
-        wanted = combine[0] * both[0] + combine[1] * both[1]
-        assert relative((out - noise)[0], wanted) <= 5e-6
+        for row in (0, 1):
+            assert relative(found[row], wanted[row]) <= 5e-6
+
+
+def whole(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int32)
+
+
+@torch.inference_mode()
+def test_one_product_of_q_k_and_v_turned_as_one_tensor_is_upstreams_attention(pair: Pair) -> None:
+    x = torch.randn(2, FRAMES, pair.arch.dim, generator=torch.Generator().manual_seed(1))
+    theirs = pair.theirs.transformer_blocks[1].attn
+    wanted = theirs(x=x, rope=pair.theirs.rotary_embed.forward_from_seq_len(FRAMES))
+    ours = graphs.Attention(pair.weights, "transformer_blocks.1.attn", pair.arch, torch.float32)
+    angle = graphs.angles(FRAMES, graphs.rates(pair.arch.dim_head))
+    found, _, values = ours(x, graphs.Positions(angle.cos(), angle.sin()), None)
+    assert relative(found, wanted) <= 2e-6
+    assert relative(values, theirs.to_v(x)) <= 2e-6
 
 
 @pytest.mark.parametrize("pair", ["v0", "upsampling"], indirect=True)
@@ -129,11 +133,10 @@ def test_an_option_read_as_v1s_gives_another_velocity(pair: Pair) -> None:
 @torch.inference_mode()
 def velocity(pair: Pair, given: small.Case) -> Tensor:
     step = graphs.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
-    noise = torch.from_numpy(given.noise)[None]
-    seen, rows = condition(pair, given)[None], modulation(pair, TIMES)
-    index, length = torch.tensor([2], dtype=torch.int32), torch.tensor([FRAMES], dtype=torch.int32)
-    out: Tensor = step(noise, seen, rows, index, torch.ones(1), torch.tensor([[3.0, -2.0]]), length)
-    return (out - noise)[0]
+    seen, rows = condition(pair, given), modulation(pair, TIMES)
+    noise = torch.from_numpy(given.noise)[None].expand(2, -1, -1)
+    guided, plain = step(noise, seen, rows, whole(2, 2), whole(FRAMES, FRAMES))
+    return 3.0 * guided - 2.0 * plain  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -188,38 +191,15 @@ def test_bigvgan_without_strides_equals_its_package(name: str, frames: int) -> N
     assert relative(module(log_mel), theirs(log_mel.T[None])[0, 0]) <= 1e-5
 
 
-# Padding, on the traced graphs of both ways to mask
-
-
-@pytest.mark.parametrize(
-    ("name", "lengths"), [("v0", (60, 333, 2000)), ("v1", (60, 700)), ("qk_norm_long_skip", (60, 700))]
-)
-def test_a_padded_batch_equals_single_runs(name: str, lengths: tuple[int, ...], workshop: Workshop) -> None:
-    bundle = workshop.make(name).bundle
-    lanes.check_a_padded_batch(Synthesizer(bundle, OrtBackend(), lanes=3), lengths)
-
-
-@pytest.mark.parametrize("name", ["v1", "v0"])
-def test_frames_padded_beyond_the_longest_change_nothing(name: str, workshop: Workshop) -> None:
-    bundle = workshop.make(name).bundle
-    solo = Synthesizer(bundle, OrtBackend(), lanes=1)
-    padded = Synthesizer(bundle, lanes.Bucketed(), lanes=3, buckets=(512,))
-    lanes.check_a_padded_batch(padded, (60, 143, 300), solo)
-
-
-@pytest.mark.parametrize("name", ["v1", "v0"])
-def test_an_unused_lane_disturbs_nothing(name: str, workshop: Workshop) -> None:
-    lanes.check_an_unused_lane(workshop.make(name).bundle)
-
-
 # Where the weights are
 
 
-def initialisers(bundle: contract.Bundle, name: str) -> dict[str, tuple[int, ...]]:
+def initialisers(bundle: contract.Bundle, name: str, variant: str = "default") -> dict[str, tuple[int, ...]]:
     """Shapes of the graph's weights and tables; what the tracer made up for itself is left out."""
-    graph = onnx.load(bundle.graph(name), load_external_data=False).graph
+    graph = onnx.load(bundle.graph(name, variant), load_external_data=False).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    return {name: shape for name, shape in shapes.items() if not name.startswith(("val_", "scalar_tensor"))}
+    made_up = ("val_", "scalar_tensor", "view", "_unsafe_view")
+    return {name: shape for name, shape in shapes.items() if not name.startswith(made_up)}
 
 
 def elements(shapes: dict[str, tuple[int, ...]]) -> int:
@@ -227,7 +207,7 @@ def elements(shapes: dict[str, tuple[int, ...]]) -> int:
 
 
 @pytest.mark.parametrize("name", small.TRACED)
-def test_every_parameter_is_in_exactly_one_graph(name: str, workshop: Workshop) -> None:
+def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Workshop) -> None:
     made = workshop.make(name)
     arch = made.arch
     weights = load_dit(made.files.checkpoint, arch, len(small.VOCABULARY))
@@ -235,23 +215,32 @@ def test_every_parameter_is_in_exactly_one_graph(name: str, workshop: Workshop) 
     of_time = [n for n in sizes if ".attn_norm." in n or n.startswith(("norm_out.", "time_embed."))]
     of_text = [n for n in sizes if n.startswith("text_embed.")]
     proj = arch.dim * (small.MELS + arch.text_dim) + arch.dim  # its columns for reference and text, its bias
+    norms = 2 * arch.depth * (arch.heads - 1) * arch.dim_head if arch.qk_norm else 0  # repeated by head
+    longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
+    steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
         "modulation": graphs.TIME_FREQUENCIES,
         "condition": small.MAX_FRAMES * arch.text_dim * (arch.conv_layers > 0),
-        "step": small.MAX_FRAMES * (arch.dim_head + 1),  # cosines, sines, frame numbers
+        **dict.fromkeys(("step", "step_keys", "step_reply"), steps + longest),  # and frame numbers
+        "update": 0,
     }
     held = {name: elements(initialisers(made.bundle, name)) - extra for name, extra in tables.items()}
+    own = {name: elements(initialisers(made.bundle, name, "ort-cpu")) for name in ("step_keys", "step_reply")}
     assert held["modulation"] == sum(sizes[n] for n in of_time)
     assert held["condition"] == sum(sizes[n] for n in of_text) + proj
-    assert sum(held.values()) == sum(sizes.values()) - sizes["rotary_embed.inv_freq"]
+    step = sum(sizes.values()) - sizes["rotary_embed.inv_freq"] - held["modulation"] - held["condition"]
+    assert held["step"] == held["step_keys"] == held["step_reply"] == step
+    assert own == dict.fromkeys(own, step + steps)
+    assert held["update"] == 0
 
 
 @pytest.mark.parametrize("name", small.TRACED)
-def test_what_the_tracer_made_up_is_no_matrix(name: str, workshop: Workshop) -> None:
+@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
+def test_what_the_tracer_made_up_is_no_matrix(name: str, variant: str, workshop: Workshop) -> None:
     bundle = workshop.make(name).bundle
-    for graph in ("modulation", "condition", "step"):
-        named = initialisers(bundle, graph)
-        tensors = onnx.load(bundle.graph(graph), load_external_data=False).graph.initializer
+    for graph in ("modulation", "condition", "step", "step_keys", "step_reply", "update"):
+        named = initialisers(bundle, graph, variant)
+        tensors = onnx.load(bundle.graph(graph, variant), load_external_data=False).graph.initializer
         for tensor in tensors:
             if tensor.name not in named:
                 assert len(tensor.dims) <= 1 and sum(tensor.dims) <= bundle.manifest.arch.dim, tensor.name

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,22 +26,47 @@ from tests.export.small import Workshop
 pytestmark = pytest.mark.torch
 
 D, ROWS, M = small.V1.dim, 6 * small.V1.depth + 2, small.MELS
-SIGNATURES: dict[str, dict[str, tuple[str, tuple[int | str, ...]]]] = {
+A = small.V1.heads * small.V1.dim_head
+Signature = dict[str, tuple[str, tuple[int | str, ...]]]
+ROW_INPUTS: Signature = {
+    "latents": ("float32", ("R", "N", M)),
+    "condition": ("compute", ("R", "N", D)),
+    "mod_table": ("float32", ("S", ROWS, D)),
+    "step_index": ("int32", ("R",)),
+    "lengths": ("int32", ("R",)),
+}
+VELOCITY: Signature = {"velocity": ("float32", ("R", "N", M))}
+KEPT: Signature = {name: ("compute", ("R", "P", A)) for name in ("keys_0", "values_0", "keys_1", "values_1")}
+SIGNATURES: dict[str, Signature] = {
     "modulation": {"t": ("float32", ("K",)), "rows": ("float32", ("K", ROWS, D))},
     "condition": {
         "ids": ("int32", ("N",)),
         "log_mel": ("float32", ("N", M)),
         "condition": ("compute", (2, "N", D)),
     },
-    "step": {
-        "latents": ("float32", ("B", "N", M)),
-        "condition": ("compute", ("B", "G", "N", D)),
-        "mod_table": ("float32", ("S", ROWS, D)),
-        "step_index": ("int32", ("B",)),
-        "dt": ("float32", ("B",)),
-        "combine": ("float32", ("B", "G")),
-        "lengths": ("int32", ("B",)),
-        "latents_out": ("float32", ("B", "N", M)),
+    "step": {**ROW_INPUTS, **VELOCITY},
+    "step_keys": {
+        **ROW_INPUTS,
+        "reference": ("float32", ("R", "P", M)),
+        "reference_condition": ("compute", ("R", "P", D)),
+        "reference_lengths": ("int32", ("R",)),
+        **VELOCITY,
+        **KEPT,
+    },
+    "step_reply": {
+        **ROW_INPUTS,
+        "context": ("float32", ("R", "C", M)),
+        "context_condition": ("compute", ("R", "C", D)),
+        "reference_lengths": ("int32", ("R",)),
+        **KEPT,
+        **VELOCITY,
+    },
+    "update": {
+        "latents": ("float32", ("N", M)),
+        "guided": ("float32", ("N", M)),
+        "unguided": ("float32", ("N", M)),
+        "weights": ("float32", (2,)),
+        "latents_out": ("float32", ("N", M)),
     },
     "vocoder": {"log_mel": ("float32", ("N", M)), "samples": ("float32", ("L",))},
 }
@@ -93,16 +121,18 @@ def test_upsampling_adds_its_index_to_the_condition(workshop: Workshop) -> None:
 
 
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
-    """ONNX Runtime 1.23 and TensorRT 10.3; INT8 for the CPU alone leaves the standard operators."""
-    for file, (_, model) in models(bundle).items():
+    """ONNX Runtime 1.23 and TensorRT 10.3; what is for the CPU alone may leave the standard operators."""
+    own = set(bundle.manifest.variants.get("ort-cpu", {}).values())
+    for file, (name, model) in models(bundle).items():
+        fused = file in own or bundle.manifest.precision == "int8"
         assert model.ir_version <= 10
         assert not model.functions
         domains = {opset.domain: opset.version for opset in model.opset_import}
         assert domains[""] <= 20
-        if bundle.manifest.precision != "int8":
-            assert set(domains) == {""}
-            assert {node.domain for node in model.graph.node} == {""}
-        onnx.checker.check_model(bundle.folder / file, full_check=bundle.manifest.precision != "int8")
+        others = {node.domain for node in model.graph.node if node.domain}
+        assert others == ({"com.microsoft"} if fused and name in ("step_keys", "step_reply") else set())
+        if not others:
+            onnx.checker.check_model(bundle.folder / file, full_check=True)
 
 
 def test_no_scalar_crosses_the_border_of_a_graph(bundle: Bundle) -> None:
@@ -119,16 +149,41 @@ def test_nothing_of_this_machine_is_written(bundle: Bundle, root: Path) -> None:
 
 
 def test_weights_lie_beside_their_graph_under_a_relative_name(bundle: Bundle) -> None:
-    for file, (_, model) in models(bundle).items():
+    """What a bundle's step graphs share is in one of them."""
+    shared = "step_keys_int8" if bundle.manifest.precision == "int8" else "step"
+    seen = set()
+    for file, (name, model) in models(bundle).items():
         places = {
             entry.value
             for tensor in model.graph.initializer
             for entry in tensor.external_data
             if entry.key == "location"
         }
-        shared = re.sub("_softmax_fp32|_float32", "", file)  # a variant computes with the default's weights
-        assert places == {f"{shared}.data"}
-        assert (bundle.folder / f"{shared}.data").is_file()
+        owner = shared if name.startswith("step") else re.sub("_float32", "", Path(file).stem)
+        assert places == (set() if name == "update" else {f"{owner}.onnx.data"})
+        seen |= places
+    assert {path.name for path in bundle.folder.glob("*.data")} == seen
+    assert all((bundle.folder / name).stat().st_size > 0 for name in seen)
+
+
+def test_every_weight_is_written_once(bundle: Bundle) -> None:
+    """The files are no longer than the different tensors in them, but for where a page begins."""
+    held: dict[str, dict[tuple[int, int], str]] = {}
+    for _, model in models(bundle).values():
+        for tensor in model.graph.initializer:
+            at = {entry.key: entry.value for entry in tensor.external_data}
+            if at:
+                place = (int(at.get("offset", 0)), int(at["length"]))
+                held.setdefault(at["location"], {})[place] = tensor.name
+    for file, places in held.items():
+        size, content = sum(length for _, length in places), (bundle.folder / file).read_bytes()
+        assert size <= len(content) < 1.05 * size + 4096 * len(places)
+        parts = [content[offset : offset + length] for offset, length in places if length >= 4096]
+        assert len(set(parts)) == len(parts), file
+        ends = [0]
+        for offset, length in sorted(places):
+            assert offset >= ends[-1], "two tensors overlap"
+            ends.append(offset + length)
 
 
 # The writer itself
@@ -148,13 +203,13 @@ class Fixed(nn.Module):
         return log_mel.sum(dim=0)
 
 
-VOCODER = contract.signatures(contract.Dimensions(D, 2, M))["vocoder"]
+VOCODER = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
 
 
 def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
     files = small.write_files(tmp_path, small.V1)
     weights = load_dit(files.checkpoint, small.V1, len(small.VOCABULARY))
-    spec = contract.signatures(contract.Dimensions(D, 2, M))["condition"]
+    spec = contract.signatures(contract.Dimensions(D, 2, M, A))["condition"]
     written = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -168,6 +223,98 @@ def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
 def test_an_axis_that_the_tracer_fixed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(to_onnx.ExportError, match="vocoder: axis L of samples was fixed at 100"):
         to_onnx.export(Fixed(), VOCODER, tmp_path / "vocoder.onnx")
+
+
+# What is simplified
+
+
+class Odd(nn.Module):
+    """Slices of a whole axis, and reshapes of which only the input's shape tells the target."""
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        x = log_mel[:, :] * 2.0
+        halves = x.unflatten(1, (2, M // 2))
+        turned = halves.transpose(1, 2).reshape(x.shape[0], M)
+        return torch.cat([turned[:, 3:], turned[:, :3]], dim=1).flatten()
+
+
+def operators(path: Path) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
+
+
+def test_simplifying_a_graph_changes_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, plain = tmp_path / "simple.onnx", tmp_path / "plain.onnx"
+    to_onnx.export(Odd(), VOCODER, path)
+    for name in ("_drop_whole_slices", "_reshape_by_position"):
+        monkeypatch.setattr(to_onnx, name, lambda _: None)
+    to_onnx.export(Odd(), VOCODER, plain)
+    assert operators(path)["Shape"] == 0 < operators(plain)["Shape"]
+    assert operators(path).total() < operators(plain).total()
+    rng = np.random.default_rng(1)
+    for frames in (1, 2, 41):
+        mel = rng.standard_normal((frames, M), dtype=np.float32)
+        one, other = (
+            onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"log_mel": mel})
+            for file in (path, plain)
+        )
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[0], Odd()(torch.from_numpy(mel)).numpy())
+
+
+SHAPES = {"step": 1, "step_keys": 2, "step_reply": 3}
+"""Shapes read by a graph: that of each input whose length positions and masks are cut to."""
+
+
+@pytest.mark.parametrize("name", small.TRACED)
+@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
+def test_shapes_of_step_graphs_are_constant(name: str, variant: str, workshop: Workshop) -> None:
+    bundle = workshop.make(name).bundle
+    for graph, shapes in SHAPES.items():
+        if variant == "ort-cpu" and graph == "step":
+            continue
+        model = onnx.load(bundle.graph(graph, variant), load_external_data=False)
+        constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type == "Reshape":
+                assert node.input[1] in constants, node.name
+            if node.op_type == "Slice" and {*node.input[1:3]} <= set(constants):
+                starts, ends = (onnx.numpy_helper.to_array(constants[n]) for n in node.input[1:3])
+                assert starts.any() or ends.min() < 2**31, f"{node.name} takes the whole axis"
+        assert operators(bundle.graph(graph, variant))["Shape"] <= shapes
+
+
+def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
+    """A weight of another content under the same name, or of another name, goes into the graph's own file."""
+    spec = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]
+    for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
+        to_onnx.export(Weighed(factor), spec, tmp_path / f"{name}.onnx")
+    sizes = {name: (tmp_path / f"{name}.onnx").stat().st_size for name in ("two", "three")}
+    for name in ("two", "three"):
+        to_onnx.share_weights(tmp_path / f"{name}.onnx", tmp_path / "one.onnx")
+    assert {path.name for path in tmp_path.glob("*.data")} == {"one.onnx.data"}
+    assert (tmp_path / "two.onnx").stat().st_size < sizes["two"] + 100
+    assert (tmp_path / "three.onnx").stat().st_size > sizes["three"] + 4 * M * M - 100
+    mel = np.random.default_rng(2).standard_normal((5, M), dtype=np.float32)
+    for name, factor in (("one", 1.0), ("two", 1.0), ("three", 3.0)):
+        session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx", providers=["CPUExecutionProvider"])
+        [found] = session.run(None, {"log_mel": mel})
+        np.testing.assert_allclose(found, Weighed(factor)(torch.from_numpy(mel)).numpy(), atol=1e-4)
+
+
+class Weighed(nn.Module):
+    """A product with two weights, of which the first depends on `factor`."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(4)
+        first, second = torch.randn(2, M, M, generator=generator)
+        self.first, self.second = nn.Buffer(factor * first), nn.Buffer(second)
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        return (log_mel @ self.first @ self.second).flatten()
+
+
+# What is refused
 
 
 def tampered(path: Path, change: Callable[[onnx.ModelProto], Any]) -> None:

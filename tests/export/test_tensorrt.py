@@ -1,0 +1,129 @@
+"""Every graph of the shipped bundle in TensorRT-RTX, built ahead of time: kernels, launches, checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import onnx
+import pytest
+
+from appliance.contract import bundle as contract
+from appliance.contract import graphs
+from tests.export import plan
+from tests.export.plan import Plan, PlanError
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
+MAX_BLOCK_LAUNCHES = 8
+"""q, k and v as one product; their split with the rotation; attention; its output; norm, gate and residual;
+up; down; norm, gate and residual."""
+
+FRAMES = 512
+BUCKET: dict[str, plan.Range] = {
+    "C": (30, 30, 30),
+    "K": (1, 16, 64),
+    "N": (FRAMES, FRAMES, FRAMES),
+    "P": (256, 256, 256),
+    "R": (1, 2, 4),
+    "S": (128, 128, 128),
+}
+"""Axis → sizes. Step graphs are built for one length at a time, and for some numbers of rows."""
+ANY_LENGTH = BUCKET | {"N": (64, FRAMES, 2304)}
+FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in BUCKET.items()}
+STEPS = ("step", "step_keys", "step_reply")
+
+Made = Callable[..., Plan]
+
+
+@pytest.fixture(scope="module")
+def bundle() -> contract.Bundle:
+    return contract.read(DEMO)
+
+
+@pytest.fixture(scope="module")
+def made(bundle: contract.Bundle) -> Made:
+    """Plans of the bundle's graphs, each made once."""
+    plans: dict[tuple[str, str], Plan] = {}
+
+    def make(graph: str, kind: Literal["bucket", "any length", "fixed"] = "bucket") -> Plan:
+        if (graph, kind) not in plans:
+            ranges = {"bucket": BUCKET, "any length": ANY_LENGTH, "fixed": FIXED}[kind]
+            shapes = plan.profile(inputs(bundle, graph), ranges)
+            plans[graph, kind] = plan.read(plan.build(bundle.graph(graph), shapes))
+        return plans[graph, kind]
+
+    return make
+
+
+def inputs(bundle: contract.Bundle, graph: str) -> tuple[graphs.TensorSpec, ...]:
+    return graphs.signatures(bundle.manifest.dimensions)[graph].inputs
+
+
+@pytest.mark.parametrize("graph", graphs.GRAPHS)
+def test_builds(graph: str, made: Made) -> None:
+    assert made(graph, "bucket" if graph in STEPS else "any length").launches
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_each_block_has_one_attention_kernel(graph: str, made: Made, bundle: contract.Bundle) -> None:
+    assert made(graph).mha_count == bundle.manifest.arch.depth
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_scores_are_summed_in_float32(graph: str, made: Made) -> None:
+    assert made(graph).accumulators == (("fp32", "fp16"),)
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_launches_of_a_block(graph: str, made: Made) -> None:
+    assert max(made(graph).block_launches) <= MAX_BLOCK_LAUNCHES
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made: Made) -> None:
+    assert made(graph, "fixed").asserts == ()
+
+
+def test_an_update_is_one_kernel(made: Made) -> None:
+    assert len(made("update", "any length").launches) == 1
+
+
+# The reader sees what these look for.
+
+
+def test_a_length_that_varies_is_checked_at_run_time(made: Made) -> None:
+    varying, bucket = made("step", "any length").asserts, made("step").asserts
+    assert len(varying) > len(bucket) > 0
+    assert any("out of bounds [64, 2304]" in message for message in varying)
+    assert not any("64, 2304]" in message for message in bucket)
+
+
+def test_attention_whose_shares_are_read_is_not_fused(bundle: contract.Bundle, tmp_path: Path) -> None:
+    model = onnx.load(bundle.graph("step"))
+    softmax = next(node for node in model.graph.node if node.op_type == "Softmax")
+    value = onnx.ValueInfoProto(name=softmax.output[0])
+    [kind] = [info.type for info in model.graph.value_info if info.name == value.name]
+    value.type.CopyFrom(kind)
+    model.graph.output.append(value)
+    path = tmp_path / "read.onnx"
+    onnx.save(model, path)
+    found = plan.read(plan.build(path, plan.profile(inputs(bundle, "step"), FIXED)))
+    assert found.mha_count == bundle.manifest.arch.depth - 1
+
+
+def test_errors_name_the_file_and_the_reason(bundle: contract.Bundle, tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    node = onnx.helper.make_node("NoSuchOperator", ["x"], ["y"], name="odd")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy")
+    graph = onnx.helper.make_graph([node], "broken", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)]), path)
+    with pytest.raises(PlanError, match=r"broken\.onnx: node odd \(NoSuchOperator\): "):
+        plan.build(path, {"x": ((2,), (2,), (2,))})
+    with pytest.raises(PlanError, match=r"inputs are .*lengths.*, not \['x'\]"):
+        plan.build(bundle.graph("step"), {"x": ((2,), (2,), (2,))})
+    shapes = plan.profile(inputs(bundle, "step"), FIXED)
+    with pytest.raises(PlanError, match=r"step\.onnx: .*lengths"):
+        plan.build(bundle.graph("step"), shapes | {"lengths": ((2, 2), (2, 2), (2, 2))})
