@@ -37,9 +37,11 @@ class BundleConfig:
 class EngineConfig:
     """What computes."""
 
-    backend: Literal["ort-cpu"] = "ort-cpu"
+    backend: Literal["ort-cpu", "openvino"] = "ort-cpu"
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
+    spinning: bool = False
+    """Keep idle threads busy between operators: only for cores that nothing else needs."""
 
     def __post_init__(self) -> None:
         _at_least("threads", self.threads, 0)

@@ -124,6 +124,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._synthesizer: Synthesizer | None = None
+        self._backend = ""
 
     async def live(self) -> None:
         """From the first listening socket to the last released thread.
@@ -148,6 +149,7 @@ class Daemon:
             observer=self._metrics,
             clock=time.monotonic,
             degraded=lambda: self._clocks.standing.degraded,
+            backend=lambda: self._backend,
         )
         server = self._config.server
         self._synthesizer = Synthesizer(speech, server)
@@ -268,9 +270,12 @@ class Daemon:
         engine = _engine(read, config.engine)
         try:
             begun = time.monotonic()
-            self._supervision.tell(f"warming up {read.manifest.family} {read.manifest.precision}")
+            self._backend = engine.backend
+            self._supervision.tell(
+                f"warming up {read.manifest.family} {read.manifest.precision} on {engine.backend}"
+            )
             engine.warm_up(config.synthesis.nfe)
-            logger.info("every path warm after %.1f s", time.monotonic() - begun)
+            logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, engine.backend)
             self._voicebox = Voicebox(config, read, store, vocabulary)
             loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(engine)
@@ -319,8 +324,8 @@ def _engine(read: Bundle, config: EngineConfig) -> synthesizer.Synthesizer:
             read,
             backend=config.backend,
             threads=config.threads,
+            spinning=config.spinning,
             lanes=LANES,
-            buckets=synthesizer.DEFAULT_BUCKETS,
         )
     except ApplianceError:
         raise

@@ -295,10 +295,11 @@ def test_a_bundle_from_a_newer_format(tmp_path: Path, copy: Path, version: str) 
 
 def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:
     read = bundle.read(copy)
-    read.graph("step").write_bytes(b"not a graph")
+    broken = read.graph("step_keys", read.variant_for("ort-cpu"))
+    broken.write_bytes(b"not a graph")
     bundle.write(copy, read.manifest)
     config = str(write_config(tmp_path, copy))
-    assert_refused(serve("--config", config), Exit.BUNDLE, str(read.graph("step")))
+    assert_refused(serve("--config", config), Exit.BUNDLE, str(broken))
 
 
 @pytest.mark.parametrize("key", ["listen", "metrics"])

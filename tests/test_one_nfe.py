@@ -20,7 +20,13 @@ from tests.daemons import BUNDLE, Running, running
 
 PRODUCT = ("appliance", "export", "scripts", "configs")
 THE_ONE = "appliance/config.py: SynthesisConfig.nfe"
-MEASUREMENT_POINTS = {"export/parity.py: SAMPLE_NFES", "scripts/train-demo-on-gpu: nfe 16"}
+MEASUREMENT_POINTS = {
+    "export/cases.py: SAMPLE_NFES",
+    "export/cases.py: GATE_NFES",
+    "appliance/engine/agreement.py: NFE",
+    "appliance/engine/agreement.py: FINE_NFE",
+    "scripts/train-demo-on-gpu: nfe 16",
+}
 """Where a bundle or a training is measured; a result of theirs is never spoken."""
 DATA = ("appliance/demo/bundle", "appliance/demo/voices")
 """Weights and sound; a manifest says at which numbers its bundle was measured."""

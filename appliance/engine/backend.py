@@ -1,4 +1,4 @@
-"""What the engine asks of a runtime. `ort.py` and `trt.py` are the only importers of theirs."""
+"""The runtime interface of the engine. `ort.py`, `openvino.py` and `trt.py` alone import their runtimes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.contract.graphs import GraphSpec
+
 HostArray = NDArray[Any]
+Shapes = Mapping[str, Sequence[int]]
+"""Axis letter → sizes that will be bound, ascending; where shapes are exact, the least and the largest."""
 
 
 class Tensor(Protocol):
-    """Memory on the backend's device, of a fixed shape and element type."""
+    """Memory on the backend's device, of a fixed address, shape and element type."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -22,11 +26,22 @@ class Tensor(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
 
+class Bound(Protocol):
+    """A graph bound to the tensors that it reads and writes."""
+
+    def run(self, *, release: bool = False) -> None:
+        """Compute, without waiting for a device; `release` gives working memory back to the system then.
+
+        Raises EngineFault when the runtime refuses or fails; its outputs are undefined afterwards.
+        """
+        ...
+
+
 class Graph(Protocol):
     """A loaded graph."""
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-        """Compute into `outputs`, which have the right shapes already. Does not wait for a device."""
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        """Bind every input and output by name. Raises EngineFault for tensors that do not fit."""
         ...
 
 
@@ -35,25 +50,33 @@ class Backend(Protocol):
 
     name: str
     """As manifests list it under `backends`."""
+    label: str
+    """The name, with the arithmetic of the steps where a graph does not fix it."""
     exact_shapes: bool
-    """True: any shape runs, so frames need no padding to a bucket."""
+    """True: any shape runs, empty tensors too, so rows are neither padded nor batched."""
+    buckets: tuple[int, ...]
+    """Frames to which rows are padded, ascending; none where shapes are exact."""
+    max_batch: int
+    """Rows that one call may hold."""
 
-    def load(self, path: Path) -> Graph:
-        """Raises BundleError when the runtime cannot read the file."""
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        """Load the graph `name`. Raises BundleError when the runtime cannot read the file."""
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
         """New memory, filled with zeros."""
         ...
 
-    def upload(self, array: HostArray, to: Tensor, put: tuple[int, ...] = ()) -> None:
-        """to[put][:k] = array, with k the length of `array`."""
+    def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> Tensor:
+        """A tensor of `shape` on the contiguous memory of `tensor` from index `at` on."""
         ...
 
-    def copy(
-        self, source: Tensor, to: Tensor, *, take: tuple[int, ...] = (), put: tuple[int, ...] = ()
-    ) -> None:
-        """to[put][:k] = source[take][:k], with k the shorter of the two first axes: one run of bytes."""
+    def upload(self, array: HostArray, to: Tensor) -> None:
+        """to[...] = array, of the same shape. `array` may be changed as soon as this returns."""
+        ...
+
+    def copy(self, source: Tensor, to: Tensor) -> None:
+        """to[...] = source, of the same shape; the two may not overlap."""
         ...
 
     def download(self, tensor: Tensor) -> HostArray:

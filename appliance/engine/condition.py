@@ -5,31 +5,38 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.graphs import Dimensions
+from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
+from appliance.engine.flow import RELEASE_FRAMES
 from appliance.job import FloatArray, Segment
 
 
 class Conditioner:
     """Segment → condition (2, N, D): the guided row, then the unguided one."""
 
-    def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions) -> None:
+    def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions, max_frames: int) -> None:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
+        spec = signatures(dimensions)["condition"]
+        self._tensors: dict[str, Tensor] = {
+            t.name: backend.empty([max_frames if axis == "N" else int(axis) for axis in t.axes], t.dtype)
+            for t in (*spec.inputs, *spec.outputs)
+        }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """Run the condition graph; the result stays on the device."""
+        """Run the condition graph; the result stays on the device until the next call."""
         host: dict[str, NDArray[np.int32] | FloatArray] = {
             "ids": padded_ids(segment.ids, segment.frames),
             "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
         }
         if self._dimensions.upsamples_text:
             host["upsample_index"] = upsample_index(len(segment.ids), segment.frames)
-        inputs = {name: self._backend.empty(a.shape, a.dtype.name) for name, a in host.items()}
+        inputs = {name: self._backend.view(self._tensors[name], a.shape) for name, a in host.items()}
         for name, array in host.items():
             self._backend.upload(array, inputs[name])
         shape = (2, segment.frames, self._dimensions.dim)
-        condition = self._backend.empty(shape, self._dimensions.compute)
-        self._graph.run(inputs, {"condition": condition})
+        condition = self._backend.view(self._tensors["condition"], shape)
+        bound = self._graph.bind(inputs, {"condition": condition})
+        bound.run(release=segment.frames >= RELEASE_FRAMES)
         return condition
 
 

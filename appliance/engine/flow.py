@@ -1,126 +1,250 @@
-"""Euler steps of the flow ODE for a batch of lanes. Memory is laid out when the batch's members change, never
-inside the step loop."""
+"""Euler steps of the flow ODE: which rows a lane has, which step graph each runs, and the lane's update."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.graphs import Dimensions
-from appliance.engine.backend import Backend, Graph, Tensor
+from appliance.contract.bundle import Sampling
+from appliance.contract.graphs import CONTEXT, Dimensions, signatures
+from appliance.contract.schedule import key_steps
+from appliance.engine.backend import Backend, Bound, Graph, Shapes, Tensor
+from appliance.engine.slab import Row, Slab
+from appliance.job import FloatArray, Segment
+
+UNGUIDED_BELOW = 1e-5
+"""Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""
+RELEASE_FRAMES = 1024
+"""From this length on the working memory of a last step goes back to the system."""
 
 
 @dataclass(eq=False)
 class LaneState:
-    """What the engine keeps of one open segment."""
+    """The engine's state of one open segment. Its latents are in its rows, the same in each."""
 
-    latents: Tensor
-    """(N, M) float32; current while the lane sits in no batch."""
-    condition: Tensor
-    """(2, N, D)"""
-    frames: int
-    rows: NDArray[np.int32]
+    segment: Segment
+    rows: list[Row]
+    """The conditional row and, with guidance, the unconditional one."""
+    start: int
+    """The segment's frame at which the latents begin: 0, or the end of a reference on its known path."""
+    times: NDArray[np.int32]
     """(NFE,) rows of the modulation table."""
-    dt: NDArray[np.float32]
-    """(NFE,)"""
-    combine: tuple[float, ...]
-    """(1 + w, -w), or (1,) without guidance."""
+    weights: FloatArray
+    """(NFE, 2) of the velocities: dt·(1 + w) and −dt·w."""
+    keys_at: frozenset[int]
+    """Steps that compute the reference's keys and values."""
     done: int = 0
-    lost: bool = False
-    """Its latents went with a batch that failed: the lane can only be closed."""
+    updates: _Updates | None = None
 
     @property
     def steps_left(self) -> int:
-        """Steps until the segment's latents are its log-mel."""
-        return len(self.dt) - self.done
+        """Steps until the latents are a log-mel."""
+        return len(self.times) - self.done
 
 
-@dataclass(eq=False)
-class Batch:
-    """The lanes that sit together in the step graph's inputs, and those inputs."""
+@dataclass
+class _Updates:
+    """A lane's bindings of `update`, for the places that its rows had."""
 
-    lanes: tuple[LaneState, ...]
-    inputs: dict[str, Tensor]
-    spare: Tensor
-    """(B, N, M) where the next step's latents go; changes places with `inputs["latents"]`."""
-    index: NDArray[np.int32] = field(init=False)
-    dt: NDArray[np.float32] = field(init=False)
+    places: list[int]
+    step: Bound
+    path: Bound | None
+
+
+@dataclass
+class Flow:
+    """Owns the slabs and the step graphs, which are loaded when a lane that needs them is first opened."""
+
+    backend: Backend
+    dimensions: Dimensions
+    graph: Callable[[str], Path]
+    table: Tensor
+    max_frames: int
+    max_lanes: int
+    _graphs: dict[str, Graph] = field(default_factory=dict)
+    _slabs: dict[tuple[int, int], Slab] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.index = np.zeros(len(self.lanes), np.int32)
-        self.dt = np.zeros(len(self.lanes), np.float32)
+        shorter = [b for b in self.backend.buckets if b < self.max_frames]
+        self._buckets = [] if self.backend.exact_shapes else [*shorter, self.max_frames]
+        shape = (self.max_frames, self.dimensions.mels)
+        self._next = self.backend.empty(shape, "float32")
+        self._weights = self.backend.empty((2,), "float32")
 
+    def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
+        """Take and fill rows for a segment with condition (2, N, D). Raises RuntimeError without room."""
+        start = 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
+        frames = segment.frames - start
+        w = segment.guidance
+        guidance = (1.0 + w, -w) if w >= UNGUIDED_BELOW else (1.0,)
+        rows: list[Row] = []
+        try:
+            for i in range(len(guidance)):
+                reference = start if i == 0 else 0
+                rows.append(self._slab(frames, reference).join(frames, reference))
+            dt = np.diff(segment.times).astype(np.float32)
+            lane = LaneState(
+                segment,
+                rows,
+                start,
+                times,
+                np.outer(dt, np.array((*guidance, 0.0)[:2], np.float32)),
+                key_steps(segment.times, segment.sampling),
+            )
+            self._load("update")
+            for row in rows:
+                for step in range(lane.steps_left):
+                    self._load(self._graph_for(lane, row, step))
+            self._fill(lane, condition)
+        except Exception:
+            for row in rows:
+                row.slab.leave(row)
+            raise
+        return lane
 
-class Flow:
-    """Owns the batch."""
+    def step(self, lanes: Sequence[LaneState]) -> None:
+        """Advance every lane by one step; each has one left.
 
-    def __init__(self, graph: Graph, backend: Backend, table: Tensor, dimensions: Dimensions) -> None:
-        self._graph, self._backend, self._table, self._dimensions = graph, backend, table, dimensions
-        self._batch: Batch | None = None
-
-    def step(self, lanes: Sequence[LaneState], frames: int) -> None:
-        """Advance every lane by one step, in a batch padded to `frames`.
-
-        The caller guarantees that each lane has a step left and fits.
+        Raises EngineFault. A lane that did not advance keeps its latents whole then.
         """
-        batch = self._seated(tuple(lanes), frames)
-        for i, lane in enumerate(batch.lanes):
-            batch.index[i] = lane.rows[lane.done]
-            batch.dt[i] = lane.dt[lane.done]
-        self._backend.upload(batch.index, batch.inputs["step_index"])
-        self._backend.upload(batch.dt, batch.inputs["dt"])
-        self._graph.run(batch.inputs, {"latents_out": batch.spare})
-        batch.inputs["latents"], batch.spare = batch.spare, batch.inputs["latents"]
-        for lane in batch.lanes:
-            lane.done += 1
+        calls: dict[tuple[Slab, str], list[tuple[Row, int]]] = {}
+        for lane in lanes:
+            self._set_reference(lane)
+            for row in lane.rows:
+                call = calls.setdefault((row.slab, self._graph_for(lane, row, lane.done)), [])
+                call.append((row, int(lane.times[lane.done])))
+        release = any(lane.steps_left == 1 and lane.segment.frames >= RELEASE_FRAMES for lane in lanes)
+        for (slab, graph), rows in calls.items():
+            slab.run(graph, [row for row, _ in rows], [time for _, time in rows], release=release)
+        for lane in lanes:
+            self._update(lane)
 
-    def leave(self, lane: LaneState) -> None:
-        """Bring the lane's latents up to date in its own memory and break up the batch it sat in."""
-        if self._batch is not None and lane in self._batch.lanes:
-            self._unseat()
+    def latents(self, lane: LaneState, skip: int = 0) -> Tensor:
+        """(frames from `start` + `skip` on, M) on the device."""
+        row = lane.rows[0]
+        return row.view("latents", row.frames - skip, skip)
 
-    def forget(self) -> None:
-        """Drop the batch and what its lanes had computed: after a fault, none of it may be used."""
-        for lane in self._batch.lanes if self._batch else ():
-            lane.lost = True
-        self._batch = None
+    def close(self, lane: LaneState) -> None:
+        """Give the lane's rows back, the last one first: none moves into the place of another."""
+        for row in reversed(lane.rows):
+            row.slab.leave(row)
 
-    def _seated(self, lanes: tuple[LaneState, ...], frames: int) -> Batch:
-        batch = self._batch
-        if batch is not None and batch.lanes == lanes and batch.spare.shape[1] == frames:
-            return batch
-        self._unseat()
-        self._batch = self._seat(lanes, frames)
-        return self._batch
-
-    def _seat(self, lanes: tuple[LaneState, ...], frames: int) -> Batch:
-        lanes_in, guided = len(lanes), max(len(lane.combine) for lane in lanes)
-        d, empty = self._dimensions, self._backend.empty
-        inputs = {
-            "latents": empty((lanes_in, frames, d.mels), "float32"),
-            "condition": empty((lanes_in, guided, frames, d.dim), d.compute),
-            "mod_table": self._table,
-            "step_index": empty((lanes_in,), "int32"),
-            "dt": empty((lanes_in,), "float32"),
-            "combine": empty((lanes_in, guided), "float32"),
-            "lengths": empty((lanes_in,), "int32"),
-        }
-        combine = np.zeros((lanes_in, guided), np.float32)
-        for i, lane in enumerate(lanes):
-            self._backend.copy(lane.latents, inputs["latents"], put=(i,))
-            for g in range(len(lane.combine)):
-                self._backend.copy(lane.condition, inputs["condition"], take=(g,), put=(i, g))
-            combine[i, : len(lane.combine)] = lane.combine
-        self._backend.upload(combine, inputs["combine"])
-        self._backend.upload(np.array([lane.frames for lane in lanes], np.int32), inputs["lengths"])
-        return Batch(lanes, inputs, spare=empty((lanes_in, frames, d.mels), "float32"))
-
-    def _unseat(self) -> None:
-        if self._batch is None:
+    def sizes(self, sampling: Sampling) -> Iterator[tuple[int, int]]:
+        """Frames and reference frames of segments that, between them, need every slab and graph."""
+        if self.backend.exact_shapes:
+            yield min(128, self.max_frames), 40
             return
-        for i, lane in enumerate(self._batch.lanes):
-            self._backend.copy(self._batch.inputs["latents"], lane.latents, take=(i,))
-        self._batch = None
+        for shortest, bucket in self._spread():
+            if sampling == "exact":
+                yield bucket, 1
+                continue
+            for least, other in self._spread():
+                # The longest reply of its bucket that leaves room for a reference of the other.
+                reply = min(bucket, self.max_frames - least)
+                if reply >= shortest:
+                    reference = min(other, self.max_frames - reply)
+                    yield reply + reference, reference
+
+    def _spread(self) -> Iterator[tuple[int, int]]:
+        """The least and the most frames of each bucket."""
+        least = 1
+        for bucket in self._buckets:
+            yield least, bucket
+            least = bucket + 1
+
+    def _graph_for(self, lane: LaneState, row: Row, step: int) -> str:
+        if row.reference and step not in lane.keys_at:
+            return "step_reply"
+        return "step_keys" if row.reference or self.backend.exact_shapes else "step"
+
+    def _slab(self, frames: int, reference: int) -> Slab:
+        """The slab of rows of that size."""
+        if self.backend.exact_shapes:
+            sizes = {"N": self.max_frames, "P": self.max_frames}
+        else:
+            bucket = {n: next(b for b in self._buckets if b >= n) for n in (frames, reference)}
+            sizes = {"N": bucket[frames], "P": bucket[reference] if reference else 0}
+        key = (sizes["N"], sizes["P"])
+        if key not in self._slabs:
+            names = ("step_keys", "step_reply") if sizes["P"] else ("step",)
+            specs = {name: signatures(self.dimensions)[name] for name in names}
+            sizes["C"] = CONTEXT
+            self._slabs[key] = Slab(self.backend, specs, self._load, sizes, 2 * self.max_lanes, self.table)
+        return self._slabs[key]
+
+    def _load(self, name: str) -> Graph:
+        if name not in self._graphs:
+            # `update` runs at true lengths everywhere.
+            frames = self._buckets if self._buckets and name != "update" else [1, self.max_frames]
+            shapes: Shapes = {"R": (1, self.backend.max_batch), "N": frames, "P": frames, "C": (CONTEXT,)}
+            spec = signatures(self.dimensions)[name]
+            self._graphs[name] = self.backend.load(name, self.graph(name), spec, shapes)
+        return self._graphs[name]
+
+    def _fill(self, lane: LaneState, condition: Tensor) -> None:
+        """Write noise, condition and the ends of the reference's path into the lane's rows."""
+        segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
+        for i, row in enumerate(lane.rows):
+            backend.upload(segment.noise[lane.start :], row.view("latents", row.frames))
+            own = backend.view(condition, (row.frames, dim), (i, lane.start))
+            backend.copy(own, row.view("condition", row.frames))
+        row = lane.rows[0]
+        if row.reference:
+            backend.upload(segment.noise[: lane.start], row.view_reference("path_noise"))
+            backend.upload(segment.reference_log_mel, row.view_reference("path_mel"))
+            before = backend.view(condition, (lane.start, dim), (0, 0))
+            backend.copy(before, row.view_reference("reference_condition"))
+            seen = min(CONTEXT, row.reference)
+            last = row.view_reference("reference_condition", seen)
+            backend.copy(last, row.view_reference("context_condition", seen))
+
+    def _set_reference(self, lane: LaneState) -> None:
+        """Set the reference's latents to (1 − t)·noise + t·mel, as often as the lane's step is tried."""
+        bound = self._updates(lane)
+        if bound.path is None:
+            return
+        first, t = lane.rows[0], float(lane.segment.times[lane.done])
+        self.backend.upload(np.array([t, -t], np.float32), self._weights)
+        bound.path.run()
+        seen = min(CONTEXT, first.reference)
+        self.backend.copy(first.view_reference("reference", seen), first.view_reference("context", seen))
+
+    def _update(self, lane: LaneState) -> None:
+        """latents += dt · v"""
+        backend, frames = self.backend, lane.rows[0].frames
+        backend.upload(lane.weights[lane.done], self._weights)
+        self._updates(lane).step.run()
+        new = backend.view(self._next, (frames, self.dimensions.mels))
+        for row in lane.rows:
+            backend.copy(new, row.view("latents", row.frames))
+        lane.done += 1
+
+    def _updates(self, lane: LaneState) -> _Updates:
+        places = [row.place for row in lane.rows]
+        if lane.updates is None or lane.updates.places != places:
+            first, last = lane.rows[0], lane.rows[-1]
+            step = self._bind_update(
+                first.view("latents", first.frames),
+                first.view("velocity", first.frames),
+                last.view("velocity", first.frames),
+                self.backend.view(self._next, (first.frames, self.dimensions.mels)),
+            )
+            path = None
+            if first.reference:
+                noise, mel, to = (first.view_reference(n) for n in ("path_noise", "path_mel", "reference"))
+                path = self._bind_update(noise, mel, noise, to)
+            lane.updates = _Updates(places, step, path)
+        return lane.updates
+
+    def _bind_update(self, latents: Tensor, guided: Tensor, unguided: Tensor, out: Tensor) -> Bound:
+        inputs: Mapping[str, Tensor] = {
+            "latents": latents,
+            "guided": guided,
+            "unguided": unguided,
+            "weights": self._weights,
+        }
+        return self._load("update").bind(inputs, {"latents_out": out})

@@ -1,27 +1,36 @@
-"""The table of AdaLN rows: computed once for each new time, kept where the step graph gathers from it."""
+"""The table of AdaLN rows: computed once for each new time, kept where the step graphs gather from it."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.engine.backend import Backend, Graph, Tensor
 
+CAPACITY = 128
+"""Times that may be held at once: two grids of the largest NFE, and many more of a usual one."""
+
 
 class ModulationTable:
     """Rows by exact float32 time. A lane holds the rows of its grid while it is open; rows that no lane
-    holds stay until their place is needed, so a daemon that always runs one grid computes it once."""
+    holds stay until their place is needed, so a daemon that always runs one grid computes it once.
 
-    def __init__(self, graph: Graph, backend: Backend, capacity: int, rows: int, dim: int) -> None:
-        """`capacity` is S, the number of time values that may be held at once."""
-        self._graph, self._backend = graph, backend
-        self.table: Tensor = backend.empty((capacity, rows, dim), "float32")
+    The graph holds two fifths of a model's weights and runs once a grid: it is loaded on the host for a new
+    one, and dropped.
+    """
+
+    def __init__(
+        self, load: Callable[[], Graph], host: Backend, backend: Backend, rows: int, dim: int
+    ) -> None:
+        """`host` computes rows (rows, dim) of a time; `backend` keeps them."""
+        self._load, self._host, self._backend = load, host, backend
+        self.table: Tensor = backend.empty((CAPACITY, rows, dim), "float32")
         self._place: OrderedDict[np.float32, int] = OrderedDict()  # least recently used first
-        self._holders = np.zeros(capacity, np.int64)
-        self._free = list(range(capacity - 1, -1, -1))
+        self._holders = np.zeros(CAPACITY, np.int64)
+        self._free = list(range(CAPACITY - 1, -1, -1))
 
     def hold(self, times: NDArray[np.float32]) -> NDArray[np.int32]:
         """(k,) times → (k,) row indices, held until `release`. Raises RuntimeError when the table is full.
@@ -53,10 +62,11 @@ class ModulationTable:
         self._free += [self._place.pop(t) for t in idle[: max(missing, 0)]]
 
     def _compute(self, times: list[np.float32]) -> None:
-        rows = self._backend.empty((len(times), *self.table.shape[1:]), "float32")
-        t = self._backend.empty((len(times),), "float32")
-        self._backend.upload(np.array(times, np.float32), t)
-        self._graph.run({"t": t}, {"rows": rows})
-        for i, time in enumerate(times):
+        shape = self.table.shape[1:]
+        t = self._host.empty((len(times),), "float32")
+        rows = self._host.empty((len(times), *shape), "float32")
+        self._host.upload(np.array(times, np.float32), t)
+        self._load().bind({"t": t}, {"rows": rows}).run()
+        for time, row in zip(times, self._host.download(rows), strict=True):
             self._place[time] = self._free.pop()
-            self._backend.copy(rows, self.table, take=(i,), put=(self._place[time],))
+            self._backend.upload(row, self._backend.view(self.table, shape, (self._place[time],)))

@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
-from appliance.engine.backend import Graph, HostArray, Tensor
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
+from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 
+class OrtBound:
+    """A session's binding to addresses."""
+
+    def __init__(self, session: Any, binding: Any, tensors: list[Tensor], release: Any) -> None:
+        self._session, self._binding, self._release = session, binding, release
+        self._tensors = tensors  # keeps the addresses valid
+
+    def run(self, *, release: bool = False) -> None:
+        """See `Bound.run`."""
+        try:
+            self._session.run_with_iobinding(self._binding, self._release if release else None)
+        except Exception as error:  # the runtime's exceptions share no base class of their own
+            raise EngineFault(f"ONNX Runtime: {error}") from error
+
+
 class OrtGraph:
-    """A session with its inputs and outputs bound to the caller's memory."""
+    """A session."""
 
-    def __init__(self, session: Any, fault: type[Exception]) -> None:
-        self._session = session
-        self._fault = fault
-        self._binding = session.io_binding()
+    def __init__(self, session: Any, release: Any) -> None:
+        self._session, self._release = session, release
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-        """See `Graph.run`. Raises EngineFault when the runtime refuses or fails."""
-        binding = self._binding
-        binding.clear_binding_inputs()
-        binding.clear_binding_outputs()
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        """See `Graph.bind`."""
+        binding = self._session.io_binding()
         try:
             for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
                 for name, tensor in tensors.items():
                     array = cast(HostArray, tensor)
                     bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-            self._session.run_with_iobinding(binding)
-        except self._fault as error:
+        except Exception as error:
             raise EngineFault(f"ONNX Runtime: {error}") from error
+        return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], self._release)
 
 
-class OrtBackend:
-    """The CPU execution provider."""
+class OrtBackend(HostMemory):
+    """The CPU execution provider. Batches gain nothing there: rows run one by one at their true length."""
 
-    name = "ort-cpu"
+    name = label = "ort-cpu"
     exact_shapes = True
+    buckets: tuple[int, ...] = ()
+    max_batch = 1
 
-    def __init__(self, threads: int = 0) -> None:
-        """`threads` 0 leaves the number to the runtime: one per physical core."""
+    def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
+        """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
+        busy between operators: faster on cores that nobody else needs, slower on shared ones."""
         import onnxruntime
 
         self._runtime = onnxruntime
@@ -50,9 +64,12 @@ class OrtBackend:
         self._options = onnxruntime.SessionOptions()
         self._options.intra_op_num_threads = threads
         self._options.inter_op_num_threads = 1
+        self._options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        self._release = onnxruntime.RunOptions()
+        self._release.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
-    def load(self, path: Path) -> Graph:
-        """See `Backend.load`."""
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        """See `Backend.load`. Any shape runs."""
         try:
             session = self._runtime.InferenceSession(
                 str(path), self._options, providers=["CPUExecutionProvider"]
@@ -61,27 +78,4 @@ class OrtBackend:
             raise BundleError(
                 f"{path}: ONNX Runtime {self._runtime.__version__} cannot load it: {error}"
             ) from error
-        return OrtGraph(session, Exception)
-
-    def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
-        """See `Backend.empty`. The system hands out the pages when they are first written."""
-        return np.zeros(shape, dtype)
-
-    def upload(self, array: HostArray, to: Tensor, put: tuple[int, ...] = ()) -> None:
-        """See `Backend.upload`."""
-        cast(HostArray, to)[put][: len(array)] = array
-
-    def copy(
-        self, source: Tensor, to: Tensor, *, take: tuple[int, ...] = (), put: tuple[int, ...] = ()
-    ) -> None:
-        """See `Backend.copy`."""
-        a, b = cast(HostArray, source)[take], cast(HostArray, to)[put]
-        frames = min(len(a), len(b))
-        b[:frames] = a[:frames]
-
-    def download(self, tensor: Tensor) -> HostArray:
-        """See `Backend.download`."""
-        return cast(HostArray, tensor).copy()
-
-    def close(self) -> None:
-        """Sessions end with their last reference."""
+        return OrtGraph(session, self._release)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import InvalidRequest
 from appliance.job import FloatArray, Segment
 
 REQUIRED = ("cond", "ids", "n_frames", "noise")
-OPTIONAL = ("guidance", "sway", "grid")
+OPTIONAL = ("guidance", "sway", "grid", "sampling")
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
@@ -35,7 +36,10 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
     """A case file: `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally
-    `guidance`, `sway`, `grid`. Raises InvalidRequest naming the array that is missing or misshapen."""
+    `guidance`, `sway`, `grid`, `sampling` (exact unless given).
+
+    Raises InvalidRequest naming the array that is missing or misshapen.
+    """
     arrays = _arrays(path)
     if missing := [name for name in REQUIRED if name not in arrays]:
         raise InvalidRequest("case", f"{path} lacks {', '.join(missing)}; it must hold {', '.join(REQUIRED)}")
@@ -64,6 +68,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
                 sway=float(_scalar("sway", arrays.get("sway", defaults.sway))),
             ),
             guidance=float(_scalar("guidance", arrays.get("guidance", defaults.guidance))),
+            sampling=cast(Sampling, str(arrays.get("sampling", "exact"))),
         )
         engine.check(case)
     except ValueError as error:

@@ -5,23 +5,31 @@ from __future__ import annotations
 import numpy as np
 
 from appliance.contract.bundle import Vocoder
-from appliance.engine.backend import Backend, Graph
+from appliance.engine.backend import Backend, Graph, Tensor
+from appliance.engine.flow import RELEASE_FRAMES
 from appliance.job import FloatArray
 
 
 class Decoder:
     """The vocoder graph at a segment's true length."""
 
-    def __init__(self, graph: Graph, backend: Backend, vocoder: Vocoder, hop: int) -> None:
+    def __init__(
+        self, graph: Graph, backend: Backend, vocoder: Vocoder, hop: int, mels: int, max_frames: int
+    ) -> None:
         self._graph, self._backend, self._vocoder, self._hop = graph, backend, vocoder, hop
+        self._frames = backend.empty((max_frames, mels), "float32")
+        self._samples = backend.empty((max_frames * hop,), "float32")
 
-    def __call__(self, log_mel: FloatArray) -> FloatArray:
-        """(frames, M) → (samples,) at the model's rate; nothing from fewer frames than make one sample."""
-        length = self._vocoder.samples(len(log_mel), self._hop)
+    def frames(self, count: int, skip: int = 0) -> Tensor:
+        """(count, M) of the input from frame `skip` on, to be written before `run`."""
+        return self._backend.view(self._frames, (count, self._frames.shape[1]), (skip,))
+
+    def run(self, frames: int) -> FloatArray:
+        """(samples,) of the first `frames` frames, at the model's rate; nothing where they make no sample."""
+        length = self._vocoder.samples(frames, self._hop)
         if length == 0:
             return np.zeros(0, np.float32)
-        frames = self._backend.empty(log_mel.shape, "float32")
-        self._backend.upload(log_mel, frames)
-        samples = self._backend.empty((length,), "float32")
-        self._graph.run({"log_mel": frames}, {"samples": samples})
+        samples = self._backend.view(self._samples, (length,))
+        bound = self._graph.bind({"log_mel": self.frames(frames)}, {"samples": samples})
+        bound.run(release=frames >= RELEASE_FRAMES)
         return self._backend.download(samples)

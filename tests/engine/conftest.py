@@ -14,8 +14,13 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.backend import Backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
+from tests.engine.lanes import Bucketed
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
+BACKENDS: dict[str, Callable[[], OrtBackend]] = {
+    "exact": lambda: OrtBackend(1),
+    "padded": Bucketed,
+}
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +41,14 @@ def make_engine(tiny: Bundle) -> Callable[..., Synthesizer]:
 
 @pytest.fixture
 def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
-    """Four lanes."""
+    """Four lanes on exact shapes."""
     return make_engine(lanes=4)
+
+
+@pytest.fixture(params=list(BACKENDS))
+def either(request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer]) -> Synthesizer:
+    """Four lanes on exact shapes; then on fixed ones, where rows are padded and share calls."""
+    return make_engine(BACKENDS[request.param](), lanes=4)
 
 
 @pytest.fixture

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import GraphSpec, signatures
 from appliance.contract.schedule import time_grid
-from appliance.engine.backend import Graph, HostArray, Tensor
+from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import EngineFault
 from appliance.job import FloatArray, Segment
 
 BATCHED = 2e-5
 """Largest ‖a − b‖ / ‖b‖ of a lane in a batch against the same lane alone."""
+SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 
 
 def segment(
@@ -28,6 +33,7 @@ def segment(
     mels: int = 100,
     vocab: int = 33,
     gain: float = 1.0,
+    sampling: Sampling = "exact",
 ) -> Segment:
     """Something to say; by default a third of it is reference."""
     rng = np.random.default_rng([seed, frames])
@@ -43,6 +49,7 @@ def segment(
         times=time_grid(nfe),
         guidance=guidance,
         gain=gain,
+        sampling=sampling,
     )
 
 
@@ -69,11 +76,11 @@ def solo(engine: Synthesizer, given: Segment, steps: int | None = None) -> Float
 
 
 def check_a_padded_batch(
-    engine: Synthesizer, lengths: Sequence[int], alone: Synthesizer | None = None
+    engine: Synthesizer, lengths: Sequence[int], alone: Synthesizer, sampling: Sampling = "exact"
 ) -> None:
-    """Segments of those lengths in one batch equal themselves alone (on another engine, where given)."""
-    segments = [segment(n, nfe=2, seed=i) for i, n in enumerate(lengths)]
-    wanted = [solo(alone or engine, s) for s in segments]
+    """Segments of those lengths in one batch equal themselves alone on another engine."""
+    segments = [segment(n, nfe=2, seed=i, sampling=sampling) for i, n in enumerate(lengths)]
+    wanted = [solo(alone, s) for s in segments]
     ids = [engine.open(s).id for s in segments]
     for _ in range(2):
         engine.step(ids)
@@ -83,68 +90,125 @@ def check_a_padded_batch(
         engine.close(lane_id)
 
 
-def check_an_unused_lane(bundle: Bundle) -> None:
-    """The step graph with a lane of length 1 and dt 0 between two used ones."""
+def check_rows_of_one_call(bundle: Bundle) -> None:
+    """Each row of a call of `step`, a row of one frame among them, equals itself alone at its length."""
     d, backend = bundle.manifest.dimensions, OrtBackend(1)
-    graph = backend.load(bundle.graph("step"))
+    graph = backend.load("step", bundle.graph("step"), signatures(d)["step"], {})
     rng = np.random.default_rng(3)
     frames = 70
     inputs: dict[str, HostArray] = {
         "latents": rng.standard_normal((3, frames, d.mels), dtype=np.float32),
-        "condition": rng.standard_normal((3, 2, frames, d.dim), dtype=np.float32),
+        "condition": rng.standard_normal((3, frames, d.dim), dtype=np.float32),
         "mod_table": rng.standard_normal((4, d.rows, d.dim), dtype=np.float32) * np.float32(0.3),
         "step_index": np.array([1, 0, 3], np.int32),
-        "dt": np.array([0.3, 0.0, 0.5], np.float32),
-        "combine": np.array([[3, -2], [0, 0], [1.5, -0.5]], np.float32),
         "lengths": np.array([frames, 1, 41], np.int32),
     }
     out = np.zeros_like(inputs["latents"])
-    graph.run(inputs, {"latents_out": out})
-    assert np.array_equal(out[1], inputs["latents"][1])
-    for lane in (0, 2):
-        length = int(inputs["lengths"][lane])
-        own = {n: a if n == "mod_table" else a[lane : lane + 1].copy() for n, a in inputs.items()}
-        own["latents"], own["condition"] = own["latents"][:, :length], own["condition"][:, :, :length]
-        own = {name: np.ascontiguousarray(array) for name, array in own.items()}
+    graph.bind(inputs, {"velocity": out}).run()
+    for row, length in enumerate(inputs["lengths"].tolist()):
+        own = {n: a if n == "mod_table" else a[row : row + 1].copy() for n, a in inputs.items()}
+        for name in ("latents", "condition"):
+            own[name] = np.ascontiguousarray(own[name][:, :length])
         single = np.zeros((1, length, d.mels), np.float32)
-        graph.run(own, {"latents_out": single})
-        step = single - own["latents"]
-        assert relative(out[lane : lane + 1, :length] - own["latents"], step) <= BATCHED
+        graph.bind(own, {"velocity": single}).run()
+        assert np.abs(single).mean() > 1e-2
+        assert relative(out[row : row + 1, :length], single) <= BATCHED
 
 
 class Bucketed(OrtBackend):
-    """The CPU as a runtime that has fixed shapes: batches are padded to a bucket."""
+    """The CPU as a runtime of fixed shapes: rows are padded to a bucket and share calls."""
 
+    name = "tensorrt"
     exact_shapes = False
+    max_batch = 4
 
-
-class Watched(OrtBackend):
-    """Counts what is asked of it and of its graphs."""
-
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, buckets: tuple[int, ...] = (64, 128)) -> None:
         super().__init__(threads)
-        self.allocated: list[tuple[int, ...]] = []
-        self.copies = 0
-        self.runs: list[dict[str, tuple[int, ...]]] = []
+        self.buckets = buckets
 
-    def load(self, path: Any) -> Graph:
-        return _WatchedGraph(super().load(path), self.runs)
+
+@dataclass(frozen=True)
+class Run:
+    """One call of a graph."""
+
+    graph: str
+    shapes: dict[str, tuple[int, ...]]
+    release: bool
+
+
+class Watching(OrtBackend):
+    """Notes what is asked of a backend and of its graphs, and fails on request."""
+
+    def watch(self) -> None:
+        """Forget what was noted."""
+        self.loads: list[str] = []
+        self.runs: list[Run] = []
+        self.allocated: list[tuple[int, ...]] = []
+        self.strangers: list[str] = []
+        """Bound tensors outside of what `empty` gave."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.watch()
+        self.memory: list[tuple[int, int]] = []
+        self.before_run: Callable[[str], None] = lambda graph: None
+        """Called with the graph's name; what it raises is the run's fault, and its outputs are spoilt."""
+
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        self.loads.append(name)
+        return _WatchedGraph(name, super().load(name, path, spec, shapes), self)
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
         self.allocated.append(tuple(shape))
-        return super().empty(shape, dtype)
+        array = super().empty(shape, dtype)
+        self.memory.append((array.ctypes.data, array.ctypes.data + array.nbytes))
+        return array
 
-    def copy(
-        self, source: Tensor, to: Tensor, *, take: tuple[int, ...] = (), put: tuple[int, ...] = ()
-    ) -> None:
-        self.copies += 1
-        super().copy(source, to, take=take, put=put)
+    def counted(self, *graphs: str) -> list[Run]:
+        """Runs of those graphs."""
+        return [run for run in self.runs if run.graph in graphs]
+
+
+class Watched(Watching):
+    """Of exact shapes."""
+
+    def __init__(self, threads: int = 1) -> None:
+        super().__init__(threads)
+
+
+class WatchedBuckets(Watching, Bucketed):
+    """Of fixed shapes."""
 
 
 class _WatchedGraph:
-    def __init__(self, graph: Graph, runs: list[dict[str, tuple[int, ...]]]) -> None:
-        self._graph, self._runs = graph, runs
+    def __init__(self, name: str, graph: Graph, backend: Watching) -> None:
+        self.name, self.graph, self.backend = name, graph, backend
 
-    def run(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-        self._runs.append({name: tensor.shape for name, tensor in inputs.items()})
-        self._graph.run(inputs, outputs)
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        for name, tensor in (*inputs.items(), *outputs.items()):
+            array = cast(HostArray, tensor)
+            first, last = array.ctypes.data, array.ctypes.data + array.nbytes
+            if array.size and not any(a <= first and last <= b for a, b in self.backend.memory):
+                self.backend.strangers.append(f"{self.name}: {name}")
+        shapes = {name: tensor.shape for name, tensor in (*inputs.items(), *outputs.items())}
+        spoilt = [cast(HostArray, tensor) for tensor in outputs.values()]
+        return _WatchedBound(self.graph.bind(inputs, outputs), self.name, shapes, spoilt, self.backend)
+
+
+@dataclass
+class _WatchedBound:
+    bound: Bound
+    graph: str
+    shapes: dict[str, tuple[int, ...]]
+    outputs: list[HostArray]
+    backend: Watching
+
+    def run(self, *, release: bool = False) -> None:
+        try:
+            self.backend.before_run(self.graph)
+        except EngineFault:
+            for array in self.outputs:
+                array.fill(np.nan)
+            raise
+        self.backend.runs.append(Run(self.graph, self.shapes, release))
+        self.bound.run(release=release)

@@ -1,141 +1,169 @@
-"""Seats and steps of the flow, on a graph whose arithmetic can be done in the head."""
+"""Rows of lanes: what opening takes and gives back, and which slabs and graphs there are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from appliance.contract.graphs import Dimensions
-from appliance.engine.flow import Flow, LaneState
-from tests.engine.lanes import Watched
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import GraphSpec, signatures
+from appliance.engine.backend import Graph, HostArray, Shapes, Tensor
+from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import BundleError, EngineFault
+from tests.engine.lanes import SAMPLINGS, Bucketed, Watched, WatchedBuckets, Watching, segment, solo
 
-D = Dimensions(dim=2, depth=1, mels=3)
-ROWS = 10
-
-
-class Euler:
-    """Velocity = Σ combine_g · (mean of condition_g) + the row's own number, wherever a frame is valid."""
-
-    def __init__(self) -> None:
-        self.shapes: list[tuple[int, ...]] = []
-
-    def run(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        x, seen = inputs["latents"], inputs["condition"]
-        self.shapes.append(seen.shape)
-        row = inputs["mod_table"][inputs["step_index"]][:, 0, 0]
-        velocity = (inputs["combine"][:, :, None] * seen.mean(axis=3)).sum(axis=1) + row[:, None]
-        valid = np.arange(x.shape[1]) < inputs["lengths"][:, None]
-        outputs["latents_out"][:] = x + inputs["dt"][:, None, None] * (velocity * valid)[..., None]
+Make = Callable[..., Synthesizer]
 
 
-@pytest.fixture
-def backend() -> Watched:
-    return Watched()
+def taken(engine: Synthesizer) -> int:
+    """Rows that are taken in all slabs, and rows of the modulation table that are held."""
+    return sum(slab.rows for slab in engine._flow._slabs.values()) + int(engine._modulation._holders.sum())
 
 
-@pytest.fixture
-def graph() -> Euler:
-    return Euler()
+# Opening
 
 
-@pytest.fixture
-def flow(graph: Euler, backend: Watched) -> Flow:
-    table = np.zeros((ROWS, D.rows, D.dim), np.float32)
-    table[:, 0, 0] = np.arange(ROWS)
-    return Flow(graph, backend, table, D)
+class Uploads(Bucketed):
+    """Fails at the n-th upload from now on."""
+
+    left = -1
+
+    def upload(self, array: HostArray, to: Tensor) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise EngineFault("out of memory")
+        super().upload(array, to)
 
 
-def lane(start: float, frames: int, rows: list[int], dt: list[float], guidance: float = 0.0) -> LaneState:
-    condition = np.zeros((2, frames, D.dim), np.float32)
-    condition[0], condition[1] = 1.0, 4.0
-    return LaneState(
-        latents=np.full((frames, D.mels), start, np.float32),
-        condition=condition,
-        frames=frames,
-        rows=np.array(rows, np.int32),
-        dt=np.array(dt, np.float32),
-        combine=(1.0 + guidance, -guidance) if guidance else (1.0,),
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_opening_that_fails_anywhere_leaves_no_row_and_no_hold_behind(
+    make_engine: Make, sampling: Sampling
+) -> None:
+    backend = Uploads()
+    engine = make_engine(backend, lanes=1)
+    given = segment(80, nfe=2, sampling=sampling)
+    wanted = solo(engine, given)
+    for count in range(1, 50):
+        backend.left = count
+        try:
+            lane = engine.open(given)
+        except EngineFault:
+            assert taken(engine) == 0
+        else:
+            break
+    backend.left = -1
+    assert count > 6
+    engine.close(lane.id)
+    assert taken(engine) == 0
+    assert np.array_equal(solo(engine, given), wanted)
+
+
+def test_a_graph_that_cannot_be_loaded_leaves_no_row_behind(make_engine: Make) -> None:
+    class Unloadable(Bucketed):
+        def load(self, name: str, *rest: object) -> object:
+            if name == "step":
+                raise BundleError("step.onnx: damaged")
+            return super().load(name, *rest)  # type: ignore[arg-type]
+
+    engine = make_engine(Unloadable(), lanes=1)
+    for _ in range(3):
+        with pytest.raises(BundleError):
+            engine.open(segment(80, sampling="short"))  # its unguided row runs `step`
+        assert taken(engine) == 0
+
+
+def test_a_lane_without_room_leaves_no_row_behind(make_engine: Make) -> None:
+    engine = make_engine(lanes=1)
+    flow = engine._flow
+    given = segment(40, nfe=2)
+    lane = engine.open(given)
+    condition = engine._condition(given)
+    plain = segment(40, nfe=2, guidance=0.0)
+    state = engine._lanes[lane.id]
+    state.rows[1].slab.leave(state.rows.pop())
+    with pytest.raises(RuntimeError, match="all 2 rows of a bucket are taken"):
+        flow.open(given, condition, state.times)  # one row is free, two are needed
+    assert next(iter(flow._slabs.values())).rows == 1
+    flow.close(flow.open(plain, condition, state.times))
+
+
+# Slabs
+
+
+LONGEST = 256
+
+
+def shortened(tiny: Bundle, sampling: Sampling) -> Bundle:
+    """The tiny bundle with less room, so that its largest bucket costs little."""
+    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
+    return dataclasses.replace(
+        tiny, manifest=dataclasses.replace(tiny.manifest, max_frames=LONGEST, defaults=defaults)
     )
 
 
-def latents(state: LaneState) -> NDArray[np.float32]:
-    return np.asarray(state.latents)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("buckets", [(64, 100), (64, 100, 256, 300), (200,), ()])
+def test_warming_up_makes_every_slab_that_a_segment_can_need(
+    tiny: Bundle, sampling: Sampling, buckets: tuple[int, ...]
+) -> None:
+    ends = sorted({*(b for b in buckets if b < LONGEST), LONGEST})
+    bucket = [0, *(min(b for b in ends if b >= n) for n in range(1, LONGEST + 1))]
+    wanted = {(bucket[n], 0) for n in range(2 if sampling == "exact" else 1, LONGEST)}
+    if sampling == "exact":
+        wanted.add((LONGEST, 0))
+    else:
+        wanted |= {(bucket[n], bucket[p]) for n in range(1, LONGEST) for p in range(1, LONGEST - n + 1)}
+    engine = Synthesizer(shortened(tiny, sampling), Bucketed(1, buckets), lanes=1)
+    engine.warm_up(2)
+    assert set(engine._flow._slabs) == wanted
+    assert taken(engine) == 0
 
 
-def test_each_lane_has_its_own_row_step_and_guidance(flow: Flow) -> None:
-    one = lane(0.0, 4, [3, 5], [0.5, 0.25])
-    two = lane(10.0, 6, [1, 2, 7], [0.1, 0.2, 0.4], guidance=2.0)
-    flow.step([two], 6)
-    flow.step([one, two], 6)
-    flow.leave(one)
-    # one: 1·1 + row 3, half a step; two: 3·1 − 2·4 + rows 1 and 2.
-    assert latents(one) == pytest.approx(np.full((4, 3), 0.5 * (1 + 3)))
-    assert latents(two) == pytest.approx(np.full((6, 3), 10 + 0.1 * (-5 + 1) + 0.2 * (-5 + 2)))
-    assert (one.steps_left, two.steps_left) == (1, 1)
+def test_a_graph_is_told_what_will_be_bound(tiny: Bundle) -> None:
+    told: dict[str, Shapes] = {}
+
+    class Told(WatchedBuckets):
+        def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+            told[name] = shapes
+            return super().load(name, path, spec, shapes)
+
+    backend = Told(1, (64, 100, 300))
+    engine = Synthesizer(shortened(tiny, "short-kv"), backend, lanes=1)
+    engine.warm_up(5)
+    solo(engine, segment(81, reference=43, nfe=5, sampling="short-kv"))
+    for run in backend.runs:
+        spec = signatures(tiny.manifest.dimensions)[run.graph]
+        for tensor in (*spec.inputs, *spec.outputs):
+            for axis, size in zip(tensor.axes, run.shapes[tensor.name], strict=True):
+                if axis in ("N", "P", "C", "R", "K") and isinstance(axis, str):
+                    sizes = told[run.graph][axis]
+                    is_bucket = run.graph.startswith("step") and axis != "R"
+                    assert size in sizes if is_bucket else sizes[0] <= size <= sizes[-1], (run, axis)
+    assert told["step_keys"]["N"] == told["step_reply"]["P"] == [64, 100, 256]
 
 
-def test_a_batch_stays_seated_while_its_members_stay(flow: Flow, backend: Watched) -> None:
-    members = [lane(0.0, 4, [1] * 6, [0.1] * 6), lane(0.0, 5, [1] * 6, [0.1] * 6)]
-    flow.step(members, 5)
-    before = len(backend.allocated), backend.copies
-    for _ in range(4):
-        flow.step(members, 5)
-    assert (len(backend.allocated), backend.copies) == before
-    flow.step(members[::-1], 5)  # another order is another batch
-    assert len(backend.allocated) > before[0]
-    flow.leave(members[0])
-    for member in members:
-        assert latents(member) == pytest.approx(np.full(latents(member).shape, 6 * 0.1 * 2), abs=1e-6)
-
-
-def test_other_padding_is_another_batch(flow: Flow, graph: Euler) -> None:
-    member = lane(0.0, 4, [1] * 3, [0.1] * 3)
-    for frames in (4, 8, 8):
-        flow.step([member], frames)
-    flow.leave(member)
-    assert graph.shapes == [(1, 1, 4, 2), (1, 1, 8, 2), (1, 1, 8, 2)]
-    assert latents(member) == pytest.approx(np.full((4, 3), 0.6))
-
-
-def test_one_guided_lane_makes_rows_for_all(flow: Flow, graph: Euler) -> None:
-    plain, guided = lane(0.0, 3, [0], [1.0]), lane(0.0, 3, [0], [1.0], guidance=1.0)
-    flow.step([plain, guided], 3)
-    flow.leave(guided)
-    assert graph.shapes == [(2, 2, 3, 2)]
-    assert latents(plain) == pytest.approx(np.full((3, 3), 1.0))
-    assert latents(guided) == pytest.approx(np.full((3, 3), 2.0 - 4.0))
-
-
-def test_leaving_a_batch_that_one_does_not_sit_in_breaks_nothing_up(flow: Flow, backend: Watched) -> None:
-    member, stranger = lane(0.0, 3, [1] * 3, [0.1] * 3), lane(5.0, 3, [1], [0.1])
-    flow.step([member], 3)
-    before = len(backend.allocated)
-    flow.leave(stranger)
-    flow.step([member], 3)
-    assert len(backend.allocated) == before
-    assert latents(stranger) == pytest.approx(np.full((3, 3), 5.0))
-
-
-def test_what_is_forgotten_is_marked_as_lost(flow: Flow) -> None:
-    member, other = lane(0.0, 3, [1] * 3, [0.1] * 3), lane(0.0, 3, [1], [0.1])
-    flow.forget()
-    flow.step([member], 3)
-    flow.forget()
-    assert member.lost and not other.lost
-    flow.leave(member)
-    flow.step([other], 3)
-    flow.leave(other)
-    assert latents(other) == pytest.approx(np.full((3, 3), 0.2))
-
-
-def test_a_shorter_lane_is_followed_by_zeros(flow: Flow) -> None:
-    short, long = lane(1.0, 2, [0], [0.0]), lane(1.0, 5, [0], [0.0])
-    flow.step([short, long], 5)
-    assert flow._batch is not None
-    seated = np.asarray(flow._batch.inputs["latents"])
-    assert not seated[0, 2:].any() and seated[1].all()
-    assert not np.asarray(flow._batch.inputs["condition"])[0, :, 2:].any()
+@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(
+    make_engine: Make, backend: type[Watching], sampling: Sampling
+) -> None:
+    watched = backend()
+    engine = make_engine(watched, lanes=1)
+    watched.watch()
+    lane = engine.open(segment(80, nfe=5, sampling=sampling))
+    loads = list(watched.loads)
+    for _ in range(5):
+        engine.step([lane.id])
+    assert watched.loads == loads
+    steps = {run.graph for run in watched.runs} - {"modulation", "condition"}
+    assert set(loads) - {"modulation"} == steps
+    expected = {"exact": {"step_keys"}, "short": {"step_keys"}, "short-kv": {"step_keys", "step_reply"}}[
+        sampling
+    ]
+    if not watched.exact_shapes:
+        expected = (expected - {"step_keys"} if sampling == "exact" else expected) | {"step"}
+    assert steps == expected | {"update"}

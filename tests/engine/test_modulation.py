@@ -1,15 +1,20 @@
-"""The table of modulation rows: exact keys, holding, and what is thrown out when it is full."""
+"""The table of modulation rows: exact keys, holding, what is thrown out when it is full, its graph's life."""
 
 from __future__ import annotations
+
+import weakref
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import signatures
 from appliance.contract.schedule import time_grid
+from appliance.engine import modulation
+from appliance.engine.backend import Graph
 from appliance.engine.modulation import ModulationTable
-from appliance.errors import EngineFault
+from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import Watched
 
 
@@ -18,23 +23,33 @@ def times(*values: float) -> NDArray[np.float32]:
 
 
 class Bench:
-    """A table of a few rows and what it asks of its graph."""
+    """A table and what it asks of its graph; rows are kept on another backend than they are computed on."""
 
-    def __init__(self, bundle: Bundle, capacity: int) -> None:
-        self.backend, d = Watched(), bundle.manifest.dimensions
-        self.d, self.graph = d, self.backend.load(bundle.graph("modulation"))
-        self.table = ModulationTable(self.graph, self.backend, capacity, d.rows, d.dim)
+    def __init__(self, bundle: Bundle) -> None:
+        self.host, self.device, self.d = Watched(), Watched(), bundle.manifest.dimensions
+        self.path, self.graphs = bundle.graph("modulation"), weakref.WeakSet[Graph]()
+        self.loaded = 0
+        self.table = ModulationTable(self.load, self.host, self.device, self.d.rows, self.d.dim)
+
+    def load(self) -> Graph:
+        graph = self.host.load("modulation", self.path, signatures(self.d)["modulation"], {})
+        self.graphs.add(graph)
+        self.loaded += 1
+        return graph
 
     def direct(self, t: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Each time computed alone."""
+        backend = Watched()
+        graph = backend.load("modulation", self.path, signatures(self.d)["modulation"], {})
         rows = np.zeros((len(t), self.d.rows, self.d.dim), np.float32)
-        self.graph.run({"t": t}, {"rows": rows})
-        self.backend.runs.pop()
+        for i in range(len(t)):
+            graph.bind({"t": t[i : i + 1].copy()}, {"rows": rows[i : i + 1]}).run()
         return rows
 
     @property
     def computed(self) -> list[int]:
         """How many times were computed in each run of the graph."""
-        return [run["t"][0] for run in self.backend.runs]
+        return [run.shapes["t"][0] for run in self.host.runs]
 
     def holds(self, index: NDArray[np.int32], t: NDArray[np.float32]) -> bool:
         rows = np.asarray(self.table.table)[index]
@@ -42,20 +57,51 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tiny: Bundle) -> Bench:
-    return Bench(tiny, 6)
+def bench(tiny: Bundle, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Six places."""
+    monkeypatch.setattr(modulation, "CAPACITY", 6)
+    return Bench(tiny)
 
 
-def test_rows_equal_the_graphs_own(tiny: Bundle) -> None:
-    bench = Bench(tiny, 40)
+@pytest.fixture
+def roomy(tiny: Bundle) -> Bench:
+    return Bench(tiny)
+
+
+def test_there_is_room_for_two_of_the_largest_grids(roomy: Bench) -> None:
+    assert modulation.CAPACITY == 128
+    assert roomy.table.table.shape == (128, roomy.d.rows, roomy.d.dim)
+
+
+def test_rows_equal_the_graphs_own(roomy: Bench) -> None:
     for nfe in (7, 16):
         t = time_grid(nfe)[:-1].astype(np.float32)
-        index = bench.table.hold(t)
+        index = roomy.table.hold(t)
         assert index.dtype == np.int32
-        assert bench.holds(index, t)
+        assert roomy.holds(index, t)
         assert len(set(index.tolist())) == nfe
-    first, second = np.asarray(bench.table.table)[index[:2]]
+    first, second = np.asarray(roomy.table.table)[index[:2]]
     assert not np.allclose(first, second, atol=1e-6)
+
+
+def test_rows_are_the_same_whatever_the_order_and_the_company(tiny: Bundle) -> None:
+    t = time_grid(16)[:-1].astype(np.float32)
+    wanted = Bench(tiny).direct(t)
+    for seed in range(3):
+        bench, rng = Bench(tiny), np.random.default_rng(seed)
+        order = rng.permutation(16)
+        for part in np.split(order, sorted(rng.integers(1, 16, 3))):
+            bench.table.release(bench.table.hold(t[part]))
+        rows = np.asarray(bench.table.table)[bench.table.hold(t)]
+        assert np.abs(rows - wanted).max() <= 1e-6
+
+
+def test_the_graph_is_loaded_for_new_times_and_dropped(bench: Bench) -> None:
+    assert bench.loaded == 0
+    for wanted, loaded in (((0.0, 0.1), 1), ((0.1, 0.0), 1), ((0.0, 0.2), 2), ((0.2,), 2)):
+        bench.table.release(bench.table.hold(times(*wanted)))
+        assert bench.loaded == loaded
+        assert len(bench.graphs) == 0  # not even until the next collection
 
 
 def test_times_that_are_known_are_not_computed_again(bench: Bench) -> None:
@@ -112,6 +158,7 @@ def test_a_full_table_says_so_and_loses_nothing(bench: Bench) -> None:
     held = bench.table.hold(times(0.0, 0.1, 0.2, 0.3))
     with pytest.raises(RuntimeError, match="all 6 rows of the modulation table are held by open lanes"):
         bench.table.hold(times(0.0, 0.5, 0.6, 0.7))
+    assert bench.loaded == 1
     assert bench.holds(held, times(0.0, 0.1, 0.2, 0.3))
     bench.table.release(held)
     t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -126,15 +173,24 @@ def test_the_same_time_twice_in_one_grid_counts_twice(bench: Bench) -> None:
     assert bench.holds(bench.table.hold(t), t)
 
 
-def test_a_graph_that_fails_costs_no_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise EngineFault("out of memory")
+@pytest.mark.parametrize("error", [EngineFault("out of memory"), BundleError("modulation.onnx: damaged")])
+def test_a_graph_that_fails_costs_no_place(
+    bench: Bench, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(graph: str) -> None:
+        raise error
+
+    def refuse() -> Graph:
+        raise error
 
     bench.table.release(bench.table.hold(times(0.0, 0.1)))
     with monkeypatch.context() as patch:
-        patch.setattr(bench.graph, "run", fail)
+        if isinstance(error, EngineFault):
+            patch.setattr(bench.host, "before_run", fail)
+        else:
+            patch.setattr(bench.table, "_load", refuse)
         for _ in range(8):
-            with pytest.raises(EngineFault):
+            with pytest.raises(type(error)):
                 bench.table.hold(times(0.1, 0.2, 0.3, 0.4, 0.5))
     t = times(0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     assert bench.holds(bench.table.hold(t), t)

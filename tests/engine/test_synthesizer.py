@@ -1,4 +1,4 @@
-"""open · step · finish · close: a lane's result is its own, whatever shares its batches."""
+"""open · step · finish · close: a lane's result is its own, whatever shares its calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.engine.flow import RELEASE_FRAMES
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, load
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError
 from appliance.job import FloatArray, Segment
 from tests.engine import lanes
-from tests.engine.lanes import BATCHED, Bucketed, Watched, moved, relative, segment, solo
+from tests.engine.lanes import (
+    BATCHED,
+    SAMPLINGS,
+    Bucketed,
+    Watched,
+    WatchedBuckets,
+    Watching,
+    moved,
+    relative,
+    segment,
+    solo,
+)
 
 Make = Callable[..., Synthesizer]
 
@@ -30,36 +42,48 @@ def run(engine: Synthesizer, ids: list[int], steps: int = 1) -> None:
 # Batches
 
 
-def test_a_padded_batch_equals_single_runs(engine: Synthesizer) -> None:
-    lanes.check_a_padded_batch(engine, (60, 333, 2000))
+@pytest.mark.parametrize(("sampling", "buckets"), [("exact", ()), ("short", (1400,)), ("short-kv", (1400,))])
+def test_a_padded_batch_equals_single_runs(
+    make_engine: Make, sampling: Sampling, buckets: tuple[int, ...]
+) -> None:
+    padded = make_engine(Bucketed(1, buckets), lanes=3)
+    lanes.check_a_padded_batch(padded, (60, 333, 2000), make_engine(), sampling)
 
 
 @pytest.mark.parametrize("bucket", [300, 301, 512])
 def test_frames_padded_beyond_the_longest_change_nothing(make_engine: Make, bucket: int) -> None:
-    padded = make_engine(Bucketed(1), lanes=3, buckets=(bucket,))
+    padded = make_engine(Bucketed(1, (bucket,)), lanes=3)
     lanes.check_a_padded_batch(padded, (60, 143, 300), make_engine())
 
 
-def test_an_unused_lane_disturbs_nothing(tiny: Bundle) -> None:
-    lanes.check_an_unused_lane(tiny)
+def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
+    lanes.check_rows_of_one_call(tiny)
 
 
 MIXED = [
     segment(80, nfe=5, guidance=2.0, seed=1),
-    segment(131, nfe=8, guidance=0.0, seed=2),
-    segment(97, nfe=7, guidance=0.4, seed=3),
-    segment(64, nfe=16, guidance=3.5, seed=4),
+    segment(131, nfe=8, guidance=0.0, seed=2, sampling="short"),
+    segment(97, nfe=7, guidance=0.4, seed=3, sampling="short-kv"),
+    segment(64, nfe=16, guidance=3.5, seed=4, sampling="short"),
+    segment(75, nfe=6, guidance=0.0, seed=5, sampling="short-kv"),
+    segment(110, nfe=4, guidance=0.0, seed=6),
 ]
-"""Lanes of different lengths, NFE and guidance; the second runs without."""
+"""Lanes of different lengths, NFE, guidance and sampling; half of them run without guidance."""
 
 
-def test_lanes_of_different_nfe_guidance_and_progress_share_batches(engine: Synthesizer) -> None:
-    wanted = [solo(engine, given) for given in MIXED]
+@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
+    make_engine: Make, backend: type[Watching]
+) -> None:
+    watched, alone = backend(), make_engine()
+    engine = make_engine(watched, lanes=len(MIXED))
+    wanted = [solo(alone, given) for given in MIXED]
     opened = [engine.open(given) for given in MIXED]
-    for ahead, lane in enumerate(opened):  # so that no two are at the same step
+    for ahead, lane in enumerate(opened[:4]):  # so that no two are at the same step
         run(engine, [lane.id], ahead)
-    left = {lane.id: lane.steps_left - ahead for ahead, lane in enumerate(opened)}
+    left = {lane.id: lane.steps_left - (n if n < 4 else 0) for n, lane in enumerate(opened)}
     found: dict[int, FloatArray] = {}
+    watched.watch()
     while left:
         run(engine, list(left))
         left = {lane_id: steps - 1 for lane_id, steps in left.items()}
@@ -70,40 +94,29 @@ def test_lanes_of_different_nfe_guidance_and_progress_share_batches(engine: Synt
             del left[lane_id]
     for lane, want in zip(opened, wanted, strict=True):
         assert relative(found[lane.id], want) <= BATCHED
+    rows = {run.shapes["latents"][0] for run in watched.counted("step", "step_keys", "step_reply")}
+    assert rows == {1} if watched.exact_shapes else max(rows) == 4
 
 
-def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make) -> None:
-    backend = Watched()
-    engine = make_engine(backend, lanes=2)
-    plain, guided = engine.open(MIXED[1]), engine.open(MIXED[0])
-    engine.step([plain.id])
-    assert backend.runs[-1]["condition"][:2] == (1, 1)
-    engine.step([plain.id, guided.id])
-    assert backend.runs[-1]["condition"][:2] == (2, 2)
-    assert backend.runs[-1]["combine"] == (2, 2)
-    engine.step([guided.id])
-    assert backend.runs[-1]["condition"][:2] == (1, 2)
-
-
-def test_no_guidance_is_the_limit_of_little(engine: Synthesizer) -> None:
-    none, little, some = (solo(engine, dataclasses.replace(MIXED[0], guidance=w)) for w in (0.0, 1.1e-5, 0.5))
-    assert relative(little, none) <= 1e-4
-    assert relative(some, none) > 1e-3
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("backend", [lambda: OrtBackend(1), Bucketed])
+@pytest.mark.parametrize("seed", range(3))
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
-    make_engine: Make, seed: int
+    make_engine: Make, seed: int, backend: Callable[[], OrtBackend]
 ) -> None:
     rng = np.random.default_rng(seed)
-    engine, alone = make_engine(lanes=3), make_engine()
+    engine, alone = make_engine(backend(), lanes=4), make_engine()
     given: dict[int, Segment] = {}
     left: dict[int, int] = {}
-    finished = 0
+    finished = holes = 0
     for n in range(60):
-        if len(given) < 3 and rng.random() < 0.4:
-            frames, nfe = int(rng.integers(20, 90)), int(rng.integers(1, 9))
-            new = segment(frames, nfe=nfe, guidance=float(rng.choice([0.0, 2.0])), seed=n)
+        if len(given) < 4 and rng.random() < 0.5:
+            new = segment(
+                int(rng.integers(20, 90)),
+                nfe=int(rng.integers(1, 9)),
+                guidance=float(rng.choice([0.0, 2.0])),
+                sampling=SAMPLINGS[rng.integers(3)],
+                seed=n,
+            )
             lane = engine.open(new)
             given[lane.id], left[lane.id] = new, lane.steps_left
         members = [i for i in given if left[i] and rng.random() < 0.8]
@@ -113,154 +126,157 @@ def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
             left.update({i: left[i] - 1 for i in members})
         for lane_id in [i for i in given if not left[i] or rng.random() < 0.05]:
             if not left[lane_id]:
-                assert relative(moved(engine, lane_id, given[lane_id]), solo(alone, given[lane_id])) <= (
-                    BATCHED
-                )
+                found = moved(engine, lane_id, given[lane_id])
+                assert relative(found, solo(alone, given[lane_id])) <= BATCHED
                 finished += 1
+            before = places(engine)
             engine.close(lane_id)
+            holes += any(before[row] != place for row, place in places(engine).items())
             del given[lane_id], left[lane_id]
     assert finished >= 5
+    assert holes == 0 if engine._backend.exact_shapes else holes >= 3
 
 
-def test_latents_move_only_when_members_change(make_engine: Make) -> None:
+def places(engine: Synthesizer) -> dict[Any, int]:
+    """Where the rows of open lanes are."""
+    return {row: row.place for state in engine._lanes.values() for row in state.rows}
+
+
+# What the backend is asked for
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
+    backend = Watched()
+    engine = make_engine(backend, lanes=2)
+    plain, guided = (
+        engine.open(segment(80, reference=30, nfe=5, guidance=w, sampling=sampling)) for w in (0.0, 2.0)
+    )
+    conditional = (50, 30) if sampling != "exact" else (80, 0)
+    unconditional = (50, 0) if sampling != "exact" else (80, 0)
+    for ids, rows in (
+        ([plain.id], [conditional]),
+        ([guided.id], [conditional, unconditional]),
+        ([plain.id, guided.id], [conditional, conditional, unconditional]),
+    ):
+        backend.watch()
+        engine.step(ids)
+        found = [
+            (r.shapes["latents"][1], r.shapes["keys_0"][1])
+            for r in backend.counted("step_keys", "step_reply")
+        ]
+        assert sorted(found) == sorted(rows)
+
+
+def test_exact_shapes_run_each_row_alone_at_its_true_length(make_engine: Make) -> None:
     backend = Watched()
     engine = make_engine(backend, lanes=3)
-    ids = [engine.open(segment(50, nfe=16, seed=i)).id for i in range(3)]
-    engine.step(ids)
-    copied = backend.copies
-    run(engine, ids, 5)
-    assert backend.copies == copied
-    engine.step(ids[:2])
-    assert backend.copies > copied
+    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (77, 31))]
+    ids = [engine.open(one).id for one in given]
+    run(engine, ids, 7)
+    for step, graph in ((0, "step_keys"), (1, "step_reply"), (4, "step_keys"), (6, "step_reply")):
+        runs = backend.counted("step_keys", "step_reply")[6 * step : 6 * step + 6]
+        rows = [(r.graph, *r.shapes["latents"][:2], r.shapes["keys_0"][1]) for r in runs]
+        guided = [(graph, 1, n, p) for n, p in ((31, 20), (45, 45), (46, 31))]
+        assert sorted(rows) == sorted(guided + [("step_keys", 1, n, 0) for n in (31, 45, 46)])
+    contexts = {run.shapes["context"][1] for run in backend.counted("step_reply")}
+    assert contexts == {20, 30}
+    assert [run.shapes["condition"] for run in backend.counted("condition")] == [
+        (2, n, 64) for n in (51, 90, 77)
+    ]
 
 
-# What happens inside the step loop
+def test_padded_rows_fill_their_buckets_and_share_calls(make_engine: Make) -> None:
+    backend = WatchedBuckets()
+    engine = make_engine(backend, lanes=3)
+    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (110, 50))]
+    ids = [engine.open(one).id for one in given]
+    backend.watch()
+    run(engine, ids)
+    found = [(r.graph, *r.shapes["latents"][:2]) for r in backend.counted("step", "step_keys")]
+    assert found == [("step_keys", 3, 64), ("step", 3, 64)]  # replies of 31, 45 and 60 frames
 
 
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
+    tiny: Bundle, backend: type[Watching], sampling: Sampling
+) -> None:
+    """Lanes of random lengths that join, leave and are cancelled, with and without guidance."""
+    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
+    manifest = dataclasses.replace(tiny.manifest, defaults=defaults, max_frames=256)
+    watched = backend()
+    engine = Synthesizer(dataclasses.replace(tiny, manifest=manifest), watched, lanes=3)
+    engine.warm_up(5)
+    watched.watch()
+    rng = np.random.default_rng(8)
+    left: dict[int, int] = {}
+    for n in range(60):
+        if len(left) < 3:
+            frames = int(rng.integers(2, 257))
+            lane = engine.open(
+                segment(
+                    frames,
+                    reference=int(rng.integers(1, frames)),
+                    nfe=5,
+                    guidance=float(rng.choice([0.0, 2.0])),
+                    sampling=sampling,
+                    seed=n,
+                )
+            )
+            left[lane.id] = lane.steps_left
+        engine.step(list(left))
+        left = {i: steps - 1 for i, steps in left.items()}
+        for lane_id in [i for i, steps in left.items() if not steps or rng.random() < 0.05]:
+            if not left.pop(lane_id):
+                engine.finish(lane_id)
+            engine.close(lane_id)
+    assert len(watched.counted("vocoder")) >= 5
+    assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
 def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
     make_engine: Make,
-    members: int,
+    backend: type[Watching],
     records: list[logging.LogRecord],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    backend = Watched()
-    engine = make_engine(backend, lanes=3)
-    ids = [engine.open(segment(50 + 9 * i, nfe=32, seed=i)).id for i in range(members)]
+    watched = backend()
+    engine = make_engine(watched, lanes=3)
+    ids = [engine.open(segment(50 + 9 * i, nfe=32, seed=i)).id for i in range(3)]
     engine.step(ids)
     logging.getLogger(__name__).debug("seen")
     assert [record.msg for record in records] == ["seen"]  # the listener does listen
-    before = len(backend.allocated), backend.copies
+    watched.watch()
     capfd.readouterr()
     run(engine, ids, 31)
-    assert (len(backend.allocated), backend.copies) == before
+    assert watched.allocated == []
     assert len(records) == 1
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_step_graph_is_given_the_same_memory_again_and_again(
-    make_engine: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
+def test_the_last_calls_of_a_long_segment_give_working_memory_back(
+    make_engine: Make, frames: int, released: bool
 ) -> None:
-    engine = make_engine(lanes=2)
-    ids = [engine.open(segment(40, nfe=16, seed=i)).id for i in range(2)]
-    engine.step(ids)
-    seen: list[set[int]] = []
-    graph = engine._flow._graph
-    monkeypatch.setattr(engine._flow, "_graph", Spy(graph, seen))
-    run(engine, ids, 8)
-    assert all(addresses == seen[0] for addresses in seen)
-    assert len(seen) == 8
+    backend = Watched()
+    engine = make_engine(backend, lanes=1)
+    lane = engine.open(segment(frames, reference=2, nfe=2, sampling="short"))
+    run(engine, [lane.id], 2)
+    engine.decode(np.zeros((frames, 100), np.float32))
+    steps = [run.release for run in backend.counted("step_keys")]
+    assert steps == [False, False, released, released]
+    assert [run.release for run in backend.counted("condition", "vocoder")] == [released] * 2
 
 
-class Spy:
-    """Notes where the memory lies that a graph is run on."""
-
-    def __init__(self, graph: Any, seen: list[set[int]]) -> None:
-        self._graph, self._seen = graph, seen
-
-    def run(self, inputs: Any, outputs: Any) -> None:
-        self._seen.append({array.ctypes.data for array in (*inputs.values(), *outputs.values())})
-        self._graph.run(inputs, outputs)
+def test_no_guidance_is_the_limit_of_little(engine: Synthesizer) -> None:
+    none, little, some = (solo(engine, dataclasses.replace(MIXED[0], guidance=w)) for w in (0.0, 1.1e-5, 0.5))
+    assert relative(little, none) <= 1e-4
+    assert relative(some, none) > 1e-3
 
 
-# Faults
-
-
-def test_a_lane_of_nan_fails_alone(engine: Synthesizer) -> None:
-    healthy = [segment(70, seed=1), segment(90, seed=2)]
-    wanted = [solo(engine, given) for given in healthy]
-    noise = np.full((80, 100), np.nan, np.float32)
-    sick = dataclasses.replace(segment(80), noise=noise)
-    ids = [engine.open(given).id for given in (healthy[0], sick, healthy[1])]
-    run(engine, ids, 5)
-    with pytest.raises(EngineFault, match="not finite"):
-        engine.finish(ids[1])
-    engine.close(ids[1])
-    for lane_id, given, want in zip((ids[0], ids[2]), healthy, wanted, strict=True):
-        assert relative(moved(engine, lane_id, given), want) <= BATCHED
-        assert np.isfinite(engine.finish(lane_id)).all()
-        engine.close(lane_id)
-    assert np.array_equal(solo(engine, healthy[0]), wanted[0])
-
-
-def test_a_sick_lane_that_is_finished_late_costs_the_others_no_step(engine: Synthesizer) -> None:
-    healthy = segment(70, seed=1)
-    wanted = solo(engine, healthy)
-    sick = dataclasses.replace(segment(80, nfe=1), noise=np.full((80, 100), np.inf, np.float32))
-    ids = [engine.open(given).id for given in (healthy, sick)]
-    run(engine, ids)
-    run(engine, ids[:1], 3)
-    with pytest.raises(EngineFault, match="not finite"):
-        engine.finish(ids[1])
-    engine.close(ids[1])
-    run(engine, ids[:1])
-    assert relative(moved(engine, ids[0], healthy), wanted) <= BATCHED
-
-
-class Failing:
-    """A step graph whose runtime gives up."""
-
-    def run(self, *_: object) -> None:
-        raise EngineFault("ONNX Runtime: out of memory")
-
-
-def test_a_batch_that_fails_is_lost_and_says_so(engine: Synthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    bystander = segment(60, seed=9)
-    wanted = solo(engine, bystander)
-    ids = [engine.open(segment(70, seed=i)).id for i in range(2)]
-    other = engine.open(bystander).id
-    run(engine, [other], 2)
-    run(engine, ids, 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(engine._flow, "_graph", Failing())
-        with pytest.raises(EngineFault, match="out of memory"):
-            engine.step(ids)
-    for lane_id in ids:  # two steps would be missing from what they hold
-        with pytest.raises(EngineFault, match=f"lane {lane_id} was lost"):
-            engine.step([lane_id])
-        with pytest.raises(EngineFault, match=f"lane {lane_id} was lost"):
-            engine.log_mel(lane_id)
-        engine.close(lane_id)
-    run(engine, [other], 3)
-    assert relative(moved(engine, other, bystander), wanted) <= BATCHED
-
-
-def test_a_condition_that_fails_takes_no_lane(make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = make_engine(lanes=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(engine._condition, "_graph", Failing())
-        for _ in range(3):
-            with pytest.raises(EngineFault):
-                engine.open(segment())
-    assert solo(engine, segment()).shape == (54, 100)
-
-
-def test_samples_that_are_not_finite_are_a_fault(engine: Synthesizer) -> None:
-    with pytest.raises(EngineFault, match="the vocoder produced"):
-        engine.decode(np.full((9, 100), np.nan, np.float32))
-
-
-# Lanes, buckets, limits
+# Lanes and limits
 
 
 def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
@@ -273,24 +289,13 @@ def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
 
 def test_a_lane_counts_its_steps(engine: Synthesizer) -> None:
     lane = engine.open(segment(80, nfe=3))
-    assert (lane.bucket, lane.steps_left) == (256, 3)
+    assert lane.steps_left == 3
     with pytest.raises(ValueError, match=f"lane {lane.id} has 3 steps left"):
         engine.finish(lane.id)
     run(engine, [lane.id], 3)
     with pytest.raises(ValueError, match=f"lane {lane.id} has no step left"):
         engine.step([lane.id])
     engine.finish(lane.id)
-
-
-def test_finish_gives_what_follows_the_reference_at_its_level(engine: Synthesizer) -> None:
-    given = segment(80, reference=31, gain=0.25)
-    lane = engine.open(given)
-    run(engine, [lane.id], lane.steps_left)
-    samples = engine.finish(lane.id)
-    mel = engine.log_mel(lane.id)
-    assert np.array_equal(mel[:31], given.reference_log_mel)
-    assert samples.shape == ((80 - 30 - 1) * 256,) and samples.dtype == np.float32
-    assert np.array_equal(samples, engine.decode(mel[30:]) * np.float32(0.25))
 
 
 def test_lanes_are_given_back(make_engine: Make) -> None:
@@ -309,7 +314,7 @@ def test_lanes_are_given_back(make_engine: Make) -> None:
 
 
 def test_every_lane_may_have_times_of_its_own(make_engine: Make) -> None:
-    """The table of modulation rows is as large as its worst case."""
+    """The table of modulation rows has room for two of the largest NFE."""
     engine = make_engine(lanes=2)
     for n in range(6):
         given = [
@@ -322,28 +327,43 @@ def test_every_lane_may_have_times_of_its_own(make_engine: Make) -> None:
             engine.close(lane_id)
 
 
-def test_a_batch_is_not_larger_than_the_engine(make_engine: Make) -> None:
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_a_step_is_of_different_lanes(make_engine: Make, again: int) -> None:
     engine = make_engine(lanes=2)
-    ids = [engine.open(segment(30)).id for _ in range(2)]
-    with pytest.raises(ValueError, match="a batch holds 1 to 2 lanes of this bundle, not 0"):
-        engine.step([])
-    with pytest.raises(ValueError, match="not 3"):
-        engine.step([*ids, ids[0]])
+    given = segment(30)
+    lane = engine.open(given)
+    with pytest.raises(ValueError, match="one or more different lanes are stepped, not"):
+        engine.step([lane.id] * again if again != 1 else [lane.id, 99, lane.id])
+    run(engine, [lane.id], 5)
+    assert np.array_equal(moved(engine, lane.id, given), solo(engine, given))
 
 
-def test_a_lane_cannot_sit_in_a_batch_twice(make_engine: Make) -> None:
-    engine = make_engine(lanes=2)
-    lane = engine.open(segment(30))
-    with pytest.raises(ValueError, match="twice"):
-        engine.step([lane.id, lane.id])
+def test_a_step_with_a_lane_that_is_done_moves_none(engine: Synthesizer) -> None:
+    done, other = engine.open(segment(30, nfe=1)), engine.open(segment(40, nfe=3))
+    run(engine, [done.id, other.id])
+    before = engine.log_mel(other.id)
+    with pytest.raises(ValueError, match=f"lane {done.id} has no step left"):
+        engine.step([other.id, done.id])
+    with pytest.raises(KeyError):
+        engine.step([other.id, 99])
+    assert np.array_equal(engine.log_mel(other.id), before)
 
 
-def test_buckets_end_at_what_the_bundle_holds(make_engine: Make) -> None:
-    engine = make_engine(buckets=(300, 100, 9000))
-    assert engine.buckets == (100, 300, 2048)
-    assert [engine.bucket(n) for n in (1, 100, 101, 300, 301, 2048)] == [100, 100, 300, 300, 2048, 2048]
-    with pytest.raises(ValueError, match="2049 frames exceed this bundle's 2048"):
-        engine.bucket(2049)
+def test_times_that_find_no_room_take_no_lane(make_engine: Make) -> None:
+    """Three lanes of 64 times each want more rows than the modulation table has."""
+    engine = make_engine(lanes=3)
+    given = [
+        dataclasses.replace(segment(12), times=time_grid(MAX_NFE, sway=sway)) for sway in (-0.9, -0.5, -0.1)
+    ]
+    first, second = (engine.open(one) for one in given[:2])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="all 128 rows of the modulation table are held by open lanes"):
+            engine.open(given[2])
+    engine.close(first.id)
+    third = engine.open(given[2])
+    for lane, one in ((second, given[1]), (third, given[2])):
+        engine.step([lane.id])
+        assert relative(moved(engine, lane.id, one), solo(make_engine(), one, 1)) <= BATCHED
 
 
 @pytest.mark.parametrize(
@@ -351,13 +371,18 @@ def test_buckets_end_at_what_the_bundle_holds(make_engine: Make) -> None:
     [
         ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
         ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
-        ({"reference_log_mel": np.zeros((80, 100), np.float32)}, r"under 80, 100\), not \(80, 100\)"),
+        (
+            {"reference_log_mel": np.zeros((80, 100), np.float32)},
+            r"must be \(1 to 79, 100\), not \(80, 100\)",
+        ),
+        ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
         ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
         ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
         ({"ids": np.array([3, 113], np.int32)}, "under 113"),
         ({"ids": np.array([-1], np.int32)}, "under 113"),
         ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
         ({"times": np.linspace(0, 1, 66)}, "not 65"),
+        ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, not 'shorter'"),
     ],
 )
 def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(
@@ -380,19 +405,11 @@ def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> N
     backend = Watched()
     engine = make_engine(backend, lanes=1)
     engine.warm_up(5)
-    shapes = [run["condition"][:3] for run in backend.runs if "condition" in run]
-    assert shapes == 5 * [(1, 2, 128)] + 5 * [(1, 1, 128)]
-    backend.runs.clear()
+    shapes = [run.shapes["latents"][1] for run in backend.counted("step_keys")]
+    assert shapes == [128] * 15  # guided and not
+    backend.watch()
     engine.open(segment(40, nfe=5))
-    assert [sorted(run) for run in backend.runs] == [["ids", "log_mel"]]  # the modulation was not run
-
-
-def test_warming_up_a_runtime_of_fixed_shapes_meets_every_bucket(make_engine: Make) -> None:
-    engine = make_engine(Bucketed(1), lanes=1, buckets=(32, 64))
-    seen: list[set[int]] = []
-    engine._flow._graph = Spy(engine._flow._graph, seen)
-    engine.warm_up(1)
-    assert len(seen) == 2 * 3  # 32, 64 and the bundle's own 2048, guided and not
+    assert [run.graph for run in backend.runs] == ["condition"] and backend.loads == []
 
 
 def test_shutdown_closes_every_lane(make_engine: Make) -> None:
@@ -408,22 +425,55 @@ def test_shutdown_closes_every_lane(make_engine: Make) -> None:
     assert closed == ["ort-cpu"] and not engine._lanes
 
 
+def test_a_host_computes_modulation_and_is_shut_down_too(make_engine: Make) -> None:
+    closed: list[str] = []
+
+    class Host(Watched):
+        def close(self) -> None:
+            closed.append("host")
+
+    class Device(WatchedBuckets):
+        def close(self) -> None:
+            closed.append("device")
+
+    host, device = Host(), Device()
+    engine = make_engine(device, host=host, lanes=1)
+    given = segment(70)
+    assert relative(solo(engine, given), solo(make_engine(), given)) <= BATCHED
+    assert [run.graph for run in host.runs] == ["modulation"]
+    assert "modulation" not in device.loads
+    engine.shutdown()
+    assert sorted(closed) == ["device", "host"]
+
+
+def test_a_backend_runs_its_own_variant_unless_another_is_named(tiny: Bundle, make_engine: Make) -> None:
+    paths: list[str] = []
+
+    class Named(Watched):
+        def load(self, name: str, path: Any, spec: Any, shapes: Any) -> Any:
+            paths.append(path.name)
+            return super().load(name, path, spec, shapes)
+
+    given = segment(50, nfe=5, sampling="short-kv")
+    own = solo(make_engine(Named(), lanes=1), given)
+    assert {"step_keys_cpu.onnx", "step_reply_cpu.onnx", "vocoder.onnx"} <= set(paths)
+    paths.clear()
+    masked = solo(make_engine(Named(), lanes=1, variant="default"), given)
+    assert {"step_keys.onnx", "step_reply.onnx"} <= set(paths)
+    assert relative(masked, own) <= BATCHED
+    with pytest.raises(BundleError, match="no graph 'condition' in variant 'fast'"):
+        make_engine(variant="fast")
+
+
 def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
     class Other(OrtBackend):
         name = "elsewhere"
 
-    with pytest.raises(BundleError, match="precision fp32 is for ort-cpu, tensorrt, not for elsewhere"):
+    with pytest.raises(
+        BundleError, match="precision fp32 is for ort-cpu, openvino, tensorrt, not for elsewhere"
+    ):
         Synthesizer(tiny, Other(1))
     with pytest.raises(BundleError, match="backend 'elsewhere' is not built in; available: ort-cpu"):
-        load(tiny, backend="elsewhere", threads=1, lanes=1, buckets=())
-    engine = load(tiny, backend="ort-cpu", threads=1, lanes=2, buckets=(64,))
-    assert (engine.max_lanes, engine.buckets) == (2, (64, 2048))
-
-
-def test_a_bundle_whose_batches_vary_runs_one_lane_at_a_time(tiny: Bundle) -> None:
-    varying = dataclasses.replace(tiny.manifest, batch_invariant=False)
-    engine = Synthesizer(dataclasses.replace(tiny, manifest=varying), OrtBackend(1), lanes=3)
-    ids = [engine.open(segment(30)).id for _ in range(2)]
-    with pytest.raises(ValueError, match="1 to 1 lanes"):
-        engine.step(ids)
-    engine.step(ids[:1])
+        load(tiny, backend="elsewhere", threads=1, lanes=1)
+    engine = load(tiny, backend="ort-cpu", threads=1, lanes=2)
+    assert engine.max_lanes == 2

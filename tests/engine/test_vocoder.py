@@ -1,4 +1,4 @@
-"""The vocoder graph at true lengths."""
+"""The vocoder graph at true lengths, from memory that segments share."""
 
 from __future__ import annotations
 
@@ -6,35 +6,63 @@ import numpy as np
 import pytest
 
 from appliance.contract.bundle import Bundle, Vocoder
+from appliance.contract.graphs import signatures
 from appliance.engine.vocoder import Decoder
+from appliance.job import FloatArray
 from tests.engine.lanes import Watched, relative, segment
 
-
-def decoder(tiny: Bundle) -> tuple[Decoder, Watched]:
-    backend = Watched()
-    manifest = tiny.manifest
-    return Decoder(backend.load(tiny.graph("vocoder")), backend, manifest.vocoder, manifest.mel.hop), backend
+LONGEST = 80
 
 
-@pytest.mark.parametrize(("frames", "samples"), [(2, 256), (3, 512), (40, 39 * 256)])
-def test_a_centred_vocoder_gives_one_hop_less_than_frames(tiny: Bundle, frames: int, samples: int) -> None:
-    decode, backend = decoder(tiny)
-    wave = decode(segment(50).noise[:frames] - 4.0)
+class Bench:
+    def __init__(self, tiny: Bundle) -> None:
+        self.backend, manifest = Watched(), tiny.manifest
+        spec = signatures(manifest.dimensions)["vocoder"]
+        graph = self.backend.load("vocoder", tiny.graph("vocoder"), spec, {})
+        mel = manifest.mel
+        self.decoder = Decoder(graph, self.backend, manifest.vocoder, mel.hop, mel.mels, LONGEST)
+
+    def __call__(self, mel: FloatArray) -> FloatArray:
+        self.backend.upload(mel, self.decoder.frames(len(mel)))
+        return self.decoder.run(len(mel))
+
+
+@pytest.fixture
+def decode(tiny: Bundle) -> Bench:
+    return Bench(tiny)
+
+
+def spoken(frames: int, seed: int = 0) -> FloatArray:
+    return segment(LONGEST, seed=seed).noise[:frames] - np.float32(4.0)
+
+
+@pytest.mark.parametrize(("frames", "samples"), [(2, 256), (3, 512), (40, 39 * 256), (LONGEST, 79 * 256)])
+def test_a_centred_vocoder_gives_one_hop_less_than_frames(decode: Bench, frames: int, samples: int) -> None:
+    wave = decode(spoken(frames))
     assert wave.shape == (samples,) and wave.dtype == np.float32 and wave.any()
-    assert backend.runs == [{"log_mel": (frames, 100)}]
+    (run,) = decode.backend.runs
+    assert run.shapes == {"log_mel": (frames, 100), "samples": (samples,)}
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_too_few_frames_for_a_sample_give_none_and_run_nothing(tiny: Bundle, frames: int) -> None:
-    decode, backend = decoder(tiny)
+def test_too_few_frames_for_a_sample_give_none_and_run_nothing(decode: Bench, frames: int) -> None:
     assert decode(np.zeros((frames, 100), np.float32)).shape == (0,)
-    assert backend.runs == []
+    assert decode.backend.runs == []
 
 
-def test_far_frames_do_not_reach_a_sample(tiny: Bundle) -> None:
+def test_a_short_segment_after_a_long_one_equals_a_fresh_decoders(tiny: Bundle, decode: Bench) -> None:
+    long = decode(spoken(LONGEST, seed=1))
+    kept = long.copy()
+    assert np.array_equal(decode(spoken(23)), Bench(tiny)(spoken(23)))
+    assert np.array_equal(long, kept)  # what was given away is the caller's
+    decode.backend.watch()
+    decode(spoken(31))
+    assert decode.backend.allocated == []
+
+
+def test_far_frames_do_not_reach_a_sample(decode: Bench) -> None:
     """Seven-tap convolutions of three layers and four overlapping windows: eleven frames."""
-    decode, _ = decoder(tiny)
-    mel = segment(60).noise - 4.0
+    mel = spoken(60)
     other = mel.copy()
     other[40:] += 1.0
     one, two = decode(mel), decode(other)

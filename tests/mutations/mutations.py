@@ -7,6 +7,9 @@ from dataclasses import dataclass
 PINNING = "tests/device/test_pinning.py"
 CLOCKS = "tests/device/test_clocks.py"
 DEGRADED = "tests/test_clocks_degraded.py"
+SAMPLING = "tests/engine/test_sampling.py"
+FAULTS = "tests/engine/test_faults.py"
+LANES = "tests/engine/test_synthesizer.py"
 
 
 @dataclass(frozen=True)
@@ -188,5 +191,57 @@ MUTATIONS = (
         "    if problem:\n        raise Failure(",
         "    if problem and not old:\n        raise Failure(",
         "tests/install/test_switch.py::test_a_version_that_is_not_well_is_put_back",
+    ),
+    Mutation(
+        "the reference's latents are those of the step before",
+        "appliance/engine/flow.py",
+        "float(lane.segment.times[lane.done])",
+        "float(lane.segment.times[max(lane.done - 1, 0)])",
+        f"{SAMPLING}::test_a_lane_is_what_a_plain_sampler_makes",
+    ),
+    Mutation(
+        "the unguided row has the reference too",
+        "appliance/engine/flow.py",
+        "reference = start if i == 0 else 0",
+        "reference = start",
+        f"{SAMPLING}::test_a_lane_is_what_a_plain_sampler_makes",
+    ),
+    Mutation(
+        "keys and values stay behind when a row moves",
+        "appliance/engine/slab.py",
+        "            for name, axes in self._axes.items():\n",
+        "            for name, axes in self._axes.items():\n"
+        '                if name.startswith("keys"):\n'
+        "                    continue\n",
+        f"{LANES}::test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others",
+    ),
+    Mutation(
+        "an update is bound to where its lane's rows were",
+        "appliance/engine/flow.py",
+        "if lane.updates is None or lane.updates.places != places:",
+        "if lane.updates is None:",
+        f"{LANES}::test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others",
+    ),
+    Mutation(
+        "a step allocates",
+        "appliance/engine/flow.py",
+        "        new = backend.view(self._next, (frames, self.dimensions.mels))\n",
+        '        new = backend.empty((frames, self.dimensions.mels), "float32")\n'
+        "        backend.copy(backend.view(self._next, new.shape), new)\n",
+        f"{LANES}::test_nothing_is_logged_printed_or_allocated_inside_the_step_loop",
+    ),
+    Mutation(
+        "a row finds what an earlier lane left",
+        "appliance/engine/slab.py",
+        "            self.backend.copy(blank, row.view(name))\n",
+        "            del blank\n",
+        f"{FAULTS}::test_a_row_is_clean_of_the_lane_that_had_its_place",
+    ),
+    Mutation(
+        "a lane that failed to open keeps its rows",
+        "appliance/engine/flow.py",
+        "            for row in rows:\n                row.slab.leave(row)\n            raise\n",
+        "            raise\n",
+        "tests/engine/test_flow.py::test_an_opening_that_fails_anywhere_leaves_no_row_and_no_hold_behind",
     ),
 )

@@ -1,0 +1,163 @@
+"""Rows of one bucket in tensors that are allocated once: no step allocates, and no address changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.contract.graphs import CONTEXT, GraphSpec
+from appliance.engine.backend import Backend, Bound, Graph, Tensor
+
+
+@dataclass(eq=False)
+class Row:
+    """A latents sequence with one condition, in a slab for as long as its lane is open."""
+
+    slab: Slab
+    place: int
+    frames: int
+    """N, of which the velocity is computed."""
+    reference: int
+    """P: frames that stand before them on a known path."""
+
+    def view(self, name: str, frames: int | None = None, skip: int = 0) -> Tensor:
+        """The slab's tensor `name` of this row: `frames` frames (None: all that fit) from `skip` on."""
+        whole = self.slab.tensors[name]
+        rest = whole.shape[2:]
+        return self.slab.backend.view(
+            whole, (whole.shape[1] - skip if frames is None else frames, *rest), (self.place, skip)
+        )
+
+    def view_reference(self, name: str, frames: int | None = None) -> Tensor:
+        """The last `frames` frames (None: all) of a tensor of the reference, which stands at its end."""
+        frames = self.reference if frames is None else frames
+        held = self.slab.sizes_of(self)["C" if name.startswith("context") else "P"]
+        return self.view(name, frames, held - frames)
+
+
+class Slab:
+    """Tensors for up to `capacity` rows, by the names of the step graphs that run on them."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        specs: Mapping[str, GraphSpec],
+        graph: Callable[[str], Graph],
+        sizes: Mapping[str, int],
+        capacity: int,
+        table: Tensor,
+    ) -> None:
+        """`specs` are of the step graphs that may run, `graph` gives them by name.
+
+        `sizes` gives N, P and C as allocated; with exact shapes a row uses the start of its memory.
+        """
+        self.backend, self._specs, self._graph, self._sizes = backend, specs, graph, dict(sizes)
+        shared: dict[str, Tensor] = {"mod_table": table}
+        self.tensors: dict[str, Tensor] = {}
+        self._axes: dict[str, Sequence[int | str]] = {}
+        for spec in specs.values():
+            for tensor in (*spec.inputs, *spec.outputs):
+                if tensor.name not in shared and tensor.name not in self.tensors:
+                    self._axes[tensor.name] = tensor.axes
+                    shape = [capacity, *(sizes.get(str(axis), axis) for axis in tensor.axes[1:])]
+                    self.tensors[tensor.name] = backend.empty([int(n) for n in shape], tensor.dtype)
+        if "reference" in self.tensors:
+            for name in ("path_noise", "path_mel"):
+                self._axes[name] = self._axes["reference"]
+                self.tensors[name] = backend.empty(self.tensors["reference"].shape, "float32")
+        computed = {t.name for spec in specs.values() for t in spec.outputs}
+        padded = {t.name for spec in specs.values() for t in spec.inputs if {"N", "P", "C"} & set(t.axes)}
+        self._blank = {
+            name: backend.empty(self.tensors[name].shape[1:], self.tensors[name].dtype.name)
+            for name in padded - computed
+            if not backend.exact_shapes
+        }
+        self._shared = shared
+        self._index = np.zeros(capacity, np.int32)
+        self._rows: dict[int, Row] = {}
+        self._bounds: dict[tuple[str, int, int, int, int], Bound] = {}
+
+    @property
+    def rows(self) -> int:
+        """Rows that are taken."""
+        return len(self._rows)
+
+    def join(self, frames: int, reference: int) -> Row:
+        """Take a row. Raises RuntimeError when all are taken."""
+        free = [place for place in range(len(self._index)) if place not in self._rows]
+        if not free:
+            raise RuntimeError(f"all {len(self._index)} rows of a bucket are taken")
+        row = Row(self, free[0], frames, reference)
+        # Padding is masked, but what an earlier row left there may be NaN, and nothing times NaN is NaN.
+        for name, blank in self._blank.items():
+            self.backend.copy(blank, row.view(name))
+        self._write_lengths(row)
+        self._rows[row.place] = row
+        return row
+
+    def leave(self, row: Row) -> None:
+        """Give a row back. Where rows are batched, the last one moves into its place."""
+        del self._rows[row.place]
+        if self.backend.exact_shapes:
+            self._bounds = {key: bound for key, bound in self._bounds.items() if key[1] != row.place}
+            return
+        last = self._rows.get(max(self._rows, default=-1))
+        if last is not None and last.place > row.place:
+            sizes = self.sizes_of(last)
+            for name, axes in self._axes.items():
+                source, to = (self._span(name, axes, r.place, 1, sizes) for r in (last, row))
+                self.backend.copy(source, to)
+            self._index[row.place] = self._index[last.place]
+            self._rows[row.place] = self._rows.pop(last.place)
+            last.place = row.place
+
+    def sizes_of(self, row: Row) -> dict[str, int]:
+        """N, P and C with which a row is computed."""
+        if not self.backend.exact_shapes:
+            return self._sizes
+        return {"N": row.frames, "P": row.reference, "C": min(row.reference, CONTEXT)}
+
+    def run(self, graph: str, rows: Sequence[Row], times: Sequence[int], *, release: bool = False) -> None:
+        """Run a step graph on rows, each at its row of the modulation table. Raises EngineFault."""
+        for row, time in zip(rows, times, strict=True):
+            self._index[row.place] = time
+        self.backend.upload(self._index, self.tensors["step_index"])
+        for first, count in self._spans(sorted(row.place for row in rows)):
+            self._bound(graph, first, count).run(release=release)
+
+    def _spans(self, places: list[int]) -> Iterator[tuple[int, int]]:
+        """Neighbouring places as (first, count), at most `max_batch` each."""
+        first = 0
+        for i in range(1, len(places) + 1):
+            full = i - first == self.backend.max_batch
+            if i == len(places) or places[i] != places[i - 1] + 1 or full:
+                yield places[first], i - first
+                first = i
+
+    def _bound(self, graph: str, first: int, count: int) -> Bound:
+        sizes = self.sizes_of(self._rows[first])
+        key = (graph, first, count, sizes["N"], sizes["P"])
+        if key not in self._bounds:
+            spec = self._specs[graph]
+            inputs, outputs = (
+                {t.name: self._span(t.name, t.axes, first, count, sizes) for t in tensors}
+                for tensors in (spec.inputs, spec.outputs)
+            )
+            self._bounds[key] = self._graph(graph).bind(inputs, outputs)
+        return self._bounds[key]
+
+    def _span(
+        self, name: str, axes: Sequence[int | str], first: int, count: int, sizes: Mapping[str, int]
+    ) -> Tensor:
+        if name in self._shared:
+            return self._shared[name]
+        shape = [count, *(int(sizes.get(str(axis), axis)) for axis in axes[1:])]
+        return self.backend.view(self.tensors[name], shape, (first,))
+
+    def _write_lengths(self, row: Row) -> None:
+        for name, length in (("lengths", row.frames), ("reference_lengths", row.reference)):
+            if name in self.tensors:
+                cell = self.backend.view(self.tensors[name], (1,), (row.place,))
+                self.backend.upload(np.array([length], np.int32), cell)

@@ -1,0 +1,185 @@
+"""A runtime that fails, and numbers that are not finite: who learns of it, and what the others keep."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from appliance.contract.bundle import Sampling
+from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import EngineFault
+from appliance.job import FloatArray, Segment
+from tests.engine.lanes import (
+    BATCHED,
+    SAMPLINGS,
+    Watched,
+    WatchedBuckets,
+    Watching,
+    moved,
+    relative,
+    segment,
+    solo,
+)
+
+Make = Callable[..., Synthesizer]
+VELOCITIES = ("step", "step_keys", "step_reply")
+THREE = [segment(n, nfe=5, seed=i, sampling=SAMPLINGS[i]) for i, n in enumerate((80, 97, 64))]
+THREE[0] = dataclasses.replace(THREE[0], guidance=0.0)
+
+
+@pytest.fixture(params=[Watched, WatchedBuckets])
+def backend(request: pytest.FixtureRequest) -> Watching:
+    backend: Watching = request.param()
+    return backend
+
+
+def fail(backend: Watching, graphs: tuple[str, ...], n: int) -> None:
+    """Let the n-th run of these graphs fail, and only that."""
+    runs = iter(range(1, 10_000))
+
+    def before_run(graph: str) -> None:
+        if graph in graphs and next(runs) == n:
+            raise EngineFault("out of memory")
+
+    backend.before_run = before_run
+
+
+def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArray], int]:
+    """What comes of segments that are stepped together, each failed step tried again; faults on the way."""
+    lanes = [engine.open(given) for given in segments]
+    ids, faults, done = [lane.id for lane in lanes], 0, 0
+    while done < lanes[0].steps_left:
+        try:
+            engine.step(ids)
+            done += 1
+        except EngineFault:
+            faults += 1
+    out = [moved(engine, lane_id, given) for lane_id, given in zip(ids, segments, strict=True)]
+    for lane_id in ids:
+        engine.close(lane_id)
+    return out, faults
+
+
+def attempts(runs: int) -> Iterator[int]:
+    """Some of the runs that may fail, the first and the last among them."""
+    return iter(sorted({1, 2, runs // 3, runs // 2, runs - 1, runs}))
+
+
+def test_after_a_fault_every_lane_steps_on_as_if_nothing_had_been(
+    make_engine: Make, backend: Watching
+) -> None:
+    engine = make_engine(backend, lanes=3)
+    wanted, _ = stepped(engine, THREE)
+    runs = len(backend.counted(*VELOCITIES))
+    for n in attempts(runs):
+        fail(backend, VELOCITIES, n)
+        found, faults = stepped(engine, THREE)
+        assert faults == 1, n
+        for one, other in zip(found, wanted, strict=True):
+            assert np.array_equal(one, other), n
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_an_update_that_fails_is_tried_again(
+    make_engine: Make, backend: Watching, sampling: Sampling
+) -> None:
+    """Also the one that moves the reference along its path."""
+    given = [segment(90, nfe=5, sampling=sampling)]
+    engine = make_engine(backend, lanes=1)
+    wanted, _ = stepped(engine, given)
+    updates = len(backend.counted("update"))
+    assert updates == (5 if sampling == "exact" else 10)
+    for n in range(1, updates + 1):
+        fail(backend, ("update",), n)
+        found, faults = stepped(engine, given)
+        assert faults == 1 and np.array_equal(found[0], wanted[0]), n
+
+
+def test_a_lane_that_is_given_up_after_a_fault_costs_the_others_nothing(
+    make_engine: Make, backend: Watching
+) -> None:
+    engine = make_engine(backend, lanes=3)
+    wanted = [solo(engine, given) for given in THREE]
+    ids = [engine.open(given).id for given in THREE]
+    engine.step(ids)
+    fail(backend, VELOCITIES, 3)
+    with pytest.raises(EngineFault, match="out of memory"):
+        engine.step(ids)
+    engine.close(ids[0])
+    for _ in range(4):
+        engine.step(ids[1:])
+    for lane_id, given, want in zip(ids[1:], THREE[1:], wanted[1:], strict=True):
+        assert relative(moved(engine, lane_id, given), want) <= BATCHED
+
+
+def test_a_condition_that_fails_takes_no_lane(make_engine: Make, backend: Watching) -> None:
+    engine = make_engine(backend, lanes=1)
+    for _ in range(3):
+        fail(backend, ("condition",), 1)
+        with pytest.raises(EngineFault):
+            engine.open(segment())
+    assert solo(engine, segment()).shape == (54, 100)
+
+
+# Numbers that are not finite
+
+
+def test_a_lane_of_nan_fails_alone(either: Synthesizer) -> None:
+    engine = either
+    healthy = [segment(70, seed=1), segment(90, seed=2)]
+    wanted = [solo(engine, given) for given in healthy]
+    sick = dataclasses.replace(segment(80), noise=np.full((80, 100), np.nan, np.float32))
+    ids = [engine.open(given).id for given in (healthy[0], sick, healthy[1])]
+    for _ in range(5):
+        engine.step(ids)
+    with pytest.raises(EngineFault, match="the flow produced"):
+        engine.finish(ids[1])
+    engine.close(ids[1])
+    for lane_id, given, want in zip((ids[0], ids[2]), healthy, wanted, strict=True):
+        assert relative(moved(engine, lane_id, given), want) <= BATCHED
+        assert np.isfinite(engine.finish(lane_id)).all()
+        engine.close(lane_id)
+    assert np.array_equal(solo(engine, healthy[0]), wanted[0])
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_row_is_clean_of_the_lane_that_had_its_place(either: Synthesizer, sampling: Sampling) -> None:
+    """A masked frame does not count, but a NaN in it would: nothing times NaN is NaN."""
+    engine = either
+    given = segment(30, reference=9, nfe=5, sampling=sampling)
+    wanted = solo(engine, given)
+    sick = dataclasses.replace(
+        segment(60, reference=29, nfe=5, sampling=sampling),
+        noise=np.full((60, 100), np.nan, np.float32),
+        reference_log_mel=np.full((29, 100), np.nan, np.float32),
+    )
+    lane = engine.open(sick)
+    for _ in range(5):
+        engine.step([lane.id])
+    engine.close(lane.id)
+    assert np.array_equal(solo(engine, given), wanted)
+
+
+def test_samples_that_are_not_finite_are_a_fault_of_the_vocoder(either: Synthesizer) -> None:
+    with pytest.raises(EngineFault, match="the vocoder produced"):
+        either.decode(np.full((9, 100), np.nan, np.float32))
+
+
+def test_a_fault_names_the_flow_or_the_vocoder(either: Synthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for noise, at_fault in ((np.nan, "flow"), (0.0, "vocoder")):
+        given = dataclasses.replace(segment(40, nfe=1), noise=np.full((40, 100), noise, np.float32))
+        lane = either.open(given)
+        either.step([lane.id])
+        with monkeypatch.context() as patch:
+            patch.setattr(either._decoder, "run", lambda frames: np.full(256, np.nan, np.float32))
+            with pytest.raises(EngineFault, match=f"the {at_fault} produced numbers that are not finite"):
+                either.finish(lane.id)
+        if at_fault == "flow":
+            with pytest.raises(EngineFault, match="the flow produced"):
+                either.log_mel(lane.id)
+        else:
+            assert np.isfinite(either.finish(lane.id)).all()
+        either.close(lane.id)

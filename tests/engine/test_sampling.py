@@ -1,0 +1,211 @@
+"""The three samplings against samplers written out in numpy, over single calls of the masked graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import CONTEXT, kept_names
+from appliance.engine.condition import padded_ids, padded_mel
+from appliance.engine.synthesizer import Synthesizer
+from appliance.job import FloatArray, Segment
+from tests.engine.lanes import SAMPLINGS, relative, segment
+
+Make = Callable[..., Synthesizer]
+PLAIN = 1e-5
+"""Largest ‖a − b‖ / ‖b‖ of the engine against a plain sampler."""
+
+
+class Plain:
+    """Graphs of a bundle, each called on one row at its true length."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        names = ("modulation", "condition", "step", "step_keys", "step_reply", "vocoder")
+        self.sessions = {
+            name: onnxruntime.InferenceSession(bundle.graph(name), options, ["CPUExecutionProvider"])
+            for name in names
+        }
+        self.kept = kept_names(bundle.manifest.dimensions.depth)
+
+    def call(self, graph: str, **inputs: Any) -> list[FloatArray]:
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        out: list[FloatArray] = self.sessions[graph].run(None, arrays)
+        return out
+
+    def step(
+        self, graph: str, t: float, x: FloatArray, condition: FloatArray, **more: Any
+    ) -> list[FloatArray]:
+        """A step graph on one row: velocity (N, M), then what else it gives."""
+        (rows,) = self.call("modulation", t=np.array([t], np.float32))
+        velocity, *kept = self.call(
+            graph,
+            latents=x[None],
+            condition=condition[None],
+            mod_table=rows,
+            step_index=np.zeros(1, np.int32),
+            lengths=np.array([len(x)], np.int32),
+            **more,
+        )
+        return [velocity[0], *kept]
+
+    def condition(self, given: Segment) -> FloatArray:
+        """(2, N, D)"""
+        ids, mel = padded_ids(given.ids, given.frames), padded_mel(given.reference_log_mel, given.frames)
+        return self.call("condition", ids=ids, log_mel=mel)[0]
+
+    def sample(self, given: Segment) -> FloatArray:
+        """(reply, M) after all steps, of the sampling that the segment names."""
+        return {"exact": self.exact, "short": self.short, "short-kv": self.short_kv}[given.sampling](given)
+
+    def exact(self, given: Segment) -> FloatArray:
+        guided, unguided = self.condition(given)
+        x, w = given.noise, given.guidance
+        for now, then in pairwise(given.times):
+            (v,) = self.step("step", now, x, guided)
+            (u,) = self.step("step", now, x, unguided)
+            x = (x + (then - now) * (v + w * (v - u))).astype(np.float32)
+        return x[len(given.reference_log_mel) :]
+
+    def short(self, given: Segment) -> FloatArray:
+        """The whole sequence through `step`, with the reference set to its path before every step."""
+        guided, unguided = self.condition(given)
+        p, w = len(given.reference_log_mel), given.guidance
+        x = given.noise[p:]
+        for now, then in pairwise(given.times):
+            (v,) = self.step("step", now, np.concatenate([self.path(given, now), x]), guided)
+            (u,) = self.step("step", now, x, unguided[p:])
+            x = (x + (then - now) * (v[p:] + w * (v[p:] - u))).astype(np.float32)
+        return x
+
+    def short_kv(self, given: Segment) -> FloatArray:
+        guided, unguided = self.condition(given)
+        p, w = len(given.reference_log_mel), given.guidance
+        lengths = np.array([p], np.int32)
+        x, kept = given.noise[p:], {}
+        first_reached = {0, int(np.argmax(given.times >= 0.076))}
+        for i, (now, then) in enumerate(pairwise(given.times)):
+            path = self.path(given, now)
+            if i in first_reached:
+                v, *new = self.step(
+                    "step_keys",
+                    now,
+                    x,
+                    guided[p:],
+                    reference=path[None],
+                    reference_condition=guided[None, :p],
+                    reference_lengths=lengths,
+                )
+                kept = dict(zip(self.kept, new, strict=True))
+            else:
+                (v,) = self.step(
+                    "step_reply",
+                    now,
+                    x,
+                    guided[p:],
+                    context=path[None, -CONTEXT:],
+                    context_condition=guided[None, :p][:, -CONTEXT:],
+                    reference_lengths=lengths,
+                    **kept,
+                )
+            (u,) = self.step("step", now, x, unguided[p:])
+            x = (x + (then - now) * (v + w * (v - u))).astype(np.float32)
+        return x
+
+    @staticmethod
+    def path(given: Segment, t: float) -> FloatArray:
+        """The reference's latents at time t, as flow matching trains them."""
+        noise = given.noise[: len(given.reference_log_mel)]
+        return ((1.0 - t) * noise + t * given.reference_log_mel).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def plain(tiny: Bundle) -> Plain:
+    return Plain(tiny)
+
+
+def sampled(engine: Synthesizer, given: Segment) -> FloatArray:
+    """(reply, M)"""
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    mel = engine.log_mel(lane.id)
+    engine.close(lane.id)
+    assert np.array_equal(mel[: len(given.reference_log_mel)], given.reference_log_mel)
+    return mel[len(given.reference_log_mel) :]
+
+
+def error(found: FloatArray, wanted: FloatArray, given: Segment) -> float:
+    """Of the way from the noise."""
+    noise = given.noise[len(given.reference_log_mel) :]
+    return relative(found - noise, wanted - noise)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(("frames", "reference", "nfe", "guidance"), [(90, 41, 7, 2.0), (120, 30, 5, 0.7)])
+def test_a_lane_is_what_a_plain_sampler_makes(
+    either: Synthesizer,
+    plain: Plain,
+    sampling: Sampling,
+    frames: int,
+    reference: int,
+    nfe: int,
+    guidance: float,
+) -> None:
+    given = segment(frames, reference=reference, nfe=nfe, guidance=guidance, sampling=sampling, seed=nfe)
+    assert error(sampled(either, given), plain.sample(given), given) <= PLAIN
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(
+    ("frames", "reference"),
+    [(2, 1), (60, 1), (60, 29), (31, 30), (32, 31), (100, 99)],
+    ids=lambda n: str(n),
+)
+def test_the_shortest_references_and_replies(
+    either: Synthesizer, plain: Plain, sampling: Sampling, frames: int, reference: int
+) -> None:
+    """A reference shorter than what the convolutions see, a reply of one frame."""
+    given = segment(frames, reference=reference, nfe=5, sampling=sampling)
+    assert error(sampled(either, given), plain.sample(given), given) <= PLAIN
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_without_guidance_the_guided_velocity_is_taken_alone(
+    either: Synthesizer, plain: Plain, sampling: Sampling
+) -> None:
+    none = segment(80, nfe=5, guidance=0.0, sampling=sampling)
+    assert error(sampled(either, none), plain.sample(none), none) <= PLAIN
+
+
+def test_samplings_differ(engine: Synthesizer) -> None:
+    """By far more than what is allowed above, so that one cannot stand for another."""
+    given = segment(90, reference=41, nfe=7)
+    found = [sampled(engine, dataclasses.replace(given, sampling=sampling)) for sampling in SAMPLINGS]
+    for i in range(3):
+        for j in range(i):
+            assert error(found[i], found[j], given) > 100 * PLAIN
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_samples_are_the_vocoders_of_the_true_frames(
+    either: Synthesizer, plain: Plain, sampling: Sampling
+) -> None:
+    given = segment(80, reference=31, nfe=5, gain=0.25, sampling=sampling)
+    lane = either.open(given)
+    for _ in range(5):
+        either.step([lane.id])
+    samples, mel = either.finish(lane.id), either.log_mel(lane.id)
+    assert np.array_equal(mel[:31], given.reference_log_mel)
+    assert samples.shape == ((80 - 30 - 1) * 256,) and samples.dtype == np.float32
+    assert np.array_equal(samples, either.decode(mel[30:]) * np.float32(0.25))
+    wanted = np.concatenate([given.reference_log_mel[30:], plain.sample(given)])
+    assert relative(samples, plain.call("vocoder", log_mel=wanted)[0] * 0.25) <= 1e-4
