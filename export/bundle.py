@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
-import shutil
-from collections.abc import Callable
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
-from tqdm import tqdm
+from torch import Tensor, nn
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
-from export import checkpoint, graphs, parity, precision, to_onnx
+from export import cases, checkpoint, graphs, parity, precision, to_onnx
+from export.checkpoint import WeightsKind
+from export.durable import publish
 from export.families import Family, with_mels_for
 from export.licence import licence
 from export.model.bigvgan import BigVGANConfig
@@ -29,8 +33,8 @@ MAX_FRAMES = 4096
 """43.7 s, reference included; the models were trained on at most 30 s."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
-    "fp32": ("ort-cpu", "tensorrt"),
-    "fp16": ("ort-cpu", "tensorrt"),
+    "fp32": ("ort-cpu", "openvino", "tensorrt"),
+    "fp16": ("ort-cpu", "openvino", "tensorrt"),
     "int8": ("ort-cpu",),
 }
 
@@ -49,6 +53,8 @@ class Sources:
     vocoder: Literal["vocos", "bigvgan"]
     vocoder_path: Path
     weights_licence: str | None = None
+    vocoder_licence: str | None = None
+    weights: WeightsKind = "ema"
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,11 @@ class Loaded:
         """The DiT's weights, mapped anew: what is no longer used gives its pages back."""
         sources = self.sources
         return checkpoint.load_dit(
-            sources.checkpoint, sources.family.arch, self.vocabulary.size, sources.family.mel.mels
+            sources.checkpoint,
+            sources.family.arch,
+            self.vocabulary.size,
+            sources.family.mel.mels,
+            sources.weights,
         )
 
     @property
@@ -105,15 +115,46 @@ def load(sources: Sources) -> Loaded:
 
 def _check_vocoder(loaded: Loaded) -> None:
     config, spec = loaded.vocoder_config, loaded.mel
-    mels = config.mels if isinstance(config, VocosConfig) else config.num_mels
-    if (mels, config.hop) != (spec.mels, spec.hop):
+    if isinstance(config, VocosConfig):
+        found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
+    else:
+        found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
+    found |= {"hop": config.hop, "n_fft": config.n_fft}
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
+    if wrong:
         raise BundleFailed(
-            f"{loaded.sources.vocoder_path}: this vocoder reads {mels} mels every {config.hop} samples, "
-            f"{loaded.sources.family.name} makes {spec.mels} every {spec.hop}"
+            f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
+            f"makes: {'; '.join(wrong)}"
         )
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
+NAMED_FAILURES = 6
+"""As many as an error message lists."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a measured bundle must hold to be written, and how it is to sample."""
+
+    sampling: contract.Sampling | Literal["auto"] = "auto"
+    """`auto`: the cheapest that holds its bound."""
+    accept: str = ""
+    """The reason to write a bundle that breaks bounds; one that cannot synthesise is refused all the same."""
+
+    def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
+        """The manifest with the report and the sampling. Raises BundleFailed for bounds that are broken."""
+        sampling = report.sampling if self.sampling == "auto" else self.sampling
+        failed = [*report.failed, *(line for line in report.beyond(sampling) if line not in report.failed)]
+        if failed and (report.broken or not self.accept):
+            named = failed[:NAMED_FAILURES]
+            rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
+            raise BundleFailed(
+                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}"
+            )
+        accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
+        defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
+        return dataclasses.replace(manifest, defaults=defaults, parity=report.record() | accepted)
 
 
 def build(
@@ -124,52 +165,40 @@ def build(
     *,
     max_frames: int = MAX_FRAMES,
     created_by: str = "",
+    gate: Gate | None = None,
 ) -> contract.Bundle:
-    """Write the bundle `out`. It appears under its name only when it has passed its bounds.
+    """Write the bundle `out`. It appears under its name only when it has passed the gate.
 
     Raises BundleFailed when it has not, or when `out` exists.
     """
-    if out.exists():
-        raise BundleFailed(f"{out} exists; name a new folder")
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        writer = Writer(loaded, name, partial, max_frames)
-        candidates = writer.write_graphs()
-        also = writer.for_backends(next(iter(candidates.values())))
-        manifest = _gated(partial, candidates, lambda v: writer.manifest(v | also, created_by), measure)
-        contract.write(partial, manifest)
-        partial.rename(out)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    check_absent(out)
+    gate = gate or Gate()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        partial = Path(scratch) / "bundle"  # with the usual mode, which the scratch folder has not
+        partial.mkdir()
+        writer = Writer.of(loaded, name, partial, max_frames)
+        manifest = writer.manifest(writer.write(), created_by)
+        contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
+        check_absent(out)
+        publish(partial, out)
     return contract.read(out, verify=False)
 
 
-def _gated(
-    folder: Path,
-    candidates: Variants,
-    manifest: Callable[[Variants], contract.Manifest],
-    measure: Measure,
-) -> contract.Manifest:
-    """The manifest whose `default` is the first candidate within its bounds, with that one's report."""
-    failures = []
-    for name, files in candidates.items():
-        named = candidates if len(candidates) > 1 else {}
-        trial = manifest({"default": files, **named})
-        report = measure(contract.Bundle(folder, trial))
-        if not report.failed:
-            return dataclasses.replace(trial, parity=report.record())
-        failures.append(f"{name}: {'; '.join(report.failed)}")
-    raise BundleFailed(f"no bundle was written, the parity bounds are broken. {' | '.join(failures)}")
+def check_absent(out: Path) -> None:
+    """Raise BundleFailed where `out` exists: a rename would replace an empty folder."""
+    if os.path.lexists(out):
+        raise BundleFailed(f"{out} exists; name a new folder")
 
 
 @dataclass
-class Writer:
-    """Traces the graphs of one bundle, one at a time, so that one graph's weights are in memory at once."""
+class StepWriter:
+    """Traces the step graphs of a bundle one after the other, so that memory holds one graph's weights."""
 
-    loaded: Loaded
+    arch: contract.Arch
+    mels: int
+    dit: Callable[[], Mapping[str, Tensor]]
+    """The DiT's weights, mapped anew at each call: what is no longer used gives its pages back."""
     precision: contract.Precision
     folder: Path
     max_frames: int
@@ -181,57 +210,77 @@ class Writer:
 
     @property
     def dimensions(self) -> signatures.Dimensions:
-        """What the graph signatures depend on."""
-        arch = self.loaded.sources.family.arch
-        return signatures.Dimensions(
-            arch.dim,
-            arch.depth,
-            self.loaded.mel.mels,
-            arch.text_embedding_average_upsampling,
-            "float16" if self.precision == "fp16" else "float32",
-        )
+        """The sizes that the graph signatures depend on."""
+        return contract.dimensions(self.arch, self.mels, self.precision)
 
-    def write_graphs(self) -> Variants:
-        """All graphs and the vocabulary; returns the candidates for `default`, best first."""
-        makers: dict[str, Callable[[], nn.Module]] = {
-            "modulation": self._modulation,
-            "condition": self._condition,
-            "step": self._step,
-            "vocoder": self._vocoder,
-        }
-        specs = signatures.signatures(self.dimensions)
-        for name, make in (bar := tqdm(makers.items(), desc="graphs", unit="graph")):
-            bar.set_description(f"tracing {name}")
-            with torch.no_grad():
-                to_onnx.export(make(), specs[name], self.folder / f"{name}.onnx")
-            gc.collect()
+    def write_steps(self, files: dict[str, str]) -> Variants:
+        """The step graphs and `update`, beside the graphs in `files`; returns the variants."""
+        files = {**files, "update": self._trace("update", graphs.Update)}
+        if self.precision == "int8":
+            cpu = self._cpu_steps(precision.quantise, "int8")
+            to_onnx.share_weights(self.folder / cpu["step_reply"], self.folder / cpu["step_keys"])
+            return {"default": files | cpu}
+        kinds = {"step": graphs.Step, "step_keys": graphs.StepKeys, "step_reply": graphs.StepReply}
+        for name, kind in kinds.items():
+            files[name] = self._trace(name, functools.partial(self._step, kind))
+            if name != "step":
+                to_onnx.share_weights(self.folder / files[name], self.folder / files["step"])
+        if self.precision == "fp32":
+            return {"default": files, "ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
+        cpu = self._cpu_steps(precision.widen, "float32", files["step"])
+        for name in ("condition", "vocoder"):
+            cpu[name] = f"{name}_float32.onnx"
+            precision.widen(self.folder / files[name], self.folder / cpu[name])
+        return {"default": files, "ort-cpu": cpu}
+
+    def _cpu_steps(
+        self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
+    ) -> dict[str, str]:
+        """The step graphs in the form for one row on a CPU, on the weights of the graph `weights`."""
+        made: dict[str, str] = {}
+        for name, kind in (("step_keys", graphs.StepKeys), ("step_reply", graphs.StepReply)):
+            make = functools.partial(self._step, kind, single=True)
+            traced = self.folder / self._trace(name, make, "_traced")
+            if weights is not None:
+                to_onnx.share_weights(traced, self.folder / weights)
+            made[name] = f"{name}_{suffix}.onnx"
+            rewrite(traced, self.folder / made[name])
+            for left in (traced, traced.with_name(f"{traced.name}.data")):
+                left.unlink(missing_ok=True)
+        return made
+
+    def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
+        """Write one graph, with its module in memory only meanwhile; returns the file's name."""
+        path = self.folder / f"{name}{suffix}.onnx"
+        print(f"tracing {path.stem}", file=sys.stderr)
+        with torch.no_grad():
+            to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
+        gc.collect()
+        return path.name
+
+    def _step(self, kind: type[graphs.Step], single: bool = False) -> nn.Module:
+        return kind(self.dit(), self.arch, self.mels, self.max_frames, self.compute, single=single)
+
+
+@dataclass
+class Writer(StepWriter):
+    """Traces all graphs of a bundle."""
+
+    loaded: Loaded
+
+    @classmethod
+    def of(cls, loaded: Loaded, name: contract.Precision, folder: Path, max_frames: int) -> Writer:
+        """The writer of a bundle of these sources."""
+        arch, mels = loaded.sources.family.arch, loaded.mel.mels
+        return cls(arch, mels, loaded.dit, name, folder, max_frames, loaded)
+
+    def write(self) -> Variants:
+        """Every graph and the vocabulary; returns the variants."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
-        return self._candidates({name: f"{name}.onnx" for name in makers})
-
-    def _candidates(self, files: dict[str, str]) -> Variants:
-        step = self.folder / files["step"]
-        if self.precision == "fp16":
-            precision.softmax_in_float32(step, self.folder / "step_softmax_fp32.onnx")
-            return {"softmax_fp16": files, "softmax_fp32": {**files, "step": "step_softmax_fp32.onnx"}}
-        if self.precision == "int8":
-            precision.quantise(step, self.folder / "step_int8.onnx")
-            step.unlink()
-            step.with_name(f"{step.name}.data").unlink()
-            return {"default": {**files, "step": "step_int8.onnx"}}
-        return {"default": files}
-
-    def for_backends(self, files: dict[str, str]) -> Variants:
-        """Variants for one backend alone, under its name: float16 graphs are wide on a CPU.
-
-        They are not measured for the gate: their arithmetic is that of the candidates, less rounding.
-        """
-        if self.precision != "fp16":
-            return {}
-        wide = {name: f"{name}_float32.onnx" for name in ("condition", "step", "vocoder")}
-        for name, file in wide.items():
-            precision.widen(self.folder / files[name], self.folder / file)
-        return {"ort-cpu": {**files, **wide}}
+        default = {"modulation": self._modulation, "condition": self._condition, "vocoder": self._vocoder}
+        files = {name: self._trace(name, make) for name, make in default.items()}
+        return self.write_steps(files)
 
     def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
         """Everything but hashes and parity."""
@@ -248,22 +297,22 @@ class Writer:
             batch_invariant=self.precision != "int8",
             max_frames=self.max_frames,
             vocab_size=self.loaded.vocabulary.size,
-            licence=licence(sources.checkpoint, sources.vocoder_path, weights=sources.weights_licence),
+            licence=licence(
+                sources.checkpoint,
+                sources.vocoder_path,
+                weights=sources.weights_licence,
+                vocoder_terms=sources.vocoder_licence,
+            ),
             files={},
             created_by=created_by,
         )
 
     def _modulation(self) -> nn.Module:
         stored = torch.float32 if self.precision == "fp32" else torch.float16
-        return graphs.Modulation(self.loaded.dit(), self.loaded.sources.family.arch, stored)
+        return graphs.Modulation(self.dit(), self.arch, stored)
 
     def _condition(self) -> nn.Module:
-        arch, mels = self.loaded.sources.family.arch, self.loaded.mel.mels
-        return graphs.Condition(self.loaded.dit(), arch, mels, self.max_frames, self.compute)
-
-    def _step(self) -> nn.Module:
-        arch, mels = self.loaded.sources.family.arch, self.loaded.mel.mels
-        return graphs.Step(self.loaded.dit(), arch, mels, self.max_frames, self.compute)
+        return graphs.Condition(self.dit(), self.arch, self.mels, self.max_frames, self.compute)
 
     def _vocoder(self) -> nn.Module:
         if isinstance(self.loaded.vocoder_config, VocosConfig):
@@ -272,15 +321,19 @@ class Writer:
         return graphs.BigVGAN(reference, self.compute)
 
 
-def expectations(loaded: Loaded) -> parity.Expectations:
-    """What the torch reference, and upstream's package where it is installed, say of the parity cases."""
+def expectations(
+    loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
+) -> cases.Expectations:
+    """What the torch reference, and upstream's package where it is installed, answer to the parity cases."""
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
-    return parity.expect(
+    return cases.expect(
         [
-            lambda: parity.TorchOracle(loaded.reference_dit()),
-            lambda: parity.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
+            lambda: cases.TorchOracle(loaded.reference_dit()),
+            lambda: cases.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
         ],
         loaded.reference_vocoder,
         loaded.mel,
-        vocab_size,
+        loaded.vocabulary,
+        max_frames=max_frames,
+        lossy=name in parity.LOSSY,
     )

@@ -1,22 +1,36 @@
-"""`python -m export`: bundle · fetch · parity · inspect."""
+"""`python -m export`: bundle · convert · fetch · parity · inspect."""
 
 from __future__ import annotations
 
 import argparse
 import functools
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from appliance.contract import bundle as contract
-from appliance.errors import BundleError
-from export import bundle, fetch, inspection, parity
+from appliance.errors import BundleError, EngineFault
+from export import bundle, convert, fetch, inspection, parity
 from export.checkpoint import CheckpointError
 from export.families import NAMED, FamilyError, family
 from export.to_onnx import ExportError
 
 FAILED = 1
+SAMPLINGS = get_args(contract.Sampling)
+EXPECTED = (
+    BundleError,
+    CheckpointError,
+    EngineFault,
+    ExportError,
+    FamilyError,
+    bundle.BundleFailed,
+    fetch.FetchError,
+    ValueError,
+    OSError,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,16 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         arguments.run(arguments)
-    except (BundleError, CheckpointError, ExportError, FamilyError, ValueError, OSError) as error:
-        return _failed(error)
-    except (bundle.BundleFailed, fetch.FetchError) as error:
-        return _failed(error)
+    except EXPECTED as error:
+        print(f"export: {error}", file=sys.stderr)
+        return FAILED
     return 0
-
-
-def _failed(error: Exception) -> int:
-    print(f"export: {error}", file=sys.stderr)
-    return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,8 +57,16 @@ def _parser() -> argparse.ArgumentParser:
         "--max-frames", type=int, default=bundle.MAX_FRAMES, help="reference and reply together"
     )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
+    make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
     make.add_argument("--out", type=Path, required=True)
+    _add_gate(make)
     make.set_defaults(run=_bundle)
+
+    renew = commands.add_parser("convert", help="a bundle of format 1.0 in, one of this format out")
+    renew.add_argument("old", type=Path)
+    renew.add_argument("--out", type=Path, required=True)
+    _add_gate(renew)
+    renew.set_defaults(run=_convert)
 
     get = commands.add_parser("fetch", help="official weights and vocoder from the hub, resumable")
     get.add_argument("family", choices=sorted(fetch.MODELS))
@@ -68,10 +84,35 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_gate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sampling",
+        choices=("auto", *SAMPLINGS),
+        default="auto",
+        help="how the bundle samples; auto takes the cheapest that the measurement allows",
+    )
+    parser.add_argument(
+        "--accept",
+        metavar="REASON",
+        default="",
+        help="write the bundle although it breaks bounds; the manifest carries the reason",
+    )
+
+
+def _gate(arguments: argparse.Namespace) -> bundle.Gate:
+    return bundle.Gate(arguments.sampling, arguments.accept)
+
+
 def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     known = ", ".join(NAMED)
     parser.add_argument("--family", required=required, help=f"{known}, or an upstream-style YAML file")
     parser.add_argument("--checkpoint", type=Path, required=required, help=".safetensors or .pt")
+    parser.add_argument(
+        "--weights",
+        choices=("ema", "raw"),
+        default="ema",
+        help="the moving average, or what it was made of, which short fine-tunes need",
+    )
     parser.add_argument("--vocab", type=Path, required=required)
     parser.add_argument("--vocoder", choices=("vocos", "bigvgan"), default="vocos")
     parser.add_argument(
@@ -88,37 +129,57 @@ def _sources(arguments: argparse.Namespace) -> bundle.Loaded:
             arguments.vocoder,
             arguments.vocoder_path,
             getattr(arguments, "licence", None),
+            getattr(arguments, "vocoder_licence", None),
+            arguments.weights,
         )
     )
 
 
 def _bundle(arguments: argparse.Namespace) -> None:
     started = time.monotonic()
+    if arguments.max_frames not in contract.FRAMES_ALLOWED:
+        low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
+        raise bundle.BundleFailed(f"--max-frames: must be {low} to {high}, not {arguments.max_frames}")
+    bundle.check_absent(arguments.out)
     loaded = _sources(arguments)
-    if arguments.out.exists():
-        raise bundle.BundleFailed(f"{arguments.out} exists; name a new folder")
     made = bundle.build(
         loaded,
         arguments.precision,
         arguments.out,
-        functools.partial(parity.measure, expected=bundle.expectations(loaded)),
+        functools.partial(
+            parity.measure,
+            expected=bundle.expectations(loaded, arguments.precision, arguments.max_frames),
+        ),
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
+        gate=_gate(arguments),
     )
-    print(parity.table(made.manifest.parity["rows"], ""))
+    print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())
     print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
 
 
+def _convert(arguments: argparse.Namespace) -> None:
+    started = time.monotonic()
+    made = convert.convert(arguments.old, arguments.out, parity.measure_samplings, _gate(arguments))
+    print("\n".join(inspection.parity_lines(made.manifest)))
+    print(f"{arguments.out}: format {contract.FORMAT}, written in {time.monotonic() - started:.0f} s")
+
+
 def _fetch(arguments: argparse.Namespace) -> None:
     got = fetch.fetch(arguments.family, arguments.out)
-    vocoder = "bigvgan" if "bigvgan" in str(got.vocoder).lower() else "vocos"
-    print(
-        f"python -m export bundle --family {arguments.family.removesuffix('_bigvgan')} "
-        f"--checkpoint {got.checkpoint} --vocab {got.vocab} --vocoder {vocoder} "
-        f"--vocoder-path {got.vocoder} --precision fp16 --out bundle"
-    )
+    options = {
+        "--family": arguments.family.removesuffix("_bigvgan"),
+        "--checkpoint": got.checkpoint,
+        "--vocab": got.vocab,
+        "--vocoder": got.kind,
+        "--vocoder-path": got.vocoder,
+        "--precision": "fp16",
+        "--out": "bundle",
+    }
+    words = (str(word) for option in options.items() for word in option)
+    print("python -m export bundle", shlex.join(words))
 
 
 def _parity(arguments: argparse.Namespace) -> None:
@@ -129,7 +190,9 @@ def _parity(arguments: argparse.Namespace) -> None:
         raise bundle.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
-    report = parity.measure(made, bundle.expectations(_sources(arguments)))
+    manifest = made.manifest
+    expected = bundle.expectations(_sources(arguments), manifest.precision, manifest.max_frames)
+    report = parity.measure(made, expected)
     print(report.table())
     if report.failed:
         raise bundle.BundleFailed("; ".join(report.failed))

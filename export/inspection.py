@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Manifest
 from appliance.contract.graphs import GRAPHS
 from export import parity
 
@@ -31,9 +31,21 @@ def describe(bundle: Bundle) -> str:
         f"{'graph':11s} {'file':28s} {'parameters':>12s} {'MB':>8s}  element types; operators",
     ]
     for name in GRAPHS:
-        for file in dict.fromkeys(variant[name] for variant in m.variants.values()):
+        for file in dict.fromkeys(v[name] for v in m.variants.values() if name in v):
             lines.append(_graph_line(name, bundle.folder / file))
-    return "\n".join([*lines, "", parity.table(m.parity.get("rows", []))])
+    return "\n".join([*lines, "", *parity_lines(m)])
+
+
+def parity_lines(manifest: Manifest) -> list[str]:
+    """The measurement that a bundle carries, its sampling, and the bounds that were waived."""
+    record = manifest.parity
+    lines = [parity.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
+    if "accepted_by" in record:
+        lines += [
+            f"accepted by: {record['accepted_by']}",
+            *(f"beyond its bound: {f}" for f in record["failed"]),
+        ]
+    return lines
 
 
 def _graph_line(name: str, path: Path) -> str:

@@ -1,44 +1,45 @@
 """How far a bundle is from what it was made of: per graph, per whole sample, and as a waveform.
 
-The reference is the plain torch model on the same weights and, where it is installed, upstream's own package.
-The bundle runs on the device's engine, so that what is measured is what ships.
+The references are the oracles of `export.cases`. Every variant that some backend runs is measured, on the
+device's engine, so that what is measured is what ships.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 from tqdm import tqdm
 
-from appliance.contract.bundle import Arch, Bundle, Precision
-from appliance.contract.graphs import signatures
-from appliance.contract.mel import MelSpec
+from appliance.contract.bundle import Bundle, Precision, Sampling
+from appliance.contract.graphs import CONTEXT, kept_names, signatures
+from appliance.contract.mel import log_mel
 from appliance.contract.schedule import time_grid
-from appliance.engine.condition import padded_ids, padded_mel, upsample_index
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.backend import Graph
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.engine.synthesizer import Synthesizer
-from appliance.job import Segment
-from export.model.dit import DiT, sample
-
-FloatArray = NDArray[np.float32]
-
-STEP_FRAMES = (77, 190)
-"""Neither was traced."""
-SAMPLE_FRAMES = 128
-SAMPLE_NFES = (5, 7, 16)
-REFERENCE_SHARE = 0.4
-TOKENS_PER_FRAME = 0.16
-MID_TIME = 0.3
-GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
-SEED = 20
+from appliance.errors import EngineFault
+from export.cases import (
+    GATE_NFES,
+    READINGS,
+    Case,
+    Coarse,
+    Expectations,
+    FloatArray,
+    TorchOracle,
+    Trajectory,
+    condition_inputs,
+    distance,
+    read_cases,
+)
 
 BOUNDS: dict[Precision, dict[str, float]] = {
     "fp32": {
@@ -60,13 +61,22 @@ BOUNDS: dict[Precision, dict[str, float]] = {
     "int8": {
         "modulation": 2e-3,
         "condition": 5e-6,
-        "step": 5e-2,
         "vocoder": 1e-5,
-        "sample": 5e-2,
-        "wave": 5e-1,
+        "mel": 0.25,
+        "wave mel": 0.25,
     },
 }
-"""Largest relative errors ‖a − b‖ / ‖b‖ with which a bundle is written."""
+"""Largest errors with which a bundle is written. A lossy precision has no bound on single steps, whose errors
+guidance amplifies and later steps correct, and none on samples, whose phase is arbitrary."""
+LOSSY: tuple[Precision, ...] = ("int8",)
+CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
+"""The cheapest first."""
+SAMPLING_BOUND = 1.5
+"""Largest distance to the fine solution, as a ratio to that of `exact` with as many steps."""
+RATIOS = ("mel", "wave mel", *CHEAPER)
+"""Rows whose error is a ratio of mean absolute distances; that of the others is ‖a − b‖ / ‖b‖."""
+PADDING = 37
+"""Most frames by which rows are padded in the graphs that mask."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +84,35 @@ class Row:
     """One measurement."""
 
     what: str
+    variant: str
     against: str
     frames: int
     nfe: int
     """Steps taken; 0 where none are."""
     error: float
-    """‖a − b‖ / ‖b‖"""
-    bound: float
+    """‖a − b‖ / ‖b‖, or the ratio of two distances; infinite where the engine failed."""
+    bound: float | None
+    """None: reported only."""
+    time: float | None = None
+    """Of a single velocity."""
 
     @property
-    def snr_db(self) -> float:
-        """The error as a signal-to-noise ratio."""
-        return -20.0 * float(np.log10(max(self.error, 1e-12)))
+    def holds(self) -> bool:
+        """Whether the error is finite and within its bound."""
+        return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
+
+    @property
+    def snr_db(self) -> float | None:
+        """The error as a signal-to-noise ratio; a ratio of distances has none."""
+        return None if self.what in RATIOS else -20.0 * float(np.log10(max(self.error, 1e-12)))
+
+    def __str__(self) -> str:
+        place = "" if self.time is None else f", t {self.time:.3f}"
+        limit = "not finite" if self.bound is None else f"allowed {self.bound:.1e}"
+        return (
+            f"{self.what} at {self.frames} frames, NFE {self.nfe}{place}, variant {self.variant}, "
+            f"against {self.against}: {self.error:.1e}, {limit}"
+        )
 
 
 @dataclass
@@ -96,23 +123,39 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     absent: str = ""
     """Why upstream's package was not measured against; empty when it was."""
+    samplings: list[Row] = field(default_factory=list)
+    """The cheaper samplings against `exact`, in each variant."""
+
+    @property
+    def broken(self) -> list[Row]:
+        """Rows that are not finite: the bundle cannot synthesise."""
+        return [row for row in (*self.rows, *self.samplings) if not math.isfinite(row.error)]
 
     @property
     def failed(self) -> list[str]:
-        """The rows beyond their bound, in words. A NaN is beyond."""
-        return [
-            f"{r.what} at {r.frames} frames, NFE {r.nfe}, against {r.against}: {r.error:.1e}, "
-            f"allowed {r.bound:.1e}"
-            for r in self.rows
-            if not r.error <= r.bound
-        ]
+        """The rows beyond their bound, in words. A sampling beyond its bound is merely not chosen."""
+        beyond = [row for row in self.rows if not row.holds]
+        return [str(row) for row in (*beyond, *(r for r in self.samplings if not math.isfinite(r.error)))]
+
+    @property
+    def sampling(self) -> Sampling:
+        """The cheapest sampling that holds in every variant."""
+        for sampling in CHEAPER:
+            if self.samplings and not self.beyond(sampling):
+                return sampling
+        return "exact"
+
+    def beyond(self, sampling: Sampling) -> list[str]:
+        """Rows of a sampling that are beyond their bound, in words."""
+        return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
 
     def record(self) -> dict[str, Any]:
         """As the manifest carries it."""
-        rows = [
-            {**asdict(r), "error": float(f"{r.error:.3g}"), "snr_db": round(r.snr_db, 1)} for r in self.rows
-        ]
-        return {"rows": rows, "upstream": self.absent or "measured"}
+        rows = []
+        for row in (*self.rows, *self.samplings):
+            snr_db = None if row.snr_db is None else round(row.snr_db, 1)
+            rows.append({**asdict(row), "error": float(f"{row.error:.3g}"), "snr_db": snr_db})
+        return {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
 
     def table(self) -> str:
         """For people."""
@@ -122,275 +165,241 @@ class Report:
 def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
     """Rows of a report, as the manifest carries them, for people."""
     lines = [
-        f"{'what':10s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'rel. error':>10s} {'SNR dB':>7s} "
-        f"{'bound':>8s}"
+        f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
+        f"{'SNR dB':>7s} {'bound':>8s}"
     ]
-    lines += [
-        f"{r['what']:10s} {r['against']:12s} {r['frames']:6d} {r['nfe']:4d} {r['error']:10.2e} "
-        f"{r['snr_db']:7.1f} {r['bound']:8.0e}"
-        for r in rows
-    ]
+    for r in rows:
+        time, snr, bound = (
+            "–" if r.get(key) is None else format(r[key], form)
+            for key, form in (("time", ".3f"), ("snr_db", ".1f"), ("bound", ".1e"))
+        )
+        lines.append(
+            f"{r['what']:10s} {r.get('variant', 'default'):8s} {r['against']:12s} {r['frames']:6d} "
+            f"{r['nfe']:4d} {time:>6s} {r['error']:10.2e} {snr:>7s} {bound:>8s}"
+        )
     return "\n".join([*lines, f"upstream's package: {absent}"] if absent else lines)
 
 
-@dataclass(frozen=True)
-class Case:
-    """One segment with everything given."""
-
-    cond: FloatArray
-    """(R + 1, M)"""
-    ids: NDArray[np.int32]
-    frames: int
-    noise: FloatArray
-    guidance: float = 2.0
-
-    def segment(self, times: NDArray[np.float64]) -> Segment:
-        """As the engine takes it."""
-        return Segment(
-            index=0,
-            text="",
-            ids=self.ids,
-            frames=self.frames,
-            reference_log_mel=self.cond,
-            reference_frames=len(self.cond) - 1,
-            noise=self.noise,
-            times=times,
-            guidance=self.guidance,
-        )
-
-
-def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
-    """Noise in the range of log-mels: 0 is loud, −11.5 silence."""
-    rng = np.random.default_rng([seed, frames])
-    reference = int(frames * REFERENCE_SHARE)
-    envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
-    return Case(
-        cond=envelope.clip(-11.5, 3.0).astype(np.float32),
-        ids=rng.integers(0, vocab_size, max(int(frames * TOKENS_PER_FRAME), 3), dtype=np.int32),
-        frames=frames,
-        noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
-    )
-
-
-class Oracle(Protocol):
-    """Something that samples a case independently of the bundle."""
-
-    name: str
-
-    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """(frames, M) log-mel, the reference's frames overwritten."""
-        ...
-
-
-class TorchOracle:
-    """The plain model of `export.model`."""
-
-    name = "torch"
-
-    def __init__(self, model: DiT) -> None:
-        self.model = model
-
-    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
-        mel = sample(
-            self.model,
-            torch.from_numpy(case.cond),
-            torch.from_numpy(case.ids).long(),
-            case.frames,
-            torch.from_numpy(case.noise),
-            times.tolist(),
-            case.guidance,
-        )
-        return mel.numpy()
-
-    def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
-        """What the graphs that the steps build on must give: modulation rows, and the segment's condition."""
-        with torch.inference_mode():
-            rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
-            yield ExpectedGraph("modulation", {"t": times}, rows)
-            inputs: dict[str, NDArray[Any]] = {
-                "ids": padded_ids(case.ids, case.frames),
-                "log_mel": padded_mel(case.cond, case.frames),
-            }
-            if self.model.arch.text_embedding_average_upsampling:
-                inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
-            yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
-
-    def _rows(self, t: Tensor) -> Tensor:
-        time = self.model.time_embed(t)
-        norms = [cast(nn.Module, block.attn_norm) for block in self.model.transformer_blocks]
-        rows = [row for norm in norms for row in norm(time)]
-        scale, shift = self.model.norm_out(time)
-        return torch.stack([*rows, shift, scale])
-
-    def _condition(self, case: Case) -> Tensor:
-        """The input projection of latents that are zero: all of it that no step changes."""
-        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
-        seen = torch.zeros(2, case.frames, self.model.mels)
-        seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
-        projected: Tensor = self.model.input_embed.proj(
-            torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
-        )
-        return projected
-
-
-class UpstreamOracle:
-    """The DiT of the package f5-tts in a plain Euler loop. Raises ImportError where it is not installed."""
-
-    name = "upstream"
-
-    def __init__(self, weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int) -> None:
-        try:
-            from f5_tts.model.backbones.dit import DiT as UpstreamDiT
-        except Exception as error:  # half installed, it fails in other ways at every further attempt
-            raise ImportError(str(error)) from error
-        model = UpstreamDiT(
-            dim=arch.dim,
-            depth=arch.depth,
-            heads=arch.heads,
-            dim_head=arch.dim_head,
-            ff_mult=arch.ff_mult,
-            mel_dim=mels,
-            text_num_embeds=vocab_size,
-            text_dim=arch.text_dim,
-            text_mask_padding=arch.text_mask_padding,
-            text_embedding_average_upsampling=arch.text_embedding_average_upsampling,
-            qk_norm=arch.qk_norm,
-            conv_layers=arch.conv_layers,
-            pe_attn_head=arch.pe_attn_head,
-            long_skip_connection=arch.long_skip_connection,
-        )
-        model.load_state_dict(dict(weights), strict=False, assign=True)
-        self.model = model.eval()
-
-    @torch.inference_mode()
-    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
-        cond = torch.zeros(1, case.frames, case.cond.shape[1])
-        cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
-        ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
-        for now, then in pairwise(times):
-            t = torch.tensor(now, dtype=torch.float32)
-            guided, plain = self.model(x=y, cond=cond, text=ids, time=t, cfg_infer=True).chunk(2)
-            y = y + float(then - now) * (guided + (guided - plain) * case.guidance)
-        y[0, : len(case.cond)] = cond[0, : len(case.cond)]
-        return y[0].numpy()
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an oracle says of one case."""
-
-    what: str
-    against: str
-    case: Case
-    times: NDArray[np.float64]
-    mel: FloatArray
-    wave: FloatArray | None = None
-
-
-@dataclass(frozen=True)
-class ExpectedGraph:
-    """What one graph alone must give."""
-
-    graph: str
-    inputs: dict[str, NDArray[Any]]
-    wanted: FloatArray
-
-
-@dataclass(frozen=True)
-class Expectations:
-    """Oracles' answers, computed once so that their models need not stay in memory beside the engine."""
-
-    samples: list[Expected]
-    graphs: list[ExpectedGraph]
-    absent: str
-
-
-def expect(
-    oracles: list[Callable[[], Oracle]],
-    vocoder: Callable[[], nn.Module],
-    mel: MelSpec,
-    vocab_size: int,
-    *,
-    step_frames: tuple[int, ...] = STEP_FRAMES,
-    sample_frames: int = SAMPLE_FRAMES,
-    nfes: tuple[int, ...] = SAMPLE_NFES,
-) -> Expectations:
-    """Ask every oracle about every case. One that is not installed is noted as absent."""
-    samples: list[Expected] = []
-    graphs: list[ExpectedGraph] = []
-    absent = ""
-    decode = vocoder()
-    for make in oracles:
-        try:
-            oracle = make()
-        except ImportError as error:
-            absent = f"not installed here ({error})"
-            continue
-        if isinstance(oracle, TorchOracle):
-            graphs += oracle.graphs(random_case(step_frames[0], mel, vocab_size), GRAPH_TIMES)
-        with torch.inference_mode():
-            for what, case, times in tqdm(
-                list(_cases(mel, vocab_size, step_frames, sample_frames, nfes)), desc=f"asking {oracle.name}"
-            ):
-                out = oracle.sample(case, times)
-                wave = decode(torch.from_numpy(out)).numpy() if what == "sample" else None
-                samples.append(Expected(what, oracle.name, case, times, out, wave))
-    heard = random_case(SAMPLE_FRAMES, mel, vocab_size).noise - 2.0
-    with torch.inference_mode():
-        spoken = decode(torch.from_numpy(heard)).numpy()
-    graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, spoken))
-    return Expectations(samples, graphs, absent)
-
-
-def _cases(
-    mel: MelSpec, vocab_size: int, step_frames: tuple[int, ...], sample_frames: int, nfes: tuple[int, ...]
-) -> Iterator[tuple[str, Case, NDArray[np.float64]]]:
-    for frames in step_frames:
-        # A step of length 1: what is compared is the velocity, added to the noise.
-        yield "step", random_case(frames, mel, vocab_size), np.array([MID_TIME, MID_TIME + 1.0])
-    for nfe in nfes:
-        yield "sample", random_case(sample_frames, mel, vocab_size), time_grid(nfe)
+def variants(bundle: Bundle) -> list[str]:
+    """The variants that some backend runs; the CPU's last."""
+    found = {bundle.variant_for(backend) for backend in bundle.manifest.backends}
+    return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
-    """Run the bundle on the CPU engine and compare generated frames and waveforms."""
-    bounds = BOUNDS[bundle.manifest.precision]
-    report = Report(bundle.manifest.precision, absent=expected.absent)
-    for g in expected.graphs:
-        error = relative_error(_run(bundle, g), g.wanted)
-        frames = 0 if g.graph == "modulation" else len(g.inputs["log_mel"])
-        report.rows.append(Row(g.graph, TorchOracle.name, frames, 0, error, bounds[g.graph]))
-    # Not the CPU's own variant: FP16 is measured as a device computes it.
-    engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant="default")
-    try:
-        for e in tqdm(expected.samples, desc="measuring the bundle"):
-            nfe, start = len(e.times) - 1, len(e.case.cond)
-            mel, wave = replay(engine, e.case.segment(e.times))
-            base = e.case.noise if e.what == "step" else np.float32(0.0)  # a step is judged by its velocity
-            error = relative_error((mel - base)[start:], (e.mel - base)[start:])
-            report.rows.append(Row(e.what, e.against, e.case.frames, nfe, error, bounds[e.what]))
-            if e.wave is not None:
-                error = relative_error(wave, e.wave)
-                report.rows.append(Row("wave", e.against, e.case.frames, nfe, error, bounds["wave"]))
-    finally:
-        engine.shutdown()
+    """Run every variant on the CPU and compare graphs, generated frames and waveforms with the oracles'."""
+    precision = bundle.manifest.precision
+    report = Report(precision, absent=expected.absent)
+    paths: set[Path] = set()
+    for variant in variants(bundle):
+        graphs = Graphs(bundle, variant)
+        for one in expected.graphs:
+            if (path := bundle.graph(one.graph, variant)) not in paths:
+                paths.add(path)
+                error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
+                frames = 0 if one.graph == "modulation" else len(one.inputs["log_mel"])
+                bound = BOUNDS[precision][one.graph]
+                report.rows.append(Row(one.graph, variant, TorchOracle.name, frames, 0, error, bound))
+        for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
+            report.rows.extend(_velocities(graphs, solved))
+        del graphs
+        with _engine(bundle, variant) as engine:
+            if precision not in LOSSY:
+                report.rows.extend(_samples(engine, expected, variant))
+            elif expected.coarse is not None:
+                report.rows.extend(_lossy(engine, expected.coarse, variant))
+    report.samplings = measure_samplings(bundle).samplings
     return report
 
 
-def _run(bundle: Bundle, expected: ExpectedGraph) -> FloatArray:
-    """The output of one graph alone, as float32."""
-    (spec,) = signatures(bundle.manifest.dimensions)[expected.graph].outputs
-    backend = OrtBackend()
-    inputs = {name: np.ascontiguousarray(array) for name, array in expected.inputs.items()}
-    output = backend.empty(expected.wanted.shape, spec.dtype)
-    backend.load(bundle.graph(expected.graph)).run(inputs, {spec.name: output})
-    return output.astype(np.float32)
+def measure_samplings(bundle: Bundle) -> Report:
+    """Compare the cheaper samplings with `exact`, without an oracle."""
+    m = bundle.manifest
+    case, *_ = read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)
+    coarse, fine = (time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway) for n in GATE_NFES)
+    report = Report(m.precision, absent="not measured")
+    wanted: FloatArray | None = None
+    for variant in reversed(variants(bundle)):
+        with _engine(bundle, variant) as engine:
+            if wanted is None:
+                wanted = _sampled(engine, case, fine, "exact")
+            exact = distance(_sampled(engine, case, coarse, "exact"), wanted)
+            for sampling in tqdm(CHEAPER, desc=f"cheaper samplings of {variant}"):
+                error = _ratio(distance(_sampled(engine, case, coarse, sampling), wanted), exact)
+                row = Row(sampling, variant, "exact", case.frames, GATE_NFES[0], error, SAMPLING_BOUND)
+                report.samplings.append(row)
+    return report
 
 
-def relative_error(a: FloatArray, b: FloatArray) -> float:
-    """‖a − b‖ / ‖b‖; infinite where shapes differ."""
-    if a.shape != b.shape:
-        return float("inf")
-    return float(np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(b.astype(np.float64)))
+@contextmanager
+def _engine(bundle: Bundle, variant: str) -> Iterator[Synthesizer]:
+    # Not the CPU's own variant alone: FP16 is measured as a device computes it, too.
+    engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant)
+    try:
+        yield engine
+    finally:
+        engine.shutdown()
+
+
+def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Iterator[Row]:
+    """Velocities, whole samples and waveforms of the random cases."""
+    bounds = BOUNDS[engine.manifest.precision]
+    for e in tqdm(expected.samples, desc=f"measuring {variant}"):
+        nfe, start = len(e.times) - 1, len(e.case.cond)
+        try:
+            mel, wave = replay(engine, e.case.segment(e.times))
+        except EngineFault:
+            mel, wave = np.full_like(e.mel, np.nan), np.full(1, np.nan, np.float32)
+        base = e.case.noise if e.what == "step" else np.float32(0.0)  # a step is judged by its velocity
+        error = relative_error((mel - base)[start:], (e.mel - base)[start:])
+        yield Row(e.what, variant, e.against, e.case.frames, nfe, error, bounds[e.what])
+        if e.wave is not None:
+            error = relative_error(wave, e.wave)
+            yield Row("wave", variant, e.against, e.case.frames, nfe, error, bounds["wave"])
+
+
+def _lossy(engine: Synthesizer, coarse: Coarse, variant: str) -> Iterator[Row]:
+    """Errors of one sample and of its waveform's spectrum, as ratios to those of taking few steps."""
+    bounds, spec, nfe = BOUNDS[engine.manifest.precision], engine.manifest.mel, GATE_NFES[0]
+    frames, start = coarse.case.frames, len(coarse.case.cond)
+    try:
+        mel, wave = replay(engine, coarse.case.segment(time_grid(nfe)))
+        errors = (
+            _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance),
+            _ratio(distance(log_mel(wave, spec)[start:], coarse.wave_mel[start:]), coarse.wave_mel_distance),
+        )
+    except EngineFault:
+        errors = (math.inf, math.inf)
+    for what, error in zip(("mel", "wave mel"), errors, strict=True):
+        yield Row(what, variant, TorchOracle.name, frames, nfe, error, bounds[what])
+
+
+def _sampled(engine: Synthesizer, case: Case, times: NDArray[np.float64], sampling: Sampling) -> FloatArray:
+    """(generated frames, M); NaN where the engine fails."""
+    start = len(case.cond)
+    try:
+        return replay(engine, case.segment(times, sampling))[0][start:]
+    except EngineFault:
+        return np.full_like(case.noise[start:], np.nan)
+
+
+class Graphs:
+    """Graphs of one variant, each run by itself. Only the last one is kept in memory."""
+
+    def __init__(self, bundle: Bundle, variant: str) -> None:
+        self.bundle, self.variant = bundle, variant
+        self.dimensions = bundle.manifest.dimensions
+        self._backend, self._loaded = OrtBackend(), dict[str, Graph]()
+
+    @property
+    def masks(self) -> bool:
+        """Whether the step graphs take padded rows."""
+        return self.variant == "default" and "step" in self.bundle.manifest.variants["default"]
+
+    def run(
+        self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
+    ) -> dict[str, NDArray[Any]]:
+        """Every output by name, NaN on a fault; `shape` where the inputs' axes do not give an output's."""
+        spec = signatures(self.dimensions)[name]
+        if name not in self._loaded:
+            self._loaded.clear()
+            self._loaded[name] = self._backend.load(name, self.bundle.graph(name, self.variant), spec, {})
+        given = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
+        axes = {a: n for t in spec.inputs for a, n in zip(t.axes, given[t.name].shape, strict=True)}
+        outputs: dict[str, NDArray[Any]] = {
+            t.name: np.zeros(shape or [int(axes.get(a, a)) for a in t.axes], t.dtype) for t in spec.outputs
+        }
+        try:
+            self._loaded[name].bind(given, outputs).run()
+        except EngineFault:
+            for array in outputs.values():
+                array.fill(np.nan)
+        return outputs
+
+    def output(
+        self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
+    ) -> FloatArray:
+        """The first output, as float32."""
+        return next(iter(self.run(name, inputs, shape).values())).astype(np.float32)
+
+
+def _velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
+    """Errors of each row's velocity at the oracle's own latents, at each time, through each step graph."""
+    d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
+    bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
+    condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
+    table = graphs.run("modulation", {"t": solved.times[:-1]})["rows"]
+    middle = len(solved.latents) // 2
+
+    def row(what: str, step: int, found: FloatArray, wanted: FloatArray) -> Row:
+        time = round(float(solved.times[step]), 4)
+        error = relative_error(found, wanted)
+        return Row(what, graphs.variant, TorchOracle.name, n, 1, error, bound, time)
+
+    for step, (x, wanted) in enumerate(zip(solved.latents, solved.velocities, strict=True)):
+        for what, c, v in zip(("guided", "unguided"), condition, wanted, strict=True):
+            inputs = _rows(x[None], c[None], table, step) | _reference(x[None, :0], c[None, :0])
+            yield row(what, step, graphs.output("step_keys", inputs)[0], v)
+    x, wanted = solved.latents[middle], solved.velocities[middle]
+    padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
+    before, seen = x[None, :known], condition[:1, :known]
+    inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
+    keys = graphs.run("step_keys", inputs | _reference(before, seen, padding))
+    yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:])
+    context = min(known, CONTEXT)
+    missing = CONTEXT - context if graphs.masks else 0
+    inputs |= _reference(before[:, -context:], seen[:, -context:], missing, "context")
+    inputs |= {name: keys[name] for name in kept_names(d.depth)} | {"reference_lengths": np.array([known])}
+    found = graphs.output("step_reply", inputs)
+    yield row("reply", middle, found[0, : n - known], wanted[0, known:])
+    if graphs.masks:
+        found = graphs.output("step", _rows(np.stack([x, x]), condition, table, middle, padding))
+        yield row("padded", middle, found[:, :n], wanted)
+
+
+def _rows(
+    latents: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int, padding: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Inputs of a step graph for rows of one length and time."""
+    count, frames, _ = latents.shape
+    return {
+        "latents": _padded(latents, (0, padding)),
+        "condition": _padded(condition, (0, padding)),
+        "mod_table": table,
+        "step_index": np.full(count, step),
+        "lengths": np.full(count, frames),
+    }
+
+
+def _reference(
+    latents: NDArray[Any], condition: NDArray[Any], padding: int = 0, name: str = "reference"
+) -> dict[str, NDArray[Any]]:
+    """Inputs of a step graph for the reference before a row, or for its context."""
+    return {
+        name: _padded(latents, (padding, 0)),
+        f"{name}_condition": _padded(condition, (padding, 0)),
+        "reference_lengths": np.array([latents.shape[1]]),
+    }
+
+
+def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
+    """(R, N, …) with noise before and after its frames: padding must not matter, whatever it holds."""
+    rng = np.random.default_rng(0)
+    before, after = (
+        rng.standard_normal((array.shape[0], width, array.shape[2])).astype(array.dtype) for width in widths
+    )
+    return np.concatenate([before, array, after], axis=1)
+
+
+def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """‖a − b‖ / ‖b‖; infinite where shapes differ or a value is not finite."""
+    if a.shape != b.shape or not np.isfinite(a).all():
+        return math.inf
+    return _ratio(
+        float(np.linalg.norm(a.astype(np.float64) - b)), float(np.linalg.norm(b.astype(np.float64)))
+    )
+
+
+def _ratio(error: float, to: float) -> float:
+    """error / to, infinite where the error is not finite; never a division by zero."""
+    return error / max(to, 1e-12) if math.isfinite(error) and math.isfinite(to) else math.inf

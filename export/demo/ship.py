@@ -29,6 +29,7 @@ from export.families import Family
 from export.model.dit import rotary_frequencies
 from export.model.vocos import VocosConfig
 from export.random_checkpoint import vocos_sections
+from export.recover import step_weights
 
 NAME = "demo"
 MAX_FRAMES = 2304
@@ -71,7 +72,8 @@ def make_bundle(
         family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
     )
     loaded = bundle.load(sources)
-    measure = functools.partial(parity.measure, expected=bundle.expectations(loaded))
+    expected = bundle.expectations(loaded, precision, MAX_FRAMES)
+    measure = functools.partial(parity.measure, expected=expected)
     return bundle.build(
         loaded, precision, out, measure, max_frames=MAX_FRAMES, created_by="python -m export.demo ship"
     )
@@ -157,16 +159,16 @@ def rebuild(made: Bundle, out: Path) -> Family:
     if manifest.precision == "int8" or manifest.vocoder.name != "vocos":
         raise ValueError(f"{made.folder}: only a float bundle with Vocos can be taken apart")
     out.mkdir(parents=True, exist_ok=True)
-    graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "step", "vocoder")}
+    graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "vocoder")}
     arch = manifest.arch
     state = {
         **_modulation(graphs["modulation"], arch),
         **_condition(graphs["condition"], arch),
-        **_step(graphs["step"], arch, half=manifest.precision == "fp16"),
+        **step_weights(made.graph("step"), arch),
         "rotary_embed.inv_freq": rotary_frequencies(arch.dim_head),
     }
-    ends = (graphs["step"]["from_latents.weight"], graphs["condition"]["from_mel.weight"])
-    state[PROJECTION] = torch.cat((*ends, graphs["condition"]["from_text.weight"])).T
+    rest = [graphs["condition"][f"{name}.weight"].T for name in ("from_mel", "from_text")]
+    state[PROJECTION] = torch.cat([part.float() for part in (state[PROJECTION], *rest)], dim=1)
     save_official({name: value.float() for name, value in state.items()}, out / CHECKPOINT)
     shutil.copy(made.vocab, out / VOCAB)
     _write_family(arch, out / FAMILY, manifest.family)
@@ -240,41 +242,6 @@ def _convnext(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
 
 def _matrix(graph: Graph, ours: str, theirs: str) -> dict[str, Tensor]:
     return {f"{theirs}.weight": graph[f"{ours}.weight"].T, f"{theirs}.bias": graph[f"{ours}.bias"]}
-
-
-def _step(graph: Graph, arch: Arch, *, half: bool) -> dict[str, Tensor]:
-    if arch.qk_norm or arch.long_skip_connection:
-        raise ValueError("only models without qk_norm and long skip connection can be taken apart")
-    state = _matrix(graph, "out", "proj_out")
-    conv = "input_embed.conv_pos_embed.conv1d"
-    for i in (0, 2):
-        state |= {
-            f"{conv}.{i}.weight": graph[f"position_conv.w{i}"],
-            f"{conv}.{i}.bias": graph[f"position_conv.b{i}"],
-        }
-    for i in range(arch.depth):
-        ours, theirs = f"blocks.{i}", f"transformer_blocks.{i}"
-        state |= _attention(graph, f"{ours}.attention", f"{theirs}.attn", arch, half=half)
-        state |= _matrix(graph, f"{ours}.up", f"{theirs}.ff.ff.0.0")
-        state |= _matrix(graph, f"{ours}.down", f"{theirs}.ff.ff.2")
-    return state
-
-
-def _attention(graph: Graph, ours: str, theirs: str, arch: Arch, *, half: bool) -> dict[str, Tensor]:
-    """Undo the graph's order of q's and k's rows, and their scale."""
-    whole = arch.dim_head**-0.5
-    scales = {"q": whole**0.5 if half else whole, "k": whole**0.5 if half else 1.0}
-    back = torch.stack(
-        (torch.arange(arch.dim_head // 2), torch.arange(arch.dim_head // 2) + arch.dim_head // 2), dim=1
-    )
-    state = _matrix(graph, f"{ours}.v", f"{theirs}.to_v") | _matrix(
-        graph, f"{ours}.out", f"{theirs}.to_out.0"
-    )
-    for name, scale in scales.items():
-        for kind, value in _matrix(graph, f"{ours}.{name}", f"{theirs}.to_{name}").items():
-            rows = value.float().unflatten(0, (arch.heads, -1))[:, back.flatten()]
-            state[kind] = rows.flatten(0, 1) / scale
-    return state
 
 
 def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> None:

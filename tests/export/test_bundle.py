@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from appliance import cli as device
 from appliance.contract import bundle as contract
 from appliance.engine.replay import replay
 from export import bundle, parity
+from export.cases import Case
 from export.cli import main
+from export.durable import publish
 from export.families import family
-from export.model.vocos import VocosConfig
-from export.random_checkpoint import write_random_vocos
+from export.random_checkpoint import write_random_bigvgan, write_random_vocos
 from tests.export import small
 from tests.export.small import Made, Workshop
 
@@ -37,7 +40,7 @@ def flow(made: Made) -> Any:
     return small.upstream_flow(made.files, made.arch)
 
 
-def replayed(made: Made, given: parity.Case, nfe: int, folder: Path) -> tuple[Any, Any]:
+def replayed(made: Made, given: Case, nfe: int, folder: Path) -> tuple[Any, Any]:
     """`mel` and `wave` of the device's command."""
     small.write_case(folder / "case.npz", given)
     arguments = [str(made.bundle.folder), str(folder / "case.npz"), "--nfe", str(nfe)]
@@ -72,7 +75,7 @@ def test_a_whole_sample_equals_upstreams(made: Made, flow: Any, nfe: int, tmp_pa
     ],
     ids=lambda given: str(given.frames),
 )
-def test_one_step_equals_upstreams_at_any_length(made: Made, flow: Any, given: parity.Case) -> None:
+def test_one_step_equals_upstreams_at_any_length(made: Made, flow: Any, given: Case) -> None:
     for time in (0.0, 0.0012, 0.61):
         mel, _ = replay(made.engine(), given.segment(np.array([time, time + 1.0])))
         wanted = small.upstream_velocity(flow, given, time)
@@ -119,19 +122,24 @@ def test_bigvgan_speaks_as_its_own_package(workshop: Workshop, tmp_path: Path) -
 def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     made = workshop.make("v0")
     manifest = made.bundle.manifest
-    assert (manifest.format, manifest.family, manifest.precision) == ("1.0", "small", "fp32")
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.1", "small", "fp32")
     assert manifest.arch == made.arch
     assert manifest.vocoder == contract.Vocoder("vocos", "center")
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
     assert manifest.licence.weights == "Apache-2.0"
     assert manifest.batch_invariant
-    assert set(manifest.variants) == {"default"}
+    assert set(manifest.variants) == {"default", "ort-cpu"}
     assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
     names = {path.name for path in made.bundle.folder.iterdir()}
     assert names == {*manifest.files, contract.MANIFEST}
-    oracles = {row["against"] for row in manifest.parity["rows"]}
-    assert {"torch", "upstream"} == oracles
-    assert all(row["error"] <= row["bound"] for row in manifest.parity["rows"])
+    rows = manifest.parity["rows"]
+    assert {(row["against"], row["variant"]) for row in rows} == {
+        (against, variant) for against in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")
+    }
+    assert max(row["frames"] for row in rows) >= 2000
+    assert all(row["error"] <= row["bound"] for row in rows if row["against"] != "exact")
+    assert manifest.defaults.sampling == manifest.parity["sampling"]
+    assert not {"accepted_by", "failed"} & set(manifest.parity)
 
 
 def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(
@@ -153,30 +161,104 @@ def load(files: small.Files) -> bundle.Loaded:
     )
 
 
-def report(*, broken: bool) -> parity.Report:
-    error = float("nan") if broken else 0.0
-    return parity.Report("fp32", [parity.Row("sample", "torch", 128, 7, error, 5e-5)])
+def report() -> parity.Report:
+    return parity.Report("fp32", [parity.Row("sample", "default", "torch", 128, 7, 0.0, 5e-5)])
 
 
-def test_a_bundle_beyond_its_bounds_is_not_written(workshop: Workshop, tmp_path: Path) -> None:
+WEIGHT = "ema_model.transformer.transformer_blocks.1.ff.ff.2.weight"
+
+
+@pytest.mark.parametrize("reason", [[], ["--accept", "to hear it"]])
+def test_a_graph_that_overflows_is_refused_in_one_line(
+    reason: list[str], workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One weight beyond float16: an accepted bundle that cannot synthesise would be of no use either."""
     files = small.write_files(tmp_path / "weights", small.V1)
-    out = tmp_path / "out"
-    with (
-        workshop.reusing_traces(),
-        pytest.raises(bundle.BundleFailed, match=r"no bundle was written.*sample at 128 frames, NFE 7"),
-    ):
-        bundle.build(load(files), "fp32", out, lambda _: report(broken=True), max_frames=small.MAX_FRAMES)
+    weights = load_file(files.checkpoint)
+    weights[WEIGHT][0, 0] *= 3e6
+    save_file(weights, files.checkpoint)
+    command = small.bundle_command(files, tmp_path / "out", "fp16")
+    with workshop.reusing_traces():
+        assert main([*command, *reason]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("export:")]
+    assert len(lines) == 1
+    assert lines[0].startswith("export: no bundle was written, the parity bounds are broken: guided at ")
+    assert "variant default, against torch: inf" in lines[0] and lines[0].count(" at ") <= 6
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_a_bundle_beyond_its_bounds_is_written_only_with_a_reason(
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made, out = workshop.make("v1"), tmp_path / "out"
+    monkeypatch.setitem(parity.BOUNDS["fp32"], "vocoder", 1e-12)
+    command = small.bundle_command(made.files, out)
+    with workshop.reusing_traces():
+        assert main(command) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("export: no bundle was written") and "vocoder at 128 frames" in error
+        assert not list(tmp_path.iterdir())
+        assert main([*command, "--accept", "old processor"]) == 0
+    record = contract.read(out).manifest.parity
+    assert record["accepted_by"] == "old processor"
+    assert [line.split(" at ")[0] for line in record["failed"]] == ["vocoder"]
+    capsys.readouterr()
+    assert main(["inspect", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "accepted by: old processor" in printed and "beyond its bound: vocoder at 128 frames" in printed
+
+
+@pytest.mark.parametrize(
+    ("bound", "sampling", "defaults"),
+    [
+        (100.0, "auto", "short-kv"),
+        (100.0, "short", "short"),
+        (1e-3, "auto", "exact"),
+        (1e-3, "exact", "exact"),
+    ],
+)
+def test_the_bundle_samples_as_the_measurement_allows(
+    bound: float,
+    sampling: str,
+    defaults: str,
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = workshop.make("v1")
+    monkeypatch.setattr(parity, "SAMPLING_BOUND", bound)
+    measured = parity.measure_samplings(made.bundle)
+    manifest = bundle.Gate(sampling).judge(made.bundle.manifest, measured)  # type: ignore[arg-type]
+    assert manifest.defaults.sampling == defaults
+    assert manifest.parity["sampling"] == measured.sampling
+
+
+def test_a_named_sampling_must_hold_its_bound(
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made, out = workshop.make("v1"), tmp_path / "out"
+    monkeypatch.setattr(parity, "SAMPLING_BOUND", 1e-3)
+    command = [*small.bundle_command(made.files, out), "--sampling", "short"]
+    with workshop.reusing_traces():
+        assert main(command) == 1
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert "short at " in error and "short-kv at" not in error and "allowed 1.0e-03" in error
+        assert main([*command, "--accept", "an experiment"]) == 0
+    manifest = contract.read(out).manifest
+    assert (manifest.defaults.sampling, manifest.parity["sampling"]) == ("short", "exact")
+    assert all(line.startswith("short at ") for line in manifest.parity["failed"])
 
 
 def test_nothing_is_left_of_an_export_that_stops(workshop: Workshop, tmp_path: Path) -> None:
     files = small.write_files(tmp_path / "weights", small.V1)
-    stale = tmp_path / "out.partial" / "step.onnx"
-    stale.parent.mkdir()
-    stale.write_text("of an export that was killed")
 
     def interrupted(_: contract.Bundle) -> parity.Report:
-        assert not stale.read_bytes().startswith(b"of an export")
         raise KeyboardInterrupt
 
     with workshop.reusing_traces(), pytest.raises(KeyboardInterrupt):
@@ -184,44 +266,70 @@ def test_nothing_is_left_of_an_export_that_stops(workshop: Workshop, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
+def test_of_two_exports_to_one_place_the_first_is_kept(workshop: Workshop, tmp_path: Path) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+    out = tmp_path / "out"
+
+    def build(measure: bundle.Measure) -> contract.Bundle:
+        return bundle.build(load(files), "fp32", out, measure, max_frames=small.MAX_FRAMES)
+
+    def meanwhile(trial: contract.Bundle) -> parity.Report:
+        assert trial.folder.parent.name.startswith(".out.")
+        build(lambda _: report())
+        assert trial.graph("step").is_file()
+        return report()
+
+    with workshop.reusing_traces(), pytest.raises(bundle.BundleFailed, match="out exists; name a new"):
+        build(meanwhile)
+    contract.read(out)
+    assert {path.name for path in tmp_path.iterdir()} == {"weights", "out"}
+    assert out.stat().st_mode & 0o777 == files.vocoder_path.stat().st_mode & 0o777
+
+
+def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(workshop: Workshop, tmp_path: Path) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+    out = tmp_path / "out"
+
+    def meanwhile(_: contract.Bundle) -> parity.Report:
+        out.mkdir()
+        return report()
+
+    with workshop.reusing_traces(), pytest.raises(bundle.BundleFailed, match="out exists; name a new"):
+        bundle.build(load(files), "fp32", out, meanwhile, max_frames=small.MAX_FRAMES)
+    assert not list(out.iterdir())
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, place = tmp_path / "scratch" / "made", tmp_path / "place"
+    (made / "deep").mkdir(parents=True)
+    (made / "deep" / "weights.data").write_bytes(b"0" * 100)
+    events: list[str] = []
+
+    def named(inode: int) -> str:
+        found = (path for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
+        return next(found).relative_to(tmp_path).as_posix()
+
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(named(os.fstat(handle).st_ino)))
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("rename"), rename(*paths)))
+    publish(made, place)
+    assert events == ["scratch/made", "scratch/made/deep", "scratch/made/deep/weights.data", "rename", "."]
+    assert (place / "deep" / "weights.data").read_bytes() == b"0" * 100
+    with pytest.raises(OSError):
+        publish(tmp_path / "scratch", place)
+
+
 def test_weights_that_do_not_fit_the_graph_break_the_bounds(workshop: Workshop, tmp_path: Path) -> None:
     """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
     files = small.write_files(tmp_path, small.V1)
     loaded = load(files)
-    report = parity.measure(workshop.make("v0").bundle, bundle.expectations(loaded))
+    report = parity.measure(
+        workshop.make("v0").bundle, bundle.expectations(loaded, max_frames=small.MAX_FRAMES)
+    )
     failed = {line.split(" at ")[0] for line in report.failed}
-    assert {"step", "sample"} <= failed
-
-
-@pytest.mark.parametrize(
-    ("winner", "default"), [("softmax_fp16", "step.onnx"), ("softmax_fp32", "step_softmax_fp32.onnx")]
-)
-def test_fp16_falls_back_to_the_softmax_in_float32(
-    winner: str, default: str, workshop: Workshop, tmp_path: Path
-) -> None:
-    files = small.write_files(tmp_path / "weights", small.V1)
-    measured = []
-
-    def measure(trial: contract.Bundle) -> parity.Report:
-        measured.append(trial.graph("step").name)
-        return report(broken=trial.graph("step") != trial.graph("step", winner))
-
-    with workshop.reusing_traces():
-        made = bundle.build(load(files), "fp16", tmp_path / "out", measure, max_frames=small.MAX_FRAMES)
-    assert measured == ["step.onnx", "step_softmax_fp32.onnx"][: 1 + (winner == "softmax_fp32")]
-    assert made.graph("step").name == default
-    assert set(made.manifest.variants) == {"default", "softmax_fp16", "softmax_fp32", "ort-cpu"}
-    assert made.manifest.parity["rows"][0]["error"] == 0.0  # the report of the one that passed
-    contract.verify_files(made)
-
-
-def test_when_no_candidate_passes_the_error_names_each(workshop: Workshop, tmp_path: Path) -> None:
-    files = small.write_files(tmp_path / "weights", small.V1)
-    with workshop.reusing_traces(), pytest.raises(bundle.BundleFailed, match=r"softmax_fp16.*softmax_fp32"):
-        bundle.build(
-            load(files), "fp16", tmp_path / "out", lambda _: report(broken=True), max_frames=small.MAX_FRAMES
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+    assert {"step", "sample", "guided", "padded", "reply"} <= failed
 
 
 def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,16 +349,26 @@ def test_a_vocoder_for_other_mels_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_vocoder_of_another_geometry_is_refused(workshop: Workshop, tmp_path: Path) -> None:
-    made = workshop.make("v1")
-    config = VocosConfig(
-        mels=80, dim=32, intermediate_dim=32, layers=1, n_fft=1024, hop=256, padding="center"
-    )
-    other = write_random_vocos(tmp_path / "vocos", config)
-    sources = bundle.Sources(
-        family(str(made.files.family)), made.files.checkpoint, made.files.vocab, "vocos", other
-    )
-    with pytest.raises(
-        bundle.BundleFailed, match="reads 80 mels every 256 samples, small makes 100 every 256"
-    ):
+@pytest.mark.parametrize(
+    ("vocoder", "change", "message"),
+    [
+        ("vocos", {"mels": 80}, "mels must be 100, not 80"),
+        ("vocos", {"sample_rate": 22050}, "sample_rate_hz must be 24000, not 22050"),
+        ("vocos", {"n_fft": 2048}, "n_fft must be 1024, not 2048"),
+        ("vocos", {"hop": 128, "n_fft": 512}, "hop must be 256, not 128; n_fft must be 1024, not 512"),
+        ("bigvgan", {"num_mels": 80}, "mels must be 100, not 80"),
+        ("bigvgan", {"sampling_rate": 44100}, "sample_rate_hz must be 24000, not 44100"),
+        ("bigvgan", {"n_fft": 2048, "win_size": 2048}, "win must be 1024, not 2048; n_fft must be 1024"),
+    ],
+)
+def test_a_vocoder_of_another_geometry_is_refused(
+    vocoder: Literal["vocos", "bigvgan"], change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    files = small.write_files(tmp_path, small.V1, vocoder)
+    if vocoder == "vocos":
+        other = write_random_vocos(tmp_path / "other", dataclasses.replace(small.VOCOS, **change))
+    else:
+        other = write_random_bigvgan(tmp_path / "other", dataclasses.replace(small.BIGVGAN, **change))
+    sources = bundle.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)
+    with pytest.raises(bundle.BundleFailed, match=f"cannot read what small makes: {message}"):
         bundle.load(sources)

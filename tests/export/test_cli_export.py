@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,12 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as contract
+from appliance.contract.bundle import Licence
+from appliance.contract.mel import Kind
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
+from appliance.errors import EngineFault
+from export import bundle, fetch, parity
 from export.cli import main
 from tests.export import small
 from tests.export.small import Made, Workshop
@@ -40,7 +45,8 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert code == 0
     lines = printed.splitlines()
     assert lines[0].startswith("what ")
-    assert sum(line.startswith("sample ") for line in lines) == 6
+    assert sum(line.startswith("sample ") for line in lines) == 12
+    assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
     assert "tracing vocoder" in progress and "asking upstream" in progress
@@ -61,20 +67,20 @@ def test_it_runs_as_a_module_without_the_tests_helpers(made: Made, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    bundle = contract.read(out)
-    assert "not installed here" in bundle.manifest.parity["upstream"]
-    assert {row["against"] for row in bundle.manifest.parity["rows"]} == {"torch"}
+    alone = contract.read(out)
+    assert "not installed here" in alone.manifest.parity["upstream"]
+    assert {row["against"] for row in alone.manifest.parity["rows"]} == {"torch", "exact"}
     given = small.case(71).segment(time_grid(5))
-    engines = made.engine(), small.Made(made.arch, made.files, bundle).engine()
+    engines = made.engine(), small.Made(made.arch, made.files, alone).engine()
     (one, _), (two, _) = (replay(engine, given) for engine in engines)
     assert np.array_equal(one, two)
-    assert bundle.manifest.files == made.bundle.manifest.files  # another process, the same bytes
+    assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
 
 
 def test_parity_measures_a_bundle_again(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, _ = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
     assert code == 0
-    assert sum(line.startswith("step ") for line in printed.splitlines()) == 4
+    assert sum(line.startswith("step ") for line in printed.splitlines()) == 8
 
 
 def test_parity_against_other_weights_fails(
@@ -83,7 +89,7 @@ def test_parity_against_other_weights_fails(
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
     assert code == 1
-    assert "step at 77 frames, NFE 1, against torch: " in error
+    assert "step at 77 frames, NFE 1, variant ort-cpu, against torch: " in error
     assert printed.startswith("what ")
 
 
@@ -99,7 +105,7 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
 def test_inspect_describes_a_bundle(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
     assert (code, error) == (0, "")
-    assert printed.startswith("small, fp32, format 1.0")
+    assert printed.startswith("small, fp32, format 1.1")
 
 
 def without(arguments: list[str], option: str, value: str) -> list[str]:
@@ -115,6 +121,10 @@ def without(arguments: list[str], option: str, value: str) -> list[str]:
         ("--checkpoint", "nothing.safetensors", "nothing.safetensors: no such file"),
         ("--vocoder-path", "nowhere", "nowhere/config.yaml: no such file"),
         ("--vocab", "missing.txt", "missing.txt"),
+        ("--max-frames", "0", "--max-frames: must be 256 to 8192, not 0"),
+        ("--max-frames", "-5", "--max-frames: must be 256 to 8192, not -5"),
+        ("--max-frames", "100", "--max-frames: must be 256 to 8192, not 100"),
+        ("--max-frames", "9000", "--max-frames: must be 256 to 8192, not 9000"),
     ],
 )
 def test_sources_that_cannot_be_used_are_named(
@@ -126,6 +136,60 @@ def test_sources_that_cannot_be_used_are_named(
     assert error.startswith("export: ") and error.count("\n") == 1
     assert any(part in error for part in message.split("|"))
     assert not list(tmp_path.iterdir())
+
+
+def test_max_frames_is_looked_at_before_anything_is_loaded(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = without(small.bundle_command(made.files, tmp_path / "out"), "--max-frames", "100")
+    _, _, error = told(capsys, *without(arguments, "--checkpoint", "nothing.safetensors"))
+    assert error.startswith("export: --max-frames")
+
+
+def test_a_fault_of_the_engine_is_one_line(
+    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(*_: object) -> parity.Report:
+        raise EngineFault("the flow produced numbers that are not finite")
+
+    monkeypatch.setattr(parity, "measure", measure)
+    code, _, error = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
+    assert (code, error.splitlines()[-1]) == (1, "export: the flow produced numbers that are not finite")
+
+
+def test_terms_and_weights_reach_the_bundle(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[bundle.Sources] = []
+
+    def load(sources: bundle.Sources) -> bundle.Loaded:
+        asked.append(sources)
+        raise bundle.BundleFailed("far enough")
+
+    monkeypatch.setattr(bundle, "load", load)
+    command = small.bundle_command(made.files, tmp_path / "out")
+    told(capsys, *command)
+    told(capsys, *command, "--vocoder-licence", "MIT", "--weights", "raw")
+    plain, chosen = ((s.weights_licence, s.vocoder_licence, s.weights) for s in asked)
+    assert (plain, chosen) == (("Apache-2.0", None, "ema"), ("Apache-2.0", "MIT", "raw"))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("F5TTS_v1_Base", "vocos"), ("F5TTS_Base_bigvgan", "bigvgan")])
+def test_fetch_prints_a_command_that_can_be_pasted(
+    name: str, kind: Kind, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetched(family: str, out: Path) -> fetch.Fetched:
+        assert family == name
+        return fetch.Fetched(out / "model.pt", out / "vocab.txt", kind, out / "voice", Licence("MIT", "here"))
+
+    monkeypatch.setattr(fetch, "fetch", fetched)
+    code, printed, _ = told(capsys, "fetch", name, "--out", "/data/my bigvgan tests")
+    words = shlex.split(printed)
+    assert code == 0 and words[:4] == ["python", "-m", "export", "bundle"]
+    options = dict(zip(words[4::2], words[5::2], strict=True))
+    assert options["--family"] == name.removesuffix("_bigvgan")
+    assert options["--vocoder"] == kind
+    assert options["--checkpoint"] == "/data/my bigvgan tests/model.pt"
 
 
 def test_a_vocabulary_of_another_size_is_refused(

@@ -31,7 +31,7 @@ from export.families import family
 from export.model.redraw import redraw
 from export.random_checkpoint import write_random_vocos
 from tests.export.demo import RECIPE, VOICES, hum, write_corpus, write_store
-from tests.export.small import VOCOS
+from tests.export.small import VOCOS, Workshop
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -72,6 +72,12 @@ class Speaker:
 def engine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ship, "RHVoice", Speaker)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _traced_once(workshop: Workshop) -> Iterator[None]:
+    with workshop.reusing_traces():
         yield
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper
 from torch import nn
 
+from appliance.contract.bundle import Bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
-from export import checkpoint, parity
+from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.errors import EngineFault
+from export import cases, checkpoint, parity
 from export.checkpoint import load_dit
 from tests import upstream
 from tests.export import small
@@ -21,6 +30,8 @@ from tests.export.small import Made, Workshop
 pytestmark = pytest.mark.torch
 
 SIZE = len(small.VOCABULARY)
+VOCABULARY = Vocabulary(tuple(small.VOCABULARY))
+READINGS = (("slt", 330), ("bdl", 300))
 
 
 @pytest.fixture(scope="module")
@@ -29,21 +40,21 @@ def made(workshop: Workshop) -> Made:
 
 
 @pytest.fixture(scope="module")
-def oracles(made: Made) -> list[parity.Oracle]:
+def oracles(made: Made) -> list[cases.Oracle]:
     upstream.require()
     upstream.dit_class()
     weights = load_dit(made.files.checkpoint, made.arch, SIZE)
     return [
-        parity.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE)),
-        parity.UpstreamOracle(weights, made.arch, SIZE, small.MELS),
+        cases.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE)),
+        cases.UpstreamOracle(weights, made.arch, SIZE, small.MELS),
     ]
 
 
 @pytest.mark.parametrize("nfe", [5, 8])
 def test_both_oracles_sample_as_upstreams_own_sampler(
-    oracles: list[parity.Oracle], made: Made, nfe: int
+    oracles: list[cases.Oracle], made: Made, nfe: int
 ) -> None:
-    given = parity.random_case(90, MelSpec("vocos"), SIZE)
+    given = cases.random_case(90, MelSpec("vocos"), SIZE)
     wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
     for oracle in oracles:
         found = oracle.sample(given, time_grid(nfe))
@@ -51,48 +62,178 @@ def test_both_oracles_sample_as_upstreams_own_sampler(
         assert parity.relative_error(found[36:], wanted[36:]) <= 5e-6
 
 
+def test_upstreams_model_takes_all_weights_or_none(made: Made) -> None:
+    upstream.require()
+    upstream.dit_class()
+    weights = dict(load_dit(made.files.checkpoint, made.arch, SIZE))
+    for changed in (
+        {name: value for name, value in weights.items() if name != "proj_out.bias"},
+        {**weights, "proj_out.scale": torch.ones(1)},
+    ):
+        with pytest.raises(RuntimeError, match=r'(Missing|Unexpected) key\(s\) .*"proj_out\.(bias|scale)"'):
+            cases.UpstreamOracle(changed, made.arch, SIZE, small.MELS)
+
+
 def test_cases_repeat_and_look_like_log_mels() -> None:
     mel = MelSpec("vocos")
-    one, two = (parity.random_case(128, mel, SIZE) for _ in range(2))
+    one, two = (cases.random_case(128, mel, SIZE) for _ in range(2))
     assert np.array_equal(one.cond, two.cond) and np.array_equal(one.noise, two.noise)
     assert one.cond.shape == (51, 100) and one.noise.shape == (128, 100) and one.ids.shape == (20,)
     assert one.cond.min() >= -11.5 and one.cond.std() > 1.0
-    other = parity.random_case(128, mel, SIZE, seed=1)
+    other = cases.random_case(128, mel, SIZE, seed=1)
     assert not np.array_equal(one.noise, other.noise)
     segment = one.segment(time_grid(5))
     assert (segment.frames, segment.reference_frames, segment.guidance) == (128, 50, 2.0)
 
 
-def expected(made: Made, oracles: list[parity.Oracle], vocoder: nn.Module | None = None) -> Any:
+def expected(
+    made: Made, oracles: list[cases.Oracle], vocoder: nn.Module | None = None, *, lossy: bool = False
+) -> cases.Expectations:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     model = vocoder or checkpoint.build_vocos(config, weights)
-    makers = [lambda o=o: o for o in oracles]
-    return parity.expect(
-        makers, lambda: model, MelSpec("vocos"), SIZE, step_frames=(41,), sample_frames=50, nfes=(5,)
+    return ask([lambda o=o: o for o in oracles], lambda: model, lossy=lossy)  # type: ignore[misc]
+
+
+def ask(
+    makers: list[Callable[[], cases.Oracle]], vocoder: Callable[[], nn.Module], *, lossy: bool = False
+) -> cases.Expectations:
+    return cases.expect(
+        makers,
+        vocoder,
+        MelSpec("vocos"),
+        VOCABULARY,
+        max_frames=small.MAX_FRAMES,
+        lossy=lossy,
+        step_frames=(41,),
+        sample_frames=50,
+        nfes=(5,),
+        readings=READINGS,
     )
 
 
-def test_a_sound_bundle_passes_and_says_by_how_much(made: Made, oracles: list[parity.Oracle]) -> None:
-    report = parity.measure(made.bundle, expected(made, oracles))
+@pytest.fixture(scope="module")
+def answers(made: Made, oracles: list[cases.Oracle]) -> cases.Expectations:
+    return expected(made, oracles)
+
+
+def test_a_sound_bundle_passes_and_says_by_how_much(made: Made, answers: cases.Expectations) -> None:
+    report = parity.measure(made.bundle, answers)
     assert report.failed == []
-    found = [(row.what, row.against, row.frames, row.nfe) for row in report.rows]
-    assert found == [
-        ("modulation", "torch", 0, 0),
-        ("condition", "torch", 41, 0),
-        ("vocoder", "torch", 128, 0),
-        *(
-            row
-            for name in ("torch", "upstream")
-            for row in (("step", name, 41, 1), ("sample", name, 50, 5), ("wave", name, 50, 5))
-        ),
+    graphs = [("modulation", "torch", 0, 0), ("condition", "torch", 41, 0), ("vocoder", "torch", 128, 0)]
+    random = [
+        row
+        for name in ("torch", "upstream")
+        for row in (("step", name, 41, 1), ("sample", name, 50, 5), ("wave", name, 50, 5))
     ]
-    assert all(1e-9 < row.error <= row.bound for row in report.rows)
+    for variant, with_graphs, single in (("default", graphs, ["padded"]), ("ort-cpu", [], [])):
+        read = [
+            (what, "torch", frames, 1)
+            for frames in (solved.case.frames for solved in answers.trajectories)
+            for what in [*["guided", "unguided"] * 7, "keys", "reply", *single]
+        ]
+        found = [(r.what, r.against, r.frames, r.nfe) for r in report.rows if r.variant == variant]
+        assert found == [*with_graphs, *read, *random]
+    assert all(1e-9 < row.error <= (row.bound or 0.0) for row in report.rows)
+    assert [(row.what, row.variant) for row in report.samplings] == [
+        (sampling, variant) for variant in ("ort-cpu", "default") for sampling in ("short-kv", "short")
+    ]
     record = report.record()
-    assert record["upstream"] == "measured"
+    assert (record["upstream"], record["sampling"]) == ("measured", report.sampling)
     assert record["rows"][0]["snr_db"] == pytest.approx(-20 * np.log10(report.rows[0].error), abs=0.06)
     lines = report.table().splitlines()
-    assert len(lines) == 1 + len(report.rows)
-    assert lines[0].split() == ["what", "against", "frames", "NFE", "rel.", "error", "SNR", "dB", "bound"]
+    assert len(lines) == 1 + len(report.rows) + 4
+    head = ["what", "variant", "against", "frames", "NFE", "t", "error", "SNR", "dB", "bound"]
+    assert lines[0].split() == head
+
+
+def test_times_of_the_grid_are_stepped_each_by_itself(made: Made, answers: cases.Expectations) -> None:
+    graphs = parity.Graphs(made.bundle, "ort-cpu")
+    rows = list(parity._velocities(graphs, answers.trajectories[0]))
+    times = [round(float(t), 4) for t in time_grid(7)[:-1]]
+    assert [row.time for row in rows if row.what == "guided"] == times
+    solved = answers.trajectories[0]
+    off = dataclasses.replace(
+        solved, velocities=[v * (1 + (i == 6) * 1e-4) for i, v in enumerate(solved.velocities)]
+    )
+    assert [(row.what, row.time) for row in parity._velocities(graphs, off) if not row.holds] == [
+        ("guided", times[6]),
+        ("unguided", times[6]),
+    ]
+
+
+# A wrong graph is seen, whichever variant has it
+
+
+def tampered(made: Made, folder: Path, file: str, change: Callable[[onnx.GraphProto], None]) -> Bundle:
+    """A copy of the bundle with one graph changed."""
+    shutil.copytree(made.bundle.folder, folder)
+    model = onnx.load(folder / file, load_external_data=False)
+    change(model.graph)
+    onnx.save(model, folder / file)
+    return Bundle(folder, made.bundle.manifest)
+
+
+def scaled(factor: float) -> Callable[[onnx.GraphProto], None]:
+    def change(graph: onnx.GraphProto) -> None:
+        maker = next(node for node in graph.node if "velocity" in node.output)
+        maker.output[list(maker.output).index("velocity")] = "velocity_before"
+        graph.initializer.append(helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor]))
+        graph.node.append(helper.make_node("Mul", ["velocity_before", "factor"], ["velocity"]))
+
+    return change
+
+
+def without_masks(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name == "lengths":
+                node.input[place] = "whole"
+    graph.initializer.append(helper.make_tensor("more", TensorProto.INT32, [1], [1000]))
+    graph.node.insert(0, helper.make_node("Add", ["lengths", "more"], ["whole"]))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "variant", "wrong"),
+    [
+        ("step.onnx", scaled(1.0001), "default", {"padded"}),
+        ("step.onnx", without_masks, "default", {"padded"}),
+        ("step_reply.onnx", scaled(1.0001), "default", {"reply"}),
+        ("step_reply_cpu.onnx", scaled(1.0001), "ort-cpu", {"reply"}),
+        (
+            "step_keys_cpu.onnx",
+            scaled(1.001),
+            "ort-cpu",
+            {"guided", "unguided", "keys", "step", "sample"},
+        ),
+    ],
+)
+def test_a_graph_that_is_off_fails_where_it_runs(
+    file: str,
+    change: Callable[[onnx.GraphProto], None],
+    variant: str,
+    wrong: set[str],
+    made: Made,
+    answers: cases.Expectations,
+    tmp_path: Path,
+) -> None:
+    report = parity.measure(tampered(made, tmp_path / "bundle", file, change), answers)
+    failed = {(row.what, row.variant) for row in report.rows if not row.holds}
+    assert failed == {(what, variant) for what in wrong}
+
+
+@pytest.mark.parametrize("file", ["step_keys.onnx", "step_reply_cpu.onnx"])
+def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
+    file: str, made: Made, answers: cases.Expectations, tmp_path: Path
+) -> None:
+    report = parity.measure(tampered(made, tmp_path / "bundle", file, scaled(math.nan)), answers)
+    broken = {(row.what, row.variant) for row in report.broken}
+    assert broken >= (
+        {("reply", "ort-cpu"), ("short-kv", "ort-cpu")}
+        if "reply" in file
+        else {(what, "default") for what in ("guided", "keys", "step", "sample", "wave", "short")}
+    )
+    assert all(row.error == math.inf for row in report.broken)
+    assert report.failed and report.sampling == "exact"
 
 
 class Off:
@@ -100,10 +241,10 @@ class Off:
 
     name = "off"
 
-    def __init__(self, oracle: parity.Oracle, share: float) -> None:
+    def __init__(self, oracle: cases.Oracle, share: float) -> None:
         self._oracle, self._share = oracle, share
 
-    def sample(self, case: parity.Case, times: Any) -> Any:
+    def sample(self, case: cases.Case, times: Any) -> Any:
         out = self._oracle.sample(case, times)
         out[len(case.cond) :] *= np.float32(1.0 + self._share)
         return out
@@ -111,15 +252,15 @@ class Off:
 
 @pytest.mark.parametrize("share", [2e-4, float("nan")])
 def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
-    made: Made, oracles: list[parity.Oracle], share: float
+    made: Made, oracles: list[cases.Oracle], share: float
 ) -> None:
     report = parity.measure(made.bundle, expected(made, [Off(oracles[0], share)]))
     assert {line.split(" at ")[0] for line in report.failed} >= {"step", "sample"}
-    assert "sample at 50 frames, NFE 5, against off: " in " ".join(report.failed)
+    assert "sample at 50 frames, NFE 5, variant ort-cpu, against off: " in " ".join(report.failed)
     assert "allowed 5.0e-05" in " ".join(report.failed)
 
 
-def test_a_vocoder_that_is_off_fails_alone(made: Made, oracles: list[parity.Oracle]) -> None:
+def test_a_vocoder_that_is_off_fails_alone(made: Made, oracles: list[cases.Oracle]) -> None:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     louder = checkpoint.build_vocos(config, weights)
     with torch.no_grad():
@@ -128,19 +269,12 @@ def test_a_vocoder_that_is_off_fails_alone(made: Made, oracles: list[parity.Orac
     assert {line.split(" at ")[0] for line in report.failed} == {"vocoder", "wave"}
 
 
-def test_a_package_that_is_not_installed_is_noted_as_absent(made: Made, oracles: list[parity.Oracle]) -> None:
-    def absent() -> parity.Oracle:
+def test_a_package_that_is_not_installed_is_noted_as_absent(made: Made, oracles: list[cases.Oracle]) -> None:
+    def absent() -> cases.Oracle:
         raise ImportError("No module named 'f5_tts'")
 
-    asked = parity.expect(
-        [lambda: oracles[0], absent],
-        lambda: checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path)),
-        MelSpec("vocos"),
-        SIZE,
-        step_frames=(41,),
-        sample_frames=50,
-        nfes=(5,),
-    )
+    vocoder = checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path))
+    asked = ask([lambda: oracles[0], absent], lambda: vocoder)
     report = parity.measure(made.bundle, asked)
     assert report.failed == [] and {row.against for row in report.rows} == {"torch"}
     assert report.record()["upstream"] == "not installed here (No module named 'f5_tts')"
@@ -159,14 +293,143 @@ def test_a_package_that_fails_while_it_is_imported_is_absent(
     imported = __import__
     monkeypatch.setattr("builtins.__import__", broken)
     with pytest.raises(ImportError, match=r"f5_tts\.model|half installed"):
-        parity.UpstreamOracle({}, made.arch, SIZE, small.MELS)
+        cases.UpstreamOracle({}, made.arch, SIZE, small.MELS)
 
 
 def test_errors_are_relative_and_shapes_must_agree() -> None:
     a = np.array([3.0, 4.0], np.float32)
     assert parity.relative_error(a * np.float32(1.5), a) == 0.5
     assert parity.relative_error(a, a) == 0.0
-    assert parity.relative_error(a[:1], a) == float("inf")
-    row = parity.Row("step", "torch", 1, 1, 0.01, 1.0)
+    for other in (a[:1], a * np.float32("nan"), a * np.float32("inf")):
+        assert parity.relative_error(other, a) == math.inf
+    assert parity._ratio(0.0, 0.0) == 0.0
+    row = parity.Row("step", "default", "torch", 1, 1, 0.01, 1.0)
     assert row.snr_db == pytest.approx(40.0)
-    assert parity.Report("fp32", [dataclasses.replace(row, error=float("inf"))]).failed
+    for unbounded in (row, dataclasses.replace(row, bound=None)):
+        assert parity.Report("fp32", [unbounded]).failed == []
+        assert parity.Report("fp32", [dataclasses.replace(unbounded, error=math.inf)]).failed
+        assert parity.Report("fp32", [dataclasses.replace(unbounded, error=math.nan)]).failed
+
+
+# Lossy precisions
+
+
+@pytest.fixture(scope="module")
+def int8(workshop: Workshop) -> Made:
+    return workshop.make("v1", precision="int8")
+
+
+@pytest.fixture(scope="module")
+def lossy(made: Made, oracles: list[cases.Oracle]) -> cases.Expectations:
+    return expected(made, oracles[:1], lossy=True)
+
+
+def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: Made, lossy: cases.Expectations) -> None:
+    report = parity.measure(int8.bundle, lossy)
+    assert report.failed == []
+    rows = {row.what: row for row in report.rows}
+    assert set(rows) == {
+        *("modulation", "condition", "vocoder"),
+        *("guided", "unguided", "keys", "reply"),
+        *("mel", "wave mel"),
+    }
+    for what in ("mel", "wave mel"):
+        assert 0.001 < rows[what].error <= rows[what].bound == 0.25  # type: ignore[operator]
+        assert rows[what].snr_db is None
+    assert rows["guided"].bound is None and rows["guided"].error > 1e-3
+    (line,) = [line for line in report.table().splitlines() if line.startswith("mel ")]
+    assert line.split()[-2:] == ["–", "2.5e-01"]
+    assert report.table().splitlines()[4].endswith("–")
+
+
+def test_int8_fails_by_its_mel_and_by_its_waveform(int8: Made, lossy: cases.Expectations) -> None:
+    assert lossy.coarse is not None
+    found = parity.measure(int8.bundle, lossy)
+    ratio = {row.what: row.error for row in found.rows if row.what in parity.RATIOS}
+    for what, field in (("mel", "mel_distance"), ("wave mel", "wave_mel_distance")):
+        # The same errors beside steps that cost less.
+        nearer = getattr(lossy.coarse, field) * ratio[what] / 0.3
+        coarse = dataclasses.replace(lossy.coarse, **{field: nearer})
+        report = parity.measure(int8.bundle, dataclasses.replace(lossy, coarse=coarse))
+        assert [line.split(" at ")[0] for line in report.failed] == [what]
+
+
+# Samplings
+
+
+def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
+    def report(**errors: float) -> parity.Report:
+        rows = [
+            parity.Row(what.replace("_", "-"), variant, "exact", 500, 7, error, 1.5)
+            for what, error in errors.items()
+            for variant in ("ort-cpu", "default")
+        ]
+        return parity.Report("fp32", samplings=rows)
+
+    assert parity.Report("fp32").sampling == "exact"
+    assert report(short_kv=1.4, short=1.3).sampling == "short-kv"
+    assert report(short_kv=1.6, short=1.3).sampling == "short"
+    assert report(short_kv=1.6, short=1.6).sampling == "exact"
+    one_variant = report(short_kv=1.4, short=1.3)
+    one_variant.samplings[0] = dataclasses.replace(one_variant.samplings[0], error=1.6)
+    assert one_variant.sampling == "short"
+    assert one_variant.failed == [] and report(short_kv=9.0, short=9.0).failed == []
+    assert "short-kv at 500 frames" in report(short_kv=math.inf, short=1.0).failed[0]
+
+
+def test_exact_against_itself_is_a_ratio_of_one(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parity, "CHEAPER", ("exact",))
+    report = parity.measure_samplings(made.bundle)
+    assert [row.error for row in report.samplings] == [pytest.approx(1.0, rel=1e-4)] * 2
+
+
+def test_a_fault_while_sampling_is_a_row(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> Any:
+        raise EngineFault("no memory")
+
+    monkeypatch.setattr(parity, "replay", faulty)
+    report = parity.measure_samplings(made.bundle)
+    assert [row.error for row in report.samplings] == [math.inf] * 4
+    assert len(report.failed) == 4 and report.sampling == "exact"
+
+
+# Cases that are read
+
+
+@pytest.mark.parametrize(("voice", "frames"), cases.READINGS)
+def test_a_voice_reads_as_much_text_as_fills_its_frames(voice: str, frames: int) -> None:
+    case = cases.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096)
+    assert frames <= case.frames < frames + 8
+    assert 270 < len(case.cond) < 300 and case.cond.max() > 0 > case.cond.min()
+    spoken = len(case.ids) - 48
+    rule = len(case.cond) - 1 + (len(case.cond) - 1) * spoken / 48
+    assert case.frames == pytest.approx(rule, abs=1)
+    text = "".join(small.VOCABULARY[i] for i in case.ids)
+    assert text.startswith(" ime to drink some water and stretch your legs   he ferry leaves")
+    noise = cases.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096).noise
+    assert np.array_equal(case.noise, noise)
+
+
+def test_the_longest_case_passes_two_thousand_frames_where_the_bundle_does() -> None:
+    for max_frames, longest in ((4096, 2003), (2048, 2003), (1024, 1024), (256, 256)):
+        everyday, long = cases.read_cases(cases.READINGS, MelSpec("vocos"), VOCABULARY, max_frames)
+        assert long.frames in range(longest, longest + 8)
+        assert long.frames <= max_frames and everyday.frames <= max_frames * 7 // 8
+        for case in (everyday, long):
+            assert len(case.cond) <= case.frames // 2 + 1 or case.frames > 500
+            assert len(case.ids) < case.frames and len(case.noise) == case.frames
+
+
+def test_a_trajectory_is_the_oracles_own_sample(oracles: list[cases.Oracle]) -> None:
+    oracle, given, times = oracles[0], cases.random_case(90, MelSpec("vocos"), SIZE), time_grid(7)
+    assert isinstance(oracle, cases.TorchOracle)
+    solved = oracle.trajectory(given, times)
+    assert parity.relative_error(solved.mel, oracle.sample(given, times)) <= 1e-6
+    assert np.array_equal(solved.latents[0], given.noise)
+    guided, unguided = solved.velocities[0]
+    moved = given.noise + np.float32(times[1]) * (3.0 * guided - 2.0 * unguided)
+    assert parity.relative_error(solved.latents[1], moved) <= 1e-6
+
+
+def test_the_vocabulary_of_the_bundle_is_read(made: Made) -> None:
+    assert read_vocabulary(made.bundle.vocab) == VOCABULARY

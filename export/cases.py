@@ -1,0 +1,411 @@
+"""Cases and what oracles answer to them: random ones of a few frames, and a demo voice reading a text.
+
+The oracles are the plain torch model on the same weights and, where it is installed, upstream's own package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import wave
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from itertools import pairwise
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from appliance.contract.bundle import Arch, Sampling
+from appliance.contract.mel import MelSpec, log_mel
+from appliance.contract.schedule import time_grid
+from appliance.contract.tokens import Vocabulary
+from appliance.engine.condition import padded_ids, padded_mel, upsample_index
+from appliance.job import Segment
+from export.model.dit import DiT, sample
+
+FloatArray = NDArray[np.float32]
+
+STEP_FRAMES = (77, 190)
+"""Neither was traced."""
+SAMPLE_FRAMES = 128
+SAMPLE_NFES = (5, 7, 16)
+GATE_NFES = (7, 32)
+"""A coarse solution and a fine one: the distance between them is what other distances are compared with."""
+REFERENCE_SHARE = 0.4
+TOKENS_PER_FRAME = 0.16
+MID_TIME = 0.3
+GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
+SEED = 20
+
+VOICES = resources.files("appliance").joinpath("demo", "voices")
+READINGS = (("bdl", 500), ("slt", 2003))
+"""Voice and approximate length of the cases that are read: one of an everyday length, one for errors that
+grow with it."""
+LONG_FRAMES = 1000
+LONG_TIMES = [0, 3, 6, 7]
+"""Of the grid of 7 steps, what a longer case uses: a step of a Base-size model at 2,003 frames takes a CPU
+ten seconds."""
+TARGET_RMS = 0.1
+TEXT = (
+    "The ferry leaves the harbour at a quarter past nine, and by noon it has reached the outer islands. "
+    "Bring a warm coat, for the wind on deck is colder than it looks from the shore. "
+    "When the bell rings twice, walk down to the lower door and wait until the bridge has been let down. "
+    "Nobody checks the tickets on the way back, but keep yours, since the bus driver may ask to see it. "
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One segment with everything given."""
+
+    cond: FloatArray
+    """(R + 1, M)"""
+    ids: NDArray[np.int32]
+    frames: int
+    noise: FloatArray
+    guidance: float = 2.0
+
+    def segment(self, times: NDArray[np.float64], sampling: Sampling = "exact") -> Segment:
+        """As the engine takes it."""
+        return Segment(
+            index=0,
+            text="",
+            ids=self.ids,
+            frames=self.frames,
+            reference_log_mel=self.cond,
+            reference_frames=len(self.cond) - 1,
+            noise=self.noise,
+            times=times,
+            guidance=self.guidance,
+            sampling=sampling,
+        )
+
+
+def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
+    """Noise in the range of log-mels: 0 is loud, −11.5 silence."""
+    rng = np.random.default_rng([seed, frames])
+    reference = int(frames * REFERENCE_SHARE)
+    envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
+    return Case(
+        cond=envelope.clip(-11.5, 3.0).astype(np.float32),
+        ids=rng.integers(0, vocab_size, max(int(frames * TOKENS_PER_FRAME), 3), dtype=np.int32),
+        frames=frames,
+        noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+    )
+
+
+def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max_frames: int) -> Case:
+    """A demo voice and as much of TEXT as takes `frames` frames by upstream's duration rule.
+
+    A bundle for fewer frames gets a case of `max_frames`, half of it reference at most.
+    """
+    samples = _samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
+    transcript = VOICES.joinpath(f"{voice}.txt").read_text("utf-8").strip() + " "
+    reference = len(samples) // mel.hop
+    pace = reference / len(transcript.encode())  # frames for each byte
+    text = "".join(itertools.islice(itertools.cycle(TEXT), math.ceil((frames - reference) / pace)))
+    frames = min(reference + int(pace * len(text.encode())), max_frames)
+    rng = np.random.default_rng([SEED, frames])
+    return Case(
+        cond=log_mel(samples, mel),
+        ids=vocabulary.ids(transcript + text)[: frames - 1],
+        frames=frames,
+        noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+    )
+
+
+def read_cases(
+    readings: tuple[tuple[str, int], ...], mel: MelSpec, vocabulary: Vocabulary, max_frames: int
+) -> list[Case]:
+    """A case for each voice and length; all but the last leave an eighth of `max_frames` for padding."""
+    limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
+    return [
+        read_case(voice, frames, mel, vocabulary, limit)
+        for (voice, frames), limit in zip(readings, limits, strict=True)
+    ]
+
+
+def _samples(voice: str, rate_hz: int) -> FloatArray:
+    """(samples,) of a 16-bit mono file at the given rate, as loud as upstream makes a reference."""
+    with VOICES.joinpath(f"{voice}.wav").open("rb") as stream, wave.open(stream) as file:
+        if (file.getnchannels(), file.getsampwidth()) != (1, 2):
+            raise ValueError(f"{voice}.wav: must be 16-bit mono")
+        stored, own_rate_hz = file.readframes(file.getnframes()), file.getframerate()
+    samples = np.frombuffer(stored, "<i2") / 32768.0
+    if own_rate_hz != rate_hz:
+        length = len(samples) * rate_hz // own_rate_hz
+        samples = np.interp(np.arange(length) * own_rate_hz / rate_hz, np.arange(len(samples)), samples)
+    level = float(np.sqrt(np.mean(np.square(samples))))
+    return (samples * max(TARGET_RMS / level, 1.0)).astype(np.float32)
+
+
+def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
+    """Inputs of the condition graph."""
+    inputs: dict[str, NDArray[Any]] = {
+        "ids": padded_ids(case.ids, case.frames),
+        "log_mel": padded_mel(case.cond, case.frames),
+    }
+    if upsamples:
+        inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
+    return inputs
+
+
+class Oracle(Protocol):
+    """Something that samples a case independently of the bundle."""
+
+    name: str
+
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        """(frames, M) log-mel, the reference's frames overwritten."""
+        ...
+
+
+class TorchOracle:
+    """The plain model of `export.model`."""
+
+    name = "torch"
+
+    def __init__(self, model: DiT) -> None:
+        self.model = model
+
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        """See `Oracle.sample`."""
+        mel = sample(
+            self.model,
+            torch.from_numpy(case.cond),
+            torch.from_numpy(case.ids).long(),
+            case.frames,
+            torch.from_numpy(case.noise),
+            times.tolist(),
+            case.guidance,
+        )
+        return mel.numpy()
+
+    def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
+        """What the graphs that the steps build on must give: modulation rows, and the segment's condition."""
+        with torch.inference_mode():
+            rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
+            yield ExpectedGraph("modulation", {"t": times}, rows)
+            upsamples = self.model.arch.text_embedding_average_upsampling
+            inputs = condition_inputs(case, upsamples=upsamples)
+            yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
+
+    @torch.inference_mode()
+    def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
+        """Every step of the case; the same arithmetic as `sample`."""
+        cond = torch.from_numpy(padded_mel(case.cond, case.frames))
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
+        y, latents, velocities = torch.from_numpy(case.noise), [], []
+        for now, then in pairwise(times):
+            v = self.model(y, cond, text, torch.tensor(now, dtype=torch.float32))
+            latents.append(y.numpy())
+            velocities.append(v.numpy())
+            y = y + float(then - now) * (v[0] + (v[0] - v[1]) * case.guidance)
+        mel = np.concatenate([case.cond, y.numpy()[len(case.cond) :]])
+        return Trajectory(case, times, latents, velocities, mel)
+
+    def _rows(self, t: Tensor) -> Tensor:
+        time = self.model.time_embed(t)
+        norms = [cast(nn.Module, block.attn_norm) for block in self.model.transformer_blocks]
+        rows = [row for norm in norms for row in norm(time)]
+        scale, shift = self.model.norm_out(time)
+        return torch.stack([*rows, shift, scale])
+
+    def _condition(self, case: Case) -> Tensor:
+        """The input projection of latents that are zero: all of it that no step changes."""
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
+        seen = torch.zeros(2, case.frames, self.model.mels)
+        seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        projected: Tensor = self.model.input_embed.proj(
+            torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
+        )
+        return projected
+
+
+class UpstreamOracle:
+    """The DiT of the package f5-tts in a plain Euler loop. Raises ImportError where it is not installed."""
+
+    name = "upstream"
+
+    def __init__(self, weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int) -> None:
+        try:
+            from f5_tts.model.backbones.dit import DiT as UpstreamDiT
+        except Exception as error:  # half installed, it fails in other ways at every further attempt
+            raise ImportError(str(error)) from error
+        model = UpstreamDiT(
+            dim=arch.dim,
+            depth=arch.depth,
+            heads=arch.heads,
+            dim_head=arch.dim_head,
+            ff_mult=arch.ff_mult,
+            mel_dim=mels,
+            text_num_embeds=vocab_size,
+            text_dim=arch.text_dim,
+            text_mask_padding=arch.text_mask_padding,
+            text_embedding_average_upsampling=arch.text_embedding_average_upsampling,
+            qk_norm=arch.qk_norm,
+            conv_layers=arch.conv_layers,
+            pe_attn_head=arch.pe_attn_head,
+            long_skip_connection=arch.long_skip_connection,
+        )
+        model.load_state_dict(dict(weights), strict=True, assign=True)
+        self.model = model.eval()
+
+    @torch.inference_mode()
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        """See `Oracle.sample`."""
+        cond = torch.zeros(1, case.frames, case.cond.shape[1])
+        cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
+        for now, then in pairwise(times):
+            t = torch.tensor(now, dtype=torch.float32)
+            guided, plain = self.model(x=y, cond=cond, text=ids, time=t, cfg_infer=True).chunk(2)
+            y = y + float(then - now) * (guided + (guided - plain) * case.guidance)
+        y[0, : len(case.cond)] = cond[0, : len(case.cond)]
+        return y[0].numpy()
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an oracle says of one case."""
+
+    what: str
+    against: str
+    case: Case
+    times: NDArray[np.float64]
+    mel: FloatArray
+    wave: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class ExpectedGraph:
+    """What one graph alone must give."""
+
+    graph: str
+    inputs: dict[str, NDArray[Any]]
+    wanted: FloatArray
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A case solved by the torch oracle, step by step."""
+
+    case: Case
+    times: NDArray[np.float64]
+    latents: list[FloatArray]
+    """(N, M) before each step."""
+    velocities: list[FloatArray]
+    """(2, N, M) at each step: of the guided row, then of the unguided one."""
+    mel: FloatArray
+    """(N, M) the result, the reference's frames overwritten."""
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """A sample at the first of GATE_NFES, and its mean absolute distances to one at the second."""
+
+    case: Case
+    mel: FloatArray
+    wave_mel: FloatArray
+    """(frames, M) log-mel of its waveform."""
+    mel_distance: float
+    wave_mel_distance: float
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Oracles' answers, computed once so that their models need not stay in memory beside the engine."""
+
+    samples: list[Expected]
+    graphs: list[ExpectedGraph]
+    trajectories: list[Trajectory]
+    absent: str
+    coarse: Coarse | None = None
+    """Where a lossy precision is to be measured."""
+
+
+def expect(
+    oracles: list[Callable[[], Oracle]],
+    vocoder: Callable[[], nn.Module],
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    *,
+    max_frames: int,
+    lossy: bool = False,
+    step_frames: tuple[int, ...] = STEP_FRAMES,
+    sample_frames: int = SAMPLE_FRAMES,
+    nfes: tuple[int, ...] = SAMPLE_NFES,
+    readings: tuple[tuple[str, int], ...] = READINGS,
+) -> Expectations:
+    """Ask every oracle about every random case, and the torch oracle about those that are read.
+
+    An oracle that is not installed is noted as absent. `lossy` adds a sample at the second of GATE_NFES.
+    """
+    made = Expectations([], [], [], "")
+    decode = vocoder()
+    random = list(_cases(mel, vocabulary.size, step_frames, sample_frames, nfes))
+    for make in oracles:
+        try:
+            oracle = make()
+        except ImportError as error:
+            made = replace(made, absent=f"not installed here ({error})")
+            continue
+        if isinstance(oracle, TorchOracle):
+            made.graphs.extend(oracle.graphs(random_case(step_frames[0], mel, vocabulary.size), GRAPH_TIMES))
+            cases = read_cases(readings, mel, vocabulary, max_frames)
+            made.trajectories.extend(
+                oracle.trajectory(case, _times(case)) for case in tqdm(cases, desc="reading with torch")
+            )
+            if lossy:
+                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel))
+        for what, case, times in tqdm(random, desc=f"asking {oracle.name}"):
+            out = oracle.sample(case, times)
+            wave = _decoded(decode, out) if what == "sample" else None
+            made.samples.append(Expected(what, oracle.name, case, times, out, wave))
+    heard = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
+    made.graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, _decoded(decode, heard)))
+    return made
+
+
+def _cases(
+    mel: MelSpec, vocab_size: int, step_frames: tuple[int, ...], sample_frames: int, nfes: tuple[int, ...]
+) -> Iterator[tuple[str, Case, NDArray[np.float64]]]:
+    for frames in step_frames:
+        # A step of length 1: what is compared is the velocity, added to the noise.
+        yield "step", random_case(frames, mel, vocab_size), np.array([MID_TIME, MID_TIME + 1.0])
+    for nfe in nfes:
+        yield "sample", random_case(sample_frames, mel, vocab_size), time_grid(nfe)
+
+
+def _times(case: Case) -> NDArray[np.float64]:
+    times = time_grid(GATE_NFES[0])
+    return times[LONG_TIMES] if case.frames > LONG_FRAMES else times
+
+
+def _coarse(oracle: TorchOracle, decode: nn.Module, solved: Trajectory, spec: MelSpec) -> Coarse:
+    fine = oracle.sample(solved.case, time_grid(GATE_NFES[1]))
+    spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (solved.mel, fine))
+    start = len(solved.case.cond)
+    return Coarse(
+        solved.case,
+        solved.mel,
+        spoken,
+        distance(solved.mel[start:], fine[start:]),
+        distance(spoken[start:], finest[start:]),
+    )
+
+
+@torch.inference_mode()
+def _decoded(decode: nn.Module, mel: FloatArray) -> FloatArray:
+    samples: FloatArray = decode(torch.from_numpy(mel)).numpy()
+    return samples
+
+
+def distance(a: FloatArray, b: FloatArray) -> float:
+    """Mean absolute difference, in nepers for log-mels; infinite where shapes differ."""
+    return float(np.abs(a.astype(np.float64) - b).mean()) if a.shape == b.shape else math.inf

@@ -1,0 +1,122 @@
+"""A bundle of format 1.0 to 1.1: its step graph is traced anew, the other graphs stay as they are.
+
+The weights are those of the old step graph, from which the export's rearrangement is undone; in float16 they
+come out the same to the bit. What was quantised cannot be undone: INT8 is exported again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import yaml
+
+from appliance.contract import bundle as contract
+from appliance.errors import BundleError
+from export import parity
+from export.bundle import BACKENDS, BundleFailed, Gate, Measure, StepWriter, check_absent
+from export.durable import publish
+from export.recover import step_weights
+
+OLD_FORMAT = "1.0"
+FRAMES = 301
+BOUND = 1e-5
+"""Largest relative difference of the velocity, old step graph against new, both in float32 arithmetic."""
+
+
+def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) -> contract.Bundle:
+    """Write the bundle `old`, of format 1.0, as `out` in the present format.
+
+    The old measurement stays in the manifest under `converted`. Raises BundleError for a folder that is no
+    whole bundle, BundleFailed for a bundle that cannot be converted, or whose new graphs differ from the old.
+    """
+    check_absent(out)
+    before = _read(old)
+    manifest = before.manifest
+    if manifest.precision == "int8":
+        raise BundleFailed(f"{old}: an int8 bundle cannot be converted; export it again from its checkpoint")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        folder = Path(scratch) / "bundle"
+        folder.mkdir()
+        files = {name: manifest.variants["default"][name] for name in ("modulation", "condition", "vocoder")}
+        for name in (contract.VOCAB, *files.values(), *(f"{file}.data" for file in files.values())):
+            if (old / name).is_file():
+                shutil.copy(old / name, folder / name)
+        weights = step_weights(old / manifest.variants["default"]["step"], manifest.arch)
+        writer = StepWriter(
+            manifest.arch,
+            manifest.mel.mels,
+            lambda: weights,
+            manifest.precision,
+            folder,
+            manifest.max_frames,
+        )
+        variants = writer.write_steps(files)
+        after = dataclasses.replace(
+            manifest, format=contract.FORMAT, variants=variants, backends=BACKENDS[manifest.precision]
+        )
+        trial = contract.Bundle(folder, after)
+        report = measure(trial)
+        report.rows[:0] = [_compare(before, trial, variant) for variant in parity.variants(trial)]
+        judged = (gate or Gate()).judge(after, report)
+        converted = {"format": OLD_FORMAT, **manifest.parity}
+        contract.write(folder, dataclasses.replace(judged, parity={**judged.parity, "converted": converted}))
+        check_absent(out)
+        publish(folder, out)
+    return contract.read(out, verify=False)
+
+
+def _read(folder: Path) -> contract.Bundle:
+    """A bundle of the old format, whose manifest has the keys of today's. Raises BundleError."""
+    path = folder / contract.MANIFEST
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BundleError(f"{path}: unreadable: {error}") from error
+    if not isinstance(raw, Mapping) or str(raw.get("format")) != OLD_FORMAT:
+        raise BundleFailed(f"{path}: is not a bundle of format {OLD_FORMAT}, which this converts")
+    bundle = contract.Bundle(folder, contract.from_mapping(contract.Manifest, raw, where=str(path)))
+    contract.verify_files(bundle)
+    return bundle
+
+
+def _compare(before: contract.Bundle, after: contract.Bundle, variant: str) -> parity.Row:
+    """The difference of the guided velocity, old step graph against new."""
+    d = after.manifest.dimensions
+    rng = np.random.default_rng(0)
+    frames = min(FRAMES, after.manifest.max_frames)
+    latents = rng.standard_normal((1, frames, d.mels), dtype=np.float32)
+    condition = rng.standard_normal((2, frames, d.dim), dtype=np.float32).astype(d.compute)
+    table = 0.3 * rng.standard_normal((1, d.rows, d.dim), dtype=np.float32)
+    shared: dict[str, Any] = {"latents": latents, "mod_table": table, "step_index": np.zeros(1, np.int32)}
+    lengths = np.array([frames], np.int32)
+    ones = {"dt": np.ones(1, np.float32), "combine": np.array([[3.0, -2.0]], np.float32)}
+    old = before.graph("step", variant if variant in before.manifest.variants else "default")
+    (moved,) = _run(old, {**shared, **ones, "condition": condition[None], "lengths": lengths})
+    empty = {
+        "reference": latents[:, :0],
+        "reference_condition": condition[:1, :0],
+        "reference_lengths": np.zeros(1, np.int32),
+    }
+    new = after.graph("step_keys", variant)
+    rows = [
+        _run(new, {**shared, **empty, "condition": row[None], "lengths": lengths})[0] for row in condition
+    ]
+    error = parity.relative_error(3.0 * rows[0] - 2.0 * rows[1], moved - latents)
+    # Only a CPU computes an fp16 bundle in float32.
+    half = after.manifest.precision == "fp16" and variant == "default"
+    bound = parity.BOUNDS["fp16"]["step"] if half else BOUND
+    return parity.Row("step", variant, f"format {OLD_FORMAT}", frames, 1, error, bound)
+
+
+def _run(path: Path, feed: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    outputs: list[np.ndarray[Any, Any]] = session.run(None, feed)
+    return outputs
