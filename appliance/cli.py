@@ -182,6 +182,7 @@ def table(spoken: Spoken) -> str:
         ("real-time factor", f"{spoken.wall_s / audio_s:.3f}" if audio_s else "no audio"),
         ("NFE · seed", f"{header.nfe_steps} · {header.seed}"),
         ("segments", str(header.segments)),
+        ("backend", header.backend),
         ("waiting", f"{t.queue_ms:.0f} ms"),
     ]
     staged = t.condition_ms + t.steps_ms + t.vocoder_ms

@@ -23,7 +23,7 @@ LOGGED = """
     fatal file files finished folder found free full gpu graph grpc handle hash health hung info init
     initialise initialize input invalid job kernel kill killed lane lanes lib libcuda libnvinfer limit
     listening load loaded loading lock locked lost main manifest memory missing mode model modulation
-    module network not nvgpu nvmap nvpmodel onnx onnxruntime open operation out output overrun passed
+    module network not nvgpu nvmap nvpmodel onnx onnxruntime open openvino operation out output overrun passed
     path permission pin pinned plan plugin port process provider python queue read ready reboot refused
     released request requests reset resource restart restarts result retry root running runtime
     scheduler segment server service serving session shape shutdown signal size slow socket started
@@ -64,7 +64,7 @@ KERNEL_NAMES = (
 
 SETTINGS = {
     "bundle": {"path", "verify"},
-    "engine": {"backend", "threads"},
+    "engine": {"backend", "threads", "spinning"},
     "synthesis": {
         "nfe",
         "guidance",

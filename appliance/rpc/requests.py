@@ -57,7 +57,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     )
 
 
-def header_of(request: Request, segments: int) -> pb.Header:
+def header_of(request: Request, segments: int, backend: str) -> pb.Header:
     """What the daemon made of a request."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
@@ -69,6 +69,7 @@ def header_of(request: Request, segments: int) -> pb.Header:
         voice=request.voice,
         segments=segments,
         text=request.text,
+        backend=backend,
     )
 
 

@@ -57,6 +57,8 @@ class Speech:
     clock: Clock
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
+    backend: Callable[[], str] = lambda: ""
+    """Label of the engine's backend."""
 
 
 class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
@@ -83,13 +85,13 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             self._finish(context, result)
             return pb.SynthesizeResponse(
                 audio=encode.encode(samples, request.encoding, request.sample_rate_hz),
-                header=header_of(request, len(plan.segments)),
+                header=header_of(request, len(plan.segments), self._speech.backend()),
                 timings=timings_of(result),
             )
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
         async with self._job(message, context, stream=True) as (request, plan, mailbox):
-            header = header_of(request, len(plan.segments))
+            header = header_of(request, len(plan.segments), self._speech.backend())
             await context.write(pb.StreamSynthesizeResponse(header=header))
             encoder = encode.Encoder(request.encoding, request.sample_rate_hz)
             sequence = offset = 0

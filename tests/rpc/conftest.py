@@ -131,6 +131,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         defaults=lambda: Defaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
         observer=Observer(),
         clock=time.monotonic,
+        backend=lambda: "fake (f64)",
     )
     server = ServerConfig(
         listen="127.0.0.1:0", socket=str(tmp_path / "run" / "grpc.sock"), stream_buffer_s=1.0

@@ -72,6 +72,7 @@ async def test_unary_wav_holds_the_engines_samples(synthesizer: Stub) -> None:
         voice="ann",
         segments=2,
         text="one. two",
+        backend="fake (f64)",
     )
     assert (reply.timings.segments, reply.timings.nfe_steps) == (2, 3)
     assert reply.timings.audio_ms == pytest.approx(2 * 49 * 256 / 24)
