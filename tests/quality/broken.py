@@ -10,17 +10,17 @@ from tests.quality.mouth import Damage
 
 def guidance_exchanged(lane: LaneState) -> None:
     """The guided and the unguided row have changed places."""
-    lane.combine = lane.combine[::-1]
+    lane.weights = lane.weights[:, ::-1].copy()
 
 
 def time_stands_still(lane: LaneState) -> None:
     """Every step reads the modulation rows of the first."""
-    lane.rows = np.full_like(lane.rows, lane.rows[0])
+    lane.times = np.full_like(lane.times, lane.times[0])
 
 
 def half_steps(lane: LaneState) -> None:
     """Every step goes half as far as it should."""
-    lane.dt = lane.dt / 2
+    lane.weights = lane.weights / 2
 
 
 BROKEN: dict[str, Damage] = {

@@ -1,10 +1,12 @@
 """How well bundles speak: a table per model, precision, NFE and kind of request, kept in tests/records.
 
     python -m tests.quality BUNDLE... --nfe 5 6 7 8 16 32 [--requests unary streamed] [--sentences 200]
+                                      [--sampling exact short short-kv] [--lines tests/quality/lines.txt]
 
-The sentences are the corpus' held-out ones, spoken by its voices in turn. Two rows are the ceiling: the
-corpus' own engine, and its mels through the bundle's vocoder. Every row is written when it is done and not
-measured again, so that an interrupted table goes on where it stopped.
+The sentences are the corpus' held-out ones, spoken by its voices in turn; with --lines those of a file, each
+spoken by every voice. Two rows are the ceiling: the corpus' own engine, and its mels through the bundle's
+vocoder. Every row is written when it is done and not measured again, so that an interrupted table goes on
+where it stopped.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import soundfile
 from tqdm import tqdm
 
+from appliance.contract.bundle import Sampling
 from appliance.errors import ApplianceError
 from appliance.job import FloatArray, Segmentation
 from export.demo.corpus import FOLDER, Clip, CorpusError, audio, read_clips
@@ -39,6 +42,8 @@ RECORD = Path("tests/records/demo-voice.json")
 REQUESTS = {"unary": Segmentation.UPSTREAM, "streamed": Segmentation.LOW_LATENCY}
 ENGINE, VOCODED = "engine", "engine, vocoded"
 SENTENCES = 200
+IN_TURN = "held-out"
+"""Texts of a row: the held-out sentences, the voices in turn."""
 REFERENCE_S = (4.0, 8.0)
 """Length of a reference taken from the corpus."""
 
@@ -56,13 +61,16 @@ class Row:
     """Of the bundle's files: another model is another row."""
     scores: Scores
     voices: str = "bdl slt"
-    """Which of the corpus speak, in turn."""
+    """Which of the corpus speak."""
+    sampling: str = "exact"
+    texts: str = IN_TURN
+    """Or the name of a file, each of whose lines every voice speaks."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """Two rows with the same are the same measurement."""
         what = (self.model, self.precision, self.nfe, self.request, self.sentences, self.voices)
-        return (*what, self.fingerprint)
+        return (*what, self.sampling, self.texts, self.fingerprint)
 
 
 class Record:
@@ -92,7 +100,7 @@ class Record:
 
 def table(rows: Iterable[Row]) -> str:
     """One line a row; rates in percent, times in seconds."""
-    head = ("model", "precision", "nfe", "request", "WER %", "over engine", "own voice %")
+    head = ("model", "precision", "nfe", "request", "sampling", "WER %", "over engine", "own voice %")
     lines = [(*head, "similar", "other", "natural", "pause", "RTF")]
     for row in rows:
         s = row.scores
@@ -102,6 +110,7 @@ def table(rows: Iterable[Row]) -> str:
                 row.precision,
                 str(row.nfe or "–"),
                 row.request,
+                row.sampling if row.nfe else "–",
                 f"{100 * s.wer:.1f}",
                 "–" if s.over_engine is None else f"{100 * s.over_engine:+.1f}",
                 f"{100 * s.own_voice:.1f}",
@@ -129,6 +138,7 @@ class Evaluation:
     """Of these and of those that a reply could be mistaken for."""
     judges: Judges
     record: Record
+    texts: str = IN_TURN
 
     def engine(self) -> Row:
         """The engine that made the corpus: the ceiling."""
@@ -139,11 +149,11 @@ class Evaluation:
         precision, mark = _precision(mouth), fingerprint(mouth)
         return self._row(f"{VOCODED} ({name})", precision, None, "–", mark, lambda: self._vocoded(mouth))
 
-    def bundle(self, mouth: Mouth, name: str, nfe: int, request: str) -> Row:
+    def bundle(self, mouth: Mouth, name: str, nfe: int, request: str, sampling: Sampling = "exact") -> Row:
         """One bundle at one NFE."""
         precision, mark = _precision(mouth), fingerprint(mouth)
-        replies = lambda: self._spoken(mouth, nfe, REQUESTS[request])  # noqa: E731
-        return self._row(name, precision, nfe, request, mark, replies)
+        replies = lambda: self._spoken(mouth, nfe, REQUESTS[request], sampling)  # noqa: E731
+        return self._row(name, precision, nfe, request, mark, replies, sampling)
 
     def _row(
         self,
@@ -153,19 +163,21 @@ class Evaluation:
         request: str,
         mark: str,
         replies: Callable[[], Iterable[Reply]],
+        sampling: Sampling = "exact",
     ) -> Row:
         speaking = " ".join(sorted(self.references))
-        key = (model, precision, nfe, request, len(self.clips), speaking, mark)
+        count = len(self.clips)
+        key = (model, precision, nfe, request, count, speaking, sampling, self.texts, mark)
         if (there := self.record.find(key)) is not None:
             return there
         label = " ".join(
-            part for part in (model, precision, f"NFE {nfe}" if nfe else "", request) if part != "–"
+            part for part in (model, precision, f"NFE {nfe}" if nfe else "", request, sampling) if part != "–"
         )
         shown = tqdm(replies(), total=len(self.clips), desc=label, unit="reply")
         scores = score(shown, self.voices, self.judges)
         if model != ENGINE:
             scores = scores.against(self.engine().scores)
-        row = Row(model, precision, nfe, request, len(self.clips), mark, scores, speaking)
+        row = Row(model, precision, nfe, request, count, mark, scores, speaking, sampling, self.texts)
         self.record.add(row)
         return row
 
@@ -178,15 +190,35 @@ class Evaluation:
             samples = audio(self.corpus, clip).astype(np.float32) / 32_768.0
             yield Reply(clip.text, clip.voice, mouth.vocode(samples), mouth.rate_hz)
 
-    def _spoken(self, mouth: Mouth, nfe: int, segmentation: Segmentation) -> Iterator[Reply]:
-        for number, clip in enumerate(self.clips):
-            # The same noise for a sentence in every row: rows differ in what they are about.
-            spoken = mouth.speak(clip.text, clip.voice, nfe=nfe, seed=number, segmentation=segmentation)
+    def _spoken(
+        self, mouth: Mouth, nfe: int, segmentation: Segmentation, sampling: Sampling
+    ) -> Iterator[Reply]:
+        # The same noise for a sentence in every row: rows differ in what they are about.
+        seeds = {text: n for n, text in enumerate(dict.fromkeys(clip.text for clip in self.clips))}
+        for clip in self.clips:
+            spoken = mouth.speak(
+                clip.text,
+                clip.voice,
+                nfe=nfe,
+                seed=seeds[clip.text],
+                segmentation=segmentation,
+                sampling=sampling,
+            )
             yield Reply(clip.text, clip.voice, spoken.samples, mouth.rate_hz, spoken.wall_s)
 
 
-def prepare(corpus: Path, sentences: int, voices: Path | None, judges: Judges, record: Record) -> Evaluation:
-    """Held-out clips, references and judges. Raises CorpusError."""
+def prepare(
+    corpus: Path,
+    sentences: int,
+    voices: Path | None,
+    judges: Judges,
+    record: Record,
+    lines: Path | None = None,
+) -> Evaluation:
+    """Held-out clips, of `lines` alone where a file is given, references and judges.
+
+    Raises CorpusError, OSError.
+    """
     clips = read_clips(corpus)
     known = references_from(corpus, clips, corpus / "references")
     references = references_in(voices) if voices else known
@@ -195,10 +227,11 @@ def prepare(corpus: Path, sentences: int, voices: Path | None, judges: Judges, r
     if not names or len(known) < 2:
         raise CorpusError(f"{voices or corpus}: a voice, and another to tell it from, are needed")
     embedded = {name: judges.embed(*read_sound(r.audio)) for name, r in known.items()}
-    chosen = list(alternating(clips, names))[:sentences]
+    chosen = list(spoken_by_each(clips, names, lines) if lines else alternating(clips, names))[:sentences]
     if not chosen:
         raise CorpusError(f"{corpus}: no held-out sentence is spoken by {' and '.join(names)}")
-    return Evaluation(corpus, chosen, references, embedded, judges, record)
+    texts = lines.name if lines else IN_TURN
+    return Evaluation(corpus, chosen, references, embedded, judges, record, texts)
 
 
 def alternating(clips: Sequence[Clip], voices: Sequence[str]) -> Iterator[Clip]:
@@ -213,6 +246,16 @@ def alternating(clips: Sequence[Clip], voices: Sequence[str]) -> Iterator[Clip]:
     ):
         if clip := sentences[text].get(voices[number % len(voices)]):
             yield clip
+
+
+def spoken_by_each(clips: Sequence[Clip], voices: Sequence[str], lines: Path) -> Iterator[Clip]:
+    """Each line of a file by every voice. Raises CorpusError for one that is not held out, OSError."""
+    held_out = {(clip.text, clip.voice): clip for clip in clips if clip.split == "test"}
+    for text in lines.read_text("utf-8").splitlines():
+        for voice in voices:
+            if (text, voice) not in held_out:
+                raise CorpusError(f"{lines}: {text!r} is not held out with voice {voice}")
+            yield held_out[text, voice]
 
 
 def _hash_in(clip: Clip) -> str:
@@ -256,7 +299,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
-    evaluation = prepare(options.corpus, options.sentences, options.voices, Panel(), Record(options.record))
+    record = Record(options.record)
+    evaluation = prepare(options.corpus, options.sentences, options.voices, Panel(), record, options.lines)
     yield evaluation.engine()
     for folder in options.bundles:
         name = options.name or folder.resolve().name
@@ -272,7 +316,8 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
                 yield evaluation.vocoded(mouth, name)
                 for nfe in options.nfe:
                     for request in options.requests:
-                        yield evaluation.bundle(mouth, name, nfe, request)
+                        for sampling in options.sampling:
+                            yield evaluation.bundle(mouth, name, nfe, request, sampling)
             finally:
                 mouth.close()
 
@@ -283,6 +328,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="the model's name in the table; else the bundle's folder")
     parser.add_argument("--nfe", nargs="+", type=int, default=[], help="steps; none: the ceiling rows alone")
     parser.add_argument("--requests", nargs="+", choices=tuple(REQUESTS), default=["unary"])
+    parser.add_argument("--sampling", nargs="+", choices=get_args(Sampling), default=["exact"])
+    parser.add_argument("--lines", type=Path, help="held-out lines, each by every voice; else all, in turn")
     parser.add_argument(
         "--variant",
         default="default",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import soundfile
 
 from appliance.config import BundleConfig, Config, VoicesConfig
 from appliance.contract import bundle
+from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import synthesizer
@@ -75,8 +76,20 @@ class Mouth:
         self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)
         self._damage = damage
 
-    def speak(self, text: str, voice: str, *, nfe: int, seed: int, segmentation: Segmentation) -> Spoken:
-        """One request from its text to its samples. Raises ApplianceError."""
+    def speak(
+        self,
+        text: str,
+        voice: str,
+        *,
+        nfe: int,
+        seed: int,
+        segmentation: Segmentation,
+        sampling: Sampling | None = None,
+    ) -> Spoken:
+        """One request from its text to its samples; without `sampling`, with the bundle's own.
+
+        Raises ApplianceError.
+        """
         request = Request(
             text=clean(text, limit_characters=self.box.config.synthesis.max_text_characters),
             voice=voice,
@@ -90,15 +103,15 @@ class Mouth:
         begun = time.perf_counter()
         samples = []
         for segment in plan.segments:
-            finished = self._synthesize(segment)
+            finished = self._synthesize(replace(segment, sampling=sampling or segment.sampling))
             samples.append(plan.join.push(finished, last=segment is plan.segments[-1]))
         return Spoken(np.concatenate(samples), time.perf_counter() - begun)
 
     def _synthesize(self, segment: Segment) -> FloatArray:
         """(samples,) of one segment."""
         lane = self._engine.open(segment)
-        state = self._engine._lanes[lane.id][1]
-        held = state.rows
+        state = self._engine._lanes[lane.id]
+        held = state.times
         try:
             if self._damage is not None:
                 self._damage(state)
@@ -106,7 +119,7 @@ class Mouth:
                 self._engine.step([lane.id])
             return self._engine.finish(lane.id)
         finally:
-            state.rows = held  # what the lane gives back is what it took
+            state.times = held  # what the lane gives back is what it took
             self._engine.close(lane.id)
 
     def vocode(self, samples: FloatArray) -> FloatArray:

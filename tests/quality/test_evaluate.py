@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from appliance.contract import bundle as contract
+from appliance.contract.bundle import Sampling
 from appliance.engine.flow import LaneState
 from appliance.errors import BundleError
 from appliance.job import FloatArray, Segmentation
@@ -21,6 +22,7 @@ from export.demo.corpus import Clip, CorpusError
 from export.demo.judges import Errors, Silence, Sound
 from export.demo.sentences import Split
 from tests.daemons import BUNDLE, reference_wav
+from tests.fakes_engine import segment
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN
 from tests.quality.evaluate import Evaluation, Record, Row
@@ -92,14 +94,28 @@ def test_rows_survive_and_a_new_model_takes_the_place_of_the_old(tmp_path: Path)
     assert sorted(json.loads(path.read_text())["measured_with"]) == ["judges", "machine"]
 
 
+def test_a_row_of_other_sampling_or_texts_is_another_and_old_rows_are_exact(tmp_path: Path) -> None:
+    path = tmp_path / "voice.json"
+    others = [replace(ROW, sampling="short"), replace(ROW, texts="lines.txt")]
+    record = Record(path)
+    for row in (ROW, *others):
+        record.add(row)
+    assert Record(path).rows == [ROW, *others]
+    raw = json.loads(path.read_text())
+    del raw["rows"][0]["sampling"], raw["rows"][0]["texts"]
+    path.write_text(json.dumps(raw))
+    assert Record(path).find(ROW.key) == ROW
+
+
 def test_the_table_is_in_percent_and_aligned() -> None:
     judged = ["0.90", "0.50", "3.50", "0.40"]
     engine = replace(ROW, model="engine", nfe=None, scores=replace(SCORES, rtf=None))
     lines = evaluate.table([engine, replace(ROW, scores=SCORES.against(replace(SCORES, wer=0.01)))]).split(
         "\n"
     )
-    assert lines[2].split() == ["demo", "fp16", "7", "unary", "5.0", "+4.0", "100.0", *judged, "0.200"]
-    assert lines[1].split()[2:] == ["–", "unary", "5.0", "–", "100.0", *judged, "–"]
+    spoken = ["demo", "fp16", "7", "unary", "exact", "5.0", "+4.0", "100.0"]
+    assert lines[2].split() == [*spoken, *judged, "0.200"]
+    assert lines[1].split()[2:] == ["–", "unary", "–", "5.0", "–", "100.0", *judged, "–"]
     assert len({line.index("unary") for line in lines[1:]}) == 1
 
 
@@ -130,6 +146,21 @@ def test_each_sentence_is_spoken_once_and_the_voices_take_turns() -> None:
     chosen = list(evaluate.alternating(clips(6), ["bdl", "slt"]))
     assert sorted(clip.text for clip in chosen) == [f"test sentence {i}" for i in range(6)]
     assert [clip.voice for clip in chosen] == ["bdl", "slt"] * 3
+
+
+def test_lines_are_held_out_and_spoken_by_every_voice(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("test sentence 4\ntest sentence 1\n")
+    chosen = list(evaluate.spoken_by_each(clips(6), ["bdl", "slt"], lines))
+    assert [(clip.text[-1], clip.voice) for clip in chosen] == [
+        ("4", "bdl"),
+        ("4", "slt"),
+        ("1", "bdl"),
+        ("1", "slt"),
+    ]
+    lines.write_text("valid sentence 4\n")
+    with pytest.raises(CorpusError, match="'valid sentence 4' is not held out"):
+        list(evaluate.spoken_by_each(clips(6), ["bdl", "slt"], lines))
 
 
 def test_references_come_from_validation_and_our_own_text(tmp_path: Path) -> None:
@@ -188,34 +219,41 @@ def test_another_variant_of_the_graphs_is_another_row(
     tmp_path: Path, references: Mapping[str, Reference]
 ) -> None:
     with pytest.raises(BundleError, match="variants: default"):
-        Mouth(BUNDLE, references, tmp_path / "work", threads=1, variant="ort-cpu")
+        Mouth(BUNDLE, references, tmp_path / "work", threads=1, variant="other")
     both = tmp_path / "both"
     shutil.copytree(BUNDLE, both)
     manifest = contract.read(both).manifest
     contract.write(
-        both, replace(manifest, variants={**manifest.variants, "ort-cpu": manifest.variants["default"]})
+        both, replace(manifest, variants={**manifest.variants, "other": manifest.variants["default"]})
     )
     write_corpus(tmp_path / "corpus", clips(1))
     chosen = list(evaluate.alternating(corpora.read_clips(tmp_path / "corpus"), ["bdl", "slt"]))
     run = Evaluation(tmp_path / "corpus", chosen, references, VOICES, Marks(), Record(tmp_path / "r.json"))
     rows = []
-    for variant in ("default", "ort-cpu"):
+    for variant in ("default", "other"):
         mouth = Mouth(both, references, tmp_path / "work", threads=1, variant=variant)
         rows.append(run.bundle(mouth, "tiny", 5, "unary"))
         mouth.close()
-    assert [row.precision for row in rows] == ["fp32", "fp32, ort-cpu"]
+    assert [row.precision for row in rows] == ["fp32", "fp32, other"]
     assert run.record.rows[-2:] == rows
 
 
 def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
     tmp_path: Path, references: Mapping[str, Reference]
 ) -> None:
-    def said(damage: str | None = None) -> FloatArray:
+    def said(damage: str | None = None, sampling: Sampling = "exact") -> FloatArray:
         breaks = None if damage is None else BROKEN[damage]
         mouth = Mouth(BUNDLE, references, tmp_path / "work", threads=1, damage=breaks)
         try:
             for _ in range(2):
-                spoken = mouth.speak("hello there", "bdl", nfe=5, seed=1, segmentation=Segmentation.UPSTREAM)
+                spoken = mouth.speak(
+                    "hello there",
+                    "bdl",
+                    nfe=5,
+                    seed=1,
+                    segmentation=Segmentation.UPSTREAM,
+                    sampling=sampling,
+                )
             return spoken.samples
         finally:
             mouth.close()
@@ -224,19 +262,21 @@ def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
     np.testing.assert_array_equal(whole, said())
     for damage in BROKEN:
         assert np.abs(said(damage) - whole).max() > 1e-4, damage
+    short, keys_kept = said(sampling="short"), said(sampling="short-kv")
+    assert np.abs(short - whole).max() > 1e-4
+    assert np.abs(keys_kept - short).max() > 1e-4
 
 
 def test_broken_steps_touch_what_a_lane_has() -> None:
     lane = LaneState(
-        latents=np.zeros((4, 2), np.float32),
-        condition=np.zeros((2, 4, 3), np.float32),
-        frames=4,
-        rows=np.array([3, 4, 5], np.int32),
-        dt=np.array([0.25, 0.25, 0.5], np.float32),
-        combine=(3.0, -2.0),
+        segment=segment(),
+        rows=[],
+        start=0,
+        times=np.array([3, 4, 5], np.int32),
+        weights=np.outer([0.25, 0.25, 0.5], [3.0, -2.0]).astype(np.float32),
+        keys_at=frozenset(),
     )
     for damage in BROKEN.values():
         damage(lane)
-    assert lane.combine == (-2.0, 3.0)
-    assert lane.rows.tolist() == [3, 3, 3]
-    assert lane.dt.sum() == 0.5
+    assert lane.times.tolist() == [3, 3, 3]
+    assert lane.weights.sum(axis=0).tolist() == [-1.0, 1.5]
