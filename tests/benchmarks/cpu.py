@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -27,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from appliance.contract import bundle as contract
+from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.synthesizer import SAMPLINGS, load
 from appliance.job import Segment
 from export import precision
 from export.cli import main as export
@@ -37,7 +38,7 @@ from export.families import family
 from export.random_checkpoint import write_random, write_random_vocos
 
 FAMILY = "F5TTS_v1_Base"
-FRAMES, REFERENCE_FRAMES, TOKENS = 500, 251, 80
+FRAMES, REFERENCE_FRAMES, TOKENS = 500, 200, 80
 NFE, GUIDANCE, SEED = 7, 2.0, 0
 CURVE: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -106,10 +107,15 @@ def upstream(work: Path, autocast: bool) -> Run:
     return run
 
 
-def ours(bundle: contract.Bundle, guidance: float = GUIDANCE) -> Run:
+def ours(
+    bundle: contract.Bundle,
+    sampling: Sampling = "exact",
+    backend: str = "ort-cpu",
+    guidance: float = GUIDANCE,
+) -> Run:
     """The device's engine, without the vocoder."""
     cond, ids, noise = inputs()
-    engine = Synthesizer(bundle, OrtBackend(), lanes=1)
+    engine = load(bundle, backend=backend, lanes=1)
     segment = Segment(
         index=0,
         text="",
@@ -120,6 +126,7 @@ def ours(bundle: contract.Bundle, guidance: float = GUIDANCE) -> Run:
         noise=noise,
         times=time_grid(NFE),
         guidance=guidance,
+        sampling=sampling,
     )
 
     def run() -> FloatArray:
@@ -196,7 +203,8 @@ def contender(name: str, work: Path) -> Run:
         return ours(curve_bundle(work, name.removeprefix("curve ")))
     if name.startswith("unguided "):
         return ours(contract.read(work / name.removeprefix("unguided "), verify=False), guidance=0.0)
-    return ours(contract.read(work / name.removeprefix("ours "), verify=False))
+    folder, *choices = name.removeprefix("ours ").split()
+    return ours(contract.read(work / folder, verify=False), *choices)  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------- preparation
@@ -227,8 +235,8 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
     step = work / "curve" / f"{kept.replace(' + ', '_')}.onnx"
     if not step.exists():
         step.parent.mkdir(exist_ok=True)
-        precision.quantise(whole.graph("step"), step, CURVE[kept])
-    files = {**whole.manifest.variants["default"], "step": f"../curve/{step.name}"}
+        precision.quantise(whole.graph("step_keys", "ort-cpu"), step, CURVE[kept])
+    files = {**whole.manifest.variants["default"], "step_keys": f"../curve/{step.name}"}
     return contract.Bundle(whole.folder, dataclasses.replace(whole.manifest, variants={"default": files}))
 
 
@@ -312,16 +320,19 @@ def error(a: FloatArray, b: FloatArray) -> float:
 def compare(work: Path, rounds: int) -> dict[str, Any]:
     """The table of the product against upstream."""
     prepare(work, ("fp32", "int8"))
-    names = ["upstream fp32", "upstream bf16", "ours fp32", "ours int8", "products torch", "products ort"]
-    ran = take_turns(names, work, rounds)
+    names = ["upstream fp32", "upstream bf16"]
+    names += [f"ours {precision} {sampling}" for precision in ("fp32", "int8") for sampling in SAMPLINGS]
+    if importlib.util.find_spec("openvino"):
+        names += [f"ours fp32 {sampling} openvino" for sampling in ("exact", "short-kv")]
+    ran = take_turns([*names, "products torch", "products ort"], work, rounds)
     base = ran["upstream fp32"]
     print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, CFG {GUIDANCE}: whole sample without vocoder, {rounds} rounds")
     print(
-        f"{'':15s} {'median s':>9s} {'min s':>7s} {'max s':>7s} {'× upstream fp32':>16s} "
+        f"{'':26s} {'median s':>9s} {'min s':>7s} {'max s':>7s} {'× upstream fp32':>16s} "
         f"{'rel. error':>10s} {'peak GB':>8s}"
     )
     rows = {}
-    for name in names[:4]:
+    for name in names:
         c = ran[name]
         rows[name] = {
             "median_s": c.median,
@@ -330,16 +341,16 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
             "peak_gb": c.peak_gb,
         }
         print(
-            f"{name:15s} {c.median:9.2f} {min(c.seconds):7.2f} {max(c.seconds):7.2f} "
+            f"{name:26s} {c.median:9.2f} {min(c.seconds):7.2f} {max(c.seconds):7.2f} "
             f"{rows[name]['speed']:16.2f} {rows[name]['error']:10.1e} {c.peak_gb:8.2f}"
         )
     torch_s, ort_s = ran["products torch"].median, ran["products ort"].median
     swapped = base.median - torch_s + ort_s
-    whole, library = rows["ours fp32"]["speed"], base.median / swapped
+    whole, library = rows["ours fp32 exact"]["speed"], base.median / swapped
     print(
         f"the products with weights alone: torch {torch_s:.2f} s, ONNX Runtime {ort_s:.2f} s; upstream with "
-        f"the latter would take {swapped:.2f} s: of ours fp32's {whole:.2f}×, {library:.2f}× is due to the "
-        f"matrix library and {whole / library:.2f}× to the graph"
+        f"the latter would take {swapped:.2f} s: of the {whole:.2f}× of ours, {library:.2f}× is due "
+        f"to the matrix library and {whole / library:.2f}× to the graph"
     )
     return {"rows": rows, "library": library}
 
@@ -349,8 +360,8 @@ def curve(work: Path, rounds: int) -> dict[str, Any]:
     prepare(work, ("fp32",))
     for kept in CURVE:
         curve_bundle(work, kept)
-    ran = take_turns(["ours fp32", *(f"curve {kept}" for kept in CURVE)], work, rounds)
-    base = ran["ours fp32"]
+    ran = take_turns(["ours fp32 exact", *(f"curve {kept}" for kept in CURVE)], work, rounds)
+    base = ran["ours fp32 exact"]
     print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}: INT8 by what stays in float, {rounds} rounds")
     print(f"{'float':30s} {'× ours fp32':>11s} {'rel. error':>10s} {'peak GB':>8s}")
     rows = {}
@@ -364,8 +375,8 @@ def curve(work: Path, rounds: int) -> dict[str, Any]:
 def guidance(work: Path, rounds: int) -> dict[str, Any]:
     """What a sample costs whose unguided row is not computed: a half and what the rows share."""
     prepare(work, ("fp32",))
-    ran = take_turns(["unguided fp32", "ours fp32"], work, rounds)
-    plain, guided = ran["unguided fp32"].median, ran["ours fp32"].median
+    ran = take_turns(["unguided fp32", "ours fp32 exact"], work, rounds)
+    plain, guided = ran["unguided fp32"].median, ran["ours fp32 exact"].median
     print(f"\n{FAMILY}, N={FRAMES}, NFE {NFE}, fp32, {rounds} rounds")
     print(f"without guidance {plain:.2f} s, with it {guided:.2f} s, ratio {plain / guided:.2f}")
     return {"unguided_s": plain, "guided_s": guided, "ratio": plain / guided}
