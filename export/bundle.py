@@ -135,7 +135,7 @@ NAMED_FAILURES = 6
 
 @dataclass(frozen=True)
 class Gate:
-    """What a measured bundle must hold to be written, and how it is to sample."""
+    """Conditions for writing a measured bundle, and the choice of its sampling."""
 
     sampling: contract.Sampling | Literal["auto"] = "auto"
     """`auto`: the cheapest that holds its bound."""
@@ -324,7 +324,7 @@ class Writer(StepWriter):
 def expectations(
     loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
 ) -> cases.Expectations:
-    """What the torch reference, and upstream's package where it is installed, answer to the parity cases."""
+    """Answers of the torch reference, and of upstream's package where installed, to the parity cases."""
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
     return cases.expect(
         [

@@ -272,7 +272,7 @@ class UpstreamOracle:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an oracle says of one case."""
+    """An oracle's answer to one case."""
 
     what: str
     against: str
@@ -284,7 +284,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class ExpectedGraph:
-    """What one graph alone must give."""
+    """The expected output of one graph alone."""
 
     graph: str
     inputs: dict[str, NDArray[Any]]

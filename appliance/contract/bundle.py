@@ -29,11 +29,11 @@ MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 HASH_BLOCK_BYTES = 1 << 20
 FRAMES_ALLOWED = range(256, 8192 + 1)
-"""Of `max_frames`; upstream's position table ends at 8192."""
+"""Values of `max_frames`; upstream's position table ends at 8192."""
 
 Precision = Literal["fp32", "fp16", "int8"]
 Sampling = Literal["exact", "short", "short-kv"]
-"""How a reply is sampled. `exact`: as upstream does. `short`: the reference's latents are set to their known
+"""Ways to sample a reply. `exact`: as upstream does. `short`: the reference's latents are set to their known
 path, and the unguided row has the reply's frames alone. `short-kv`: `short`, and most steps reuse the
 reference's keys and values."""
 
