@@ -6,6 +6,9 @@ from __future__ import annotations
 class ApplianceError(Exception):
     """Base of every error that a caller may see; the message names what was wrong and what is allowed."""
 
+    retry_s: float | None = None
+    """Seconds after which the same call may succeed; None: the table in `rpc/status.py` says."""
+
 
 class InvalidRequest(ApplianceError, ValueError):
     """A field of a request is out of range, missing or unreadable."""
@@ -31,8 +34,52 @@ class UnsupportedEncoding(ApplianceError):
     """An audio encoding that this build does not produce."""
 
 
-class QueueFull(ApplianceError):
-    """The waiting line has its configured length already."""
+class StorageError(ApplianceError, OSError):
+    """A folder of the daemon's cannot be read or written."""
+
+
+class VoiceDamaged(StorageError):
+    """A stored voice cannot be read; deleting it or creating it anew mends that."""
+
+
+class RequestNotFound(ApplianceError, LookupError):
+    """No request of that id is under way."""
+
+
+class ResourceExhausted(ApplianceError):
+    """Base of what is refused for want of room. `retry_s`: finite seconds until there is room, if known."""
+
+    def __init__(self, message: str, retry_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+
+class QueueFull(ResourceExhausted):
+    """The queue has its configured length already."""
+
+
+class Overloaded(ResourceExhausted):
+    """The request does not fit beside what was admitted."""
+
+
+class RateLimited(ResourceExhausted):
+    """The user or channel has sent more than its share."""
+
+
+class TooManyCalls(ResourceExhausted):
+    """The daemon, or the connection, has as many calls open as are allowed."""
+
+
+class UploadsFull(ResourceExhausted):
+    """As many voices are being uploaded as may wait."""
+
+
+class Superseded(ApplianceError):
+    """A later request with the same supersede key took this one's place."""
+
+
+class ReaderStalled(ApplianceError):
+    """The caller stopped reading its stream."""
 
 
 class DeadlineMissed(ApplianceError, TimeoutError):
@@ -55,8 +102,8 @@ class BundleError(ApplianceError):
     """A bundle is incomplete, damaged, or not for this version, backend or device."""
 
 
-class StorageError(ApplianceError, OSError):
-    """A folder of the daemon's cannot be read or written."""
+class Interrupted(Exception):
+    """An engine call was stopped for the sake of another one; it can be made again."""
 
 
 class EngineFault(ApplianceError, RuntimeError):

@@ -1,14 +1,16 @@
-"""What travels the route: Request → Segment → Packet. Plain values, no behaviour beyond validation."""
+"""What travels the route: Request and Terms → Segment → Made. Plain values, no behaviour."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
+from appliance.contract.schedule import key_steps
 
 FloatArray = NDArray[np.float32]
 
@@ -31,6 +33,25 @@ class Segmentation(enum.Enum):
     """A short first segment, then growing ones: first sound early."""
 
 
+class Priority(enum.IntEnum):
+    """How soon the first sound is due; the configuration holds the targets."""
+
+    BULK = 1
+    """No promise: what the others leave."""
+    NORMAL = 2
+    HIGH = 3
+    REALTIME = 4
+
+
+class Playout(enum.Enum):
+    """How the replies of one channel are played."""
+
+    SERIAL = "serial"
+    """One after the other, in order of arrival."""
+    OVERLAP = "overlap"
+    """Each as soon as it comes."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One synthesis, validated and with every default filled in."""
@@ -44,21 +65,68 @@ class Request:
     speaking_rate: float = 1.0
     encoding: Encoding = Encoding.WAV
     sample_rate_hz: int = 24_000
+    stream: bool = False
+    """Whether audio is sent while it is made."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a request stands to the others; what `Request` is to the sound, this is to the scheduler."""
+
+    request_id: str
+    client: str = ""
+    """The connection that it came by."""
+    channel: str = ""
+    """What plays the reply, where that was named."""
+    user: str = ""
+    supersede: str = ""
+    priority: Priority = Priority.NORMAL
+    playout: Playout = Playout.SERIAL
+    queue_timeout_s: float | None = None
+    """How much later than its target the first sound may come; None: not at all."""
+
+    @property
+    def line(self) -> str:
+        """What is kept in order: the channel, else the connection; empty where only the request itself is.
+
+        Over a Unix socket nothing tells one connection from another.
+        """
+        if self.playout is Playout.OVERLAP:
+            return ""
+        return self.channel or ("" if self.client.startswith("unix") else self.client)
+
+    @property
+    def payer(self) -> str:
+        """Whose share of the engine it takes: the channel's, else the connection's, else its own."""
+        return self.channel or self.client or self.request_id
+
+    @property
+    def supersede_scope(self) -> tuple[str, str]:
+        """Requests with the same may replace each other."""
+        return self.supersede, self.channel or self.client
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
-    """A reference voice, ready to condition on. A cached one equals a fresh one bit for bit."""
+class Features:
+    """What is computed from a reference's audio, whatever is said in it. Cached equals fresh, bit for bit."""
 
-    name: str
-    transcript: str
-    """As upstream completes it: ends in ". " or "。"."""
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
     """Measured on the mono audio at its own rate, before levelling; the reply is scaled back to it."""
+    warnings: tuple[str, ...] = ()
+    """What makes the audio a poor reference; only in new features, for the voice's record."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A reference voice, ready to condition on."""
+
+    transcript: str
+    """As upstream completes it: ends in ". " or "。"."""
+    features: Features
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,33 +143,61 @@ class Segment:
     """(condition frames, mels)"""
     reference_frames: int
     """R: the output starts at this frame (condition frames is R + 1 for Vocos mels, R for BigVGAN's)."""
-    noise: FloatArray
-    """(N, mels)"""
     times: NDArray[np.float64]
     """(NFE + 1,) strictly increasing time grid from 0 to 1."""
     guidance: float
+    seed: int = 0
+    """Of the noise, together with `index`."""
+    noise: FloatArray | None = None
+    """(N, mels) to begin with, where it is given; otherwise drawn when the segment's lane opens."""
     gain: float = 1.0
     """Multiplies the samples: restores the level of a quiet reference."""
     sampling: Sampling = "exact"
+    audio_s: float = 0.0
+    """Seconds that it adds to the reply: its audio without the cross-fade into the next segment."""
+
+    @property
+    def nfe(self) -> int:
+        """Steps."""
+        return len(self.times) - 1
+
+    @cached_property
+    def key_steps(self) -> frozenset[int]:
+        """Steps that compute the reference's keys and values."""
+        return key_steps(self.times, self.sampling)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of the engine that one segment takes alone."""
+
+    open_s: float
+    steps_s: tuple[float, ...]
+    finish_s: float
+
+    def left_s(self, opened: bool, steps: int) -> float:
+        """What is left once so many steps are done."""
+        return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
 
 
 @dataclass(frozen=True, eq=False)
-class Packet:
-    """A stretch of finished audio of one request, cross-faded into what came before."""
+class Made:
+    """The audio of a finished segment, as the engine made it."""
 
     samples: FloatArray
-    """(samples,) mono at the requested rate."""
+    """(samples,) mono at the model's rate, not yet cross-faded."""
     segment: int
     last: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timings:
-    """Where the time of one request went; seconds."""
+    """Where the time of one request went; seconds. Filled in on its way."""
 
     queue_s: float = 0.0
+    """From arrival to the engine."""
     first_audio_s: float = 0.0
-    """From arrival to the first packet."""
+    """From arrival to the first audio that is handed to the transport."""
     condition_s: float = 0.0
     steps_s: float = 0.0
     vocoder_s: float = 0.0
@@ -114,3 +210,15 @@ class Timings:
     def rtf(self) -> float:
         """Real-time factor: wall time per second of audio; infinite when there is no audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
+
+
+@dataclass(frozen=True)
+class Load:
+    """How busy the scheduler is, in requests."""
+
+    waiting: int = 0
+    """Not begun."""
+    running: int = 0
+    """Begun and not finished, those set aside among them."""
+    parked: int = 0
+    """Set aside until their readers have caught up."""

@@ -1,16 +1,18 @@
-"""Request → Segments: how a text is cut, how long each piece is, its tokens and its noise. Pure.
+"""Request → Segments: how a text is cut, how long each piece is, and its tokens.
 
 Every count follows upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Defaults
+from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
@@ -23,58 +25,113 @@ WINDOW_S = 22.0
 SHORT_TEXT_BYTES = 10
 """A text under this is planned at a pace of its own, since so few bytes say little about a duration."""
 SHORT_TEXT_SPEED = 0.3
+LONGEST_PIECE_S = 8.0
+"""Speech in one segment of LOW_LATENCY: while one step of it is computed, nobody else gets the engine."""
 
 
-def plan(
-    request: Request,
-    reference: Reference,
-    *,
-    spec: MelSpec,
-    vocabulary: Vocabulary,
-    to_tokens: Callable[[str], Sequence[str]],
-    defaults: Defaults,
-    max_frames: int,
-) -> list[Segment]:
-    """The segments of a request, in the order in which they are heard.
+@dataclass(frozen=True)
+class Planner:
+    """Turns requests into segments of one bundle's model."""
 
-    Raises InvalidRequest for a step count without a time grid, an unusable speaking rate, an empty text, and
-    a text or reference that does not fit into `max_frames`.
-    """
-    if not request.speaking_rate > 0:
-        raise InvalidRequest("audio_config.speaking_rate", f"must be above 0, not {request.speaking_rate}")
-    try:
-        times = time_grid(request.nfe, grid=defaults.grid, sway=defaults.sway)
-    except ValueError as error:
-        raise InvalidRequest("nfe_steps", str(error)) from error
-    texts = split(request, reference, spec, max_frames)
-    if not any(texts):
-        raise InvalidRequest("text", "is empty")
-    transcript = spoken_transcript(reference.transcript)
-    reference_frames = len(reference.samples) // spec.hop
-    segments = []
-    for index, text in enumerate(texts):
-        ids = vocabulary.ids(to_tokens(transcript + text))
-        duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
-        # CFM.sample makes room for every token and for at least one frame after the reference.
-        frames = max(max(len(ids), len(reference.log_mel)) + 1, duration)
-        if frames > max_frames:
-            raise _too_long(text, frames, max_frames, spec)
-        segments.append(
-            Segment(
-                index=index,
-                text=text,
-                ids=ids,
-                frames=frames,
-                reference_log_mel=reference.log_mel,
-                reference_frames=reference_frames,
-                noise=noise(request.seed, index, frames, spec.mels),
-                times=times,
-                guidance=request.guidance,
-                gain=reference.rms / defaults.target_rms if reference.rms < defaults.target_rms else 1.0,
-                sampling=defaults.sampling,
+    manifest: Manifest
+    vocabulary: Vocabulary
+    reference: Callable[[str], Reference]
+    """Name of a voice → its reference. Raises VoiceNotFound, StorageError."""
+    to_tokens: Callable[[str], Sequence[str]]
+    max_audio_s: float = math.inf
+    """Speech in one request."""
+    max_work_s: float = math.inf
+    """Seconds of speech × steps in one request."""
+
+    def plan(self, request: Request) -> list[Segment]:
+        """The segments of a request, in the order in which they are heard.
+
+        Raises VoiceNotFound, StorageError, and InvalidRequest for a step count without a time grid, an
+        unusable speaking rate, an empty text, too much work, and a text or reference that does not fit into
+        `max_frames`.
+        """
+        spec, defaults = self.manifest.mel, self.manifest.defaults
+        if not request.speaking_rate > 0:
+            raise InvalidRequest(
+                "audio_config.speaking_rate", f"must be above 0, not {request.speaking_rate}"
             )
-        )
-    return segments
+        times = self._times(request.nfe)
+        reference = self.reference(request.voice)
+        transcript = spoken_transcript(reference.transcript)
+        features = reference.features
+        reference_frames = len(features.samples) // spec.hop
+        length = duration_frames(reference_frames, transcript, request.text, request.speaking_rate)
+        self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
+        texts = split(request, reference, spec, self.manifest.max_frames)
+        if not any(texts):
+            raise InvalidRequest("text", "is empty")
+        segments = []
+        for index, text in enumerate(texts):
+            ids = self.vocabulary.ids(self.to_tokens(transcript + text))
+            duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
+            # CFM.sample makes room for every token and for at least one frame after the reference.
+            frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
+            if frames > self.manifest.max_frames:
+                raise _too_long(text, frames, self.manifest.max_frames, spec)
+            samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
+            fade_s = defaults.cross_fade_s if index < len(texts) - 1 else 0.0
+            segments.append(
+                Segment(
+                    index=index,
+                    text=text,
+                    ids=ids,
+                    frames=frames,
+                    reference_log_mel=features.log_mel,
+                    reference_frames=reference_frames,
+                    times=times,
+                    guidance=request.guidance,
+                    seed=request.seed,
+                    gain=min(features.rms / defaults.target_rms, 1.0),
+                    sampling=defaults.sampling,
+                    audio_s=max(samples / spec.sample_rate_hz - fade_s, 0.0),
+                )
+            )
+        self._check_work(sum(segment.audio_s for segment in segments), request.nfe)
+        return segments
+
+    def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
+        """Requests that differ in segmentation and steps, each with its segments; those that cannot be made
+        are left out. Raises what `plan` does when none can."""
+        ways: list[tuple[Request, list[Segment]]] = []
+        refused: InvalidRequest | None = None
+        for request in requests:
+            try:
+                same = next((s for r, s in ways if replace(r, nfe=request.nfe) == request), None)
+                if same is None:
+                    ways.append((request, self.plan(request)))
+                else:
+                    times = self._times(request.nfe)
+                    ways.append((request, [replace(segment, times=times) for segment in same]))
+            except InvalidRequest as error:
+                refused = error
+        if refused is not None and not ways:
+            raise refused
+        return ways
+
+    def _times(self, nfe: int) -> NDArray[np.float64]:
+        defaults = self.manifest.defaults
+        try:
+            return time_grid(nfe, grid=defaults.grid, sway=defaults.sway)
+        except ValueError as error:
+            raise InvalidRequest("nfe_steps", str(error)) from error
+
+    def _check_work(self, audio_s: float, nfe: int) -> None:
+        if audio_s > self.max_audio_s:
+            raise InvalidRequest(
+                "text", f"makes {audio_s:.0f} s of speech; at most {self.max_audio_s:g} s are allowed"
+            )
+        if audio_s * nfe > self.max_work_s:
+            most = int(self.max_work_s / audio_s)
+            raise InvalidRequest(
+                "nfe_steps",
+                f"{nfe} steps on {audio_s:.0f} s of speech are more than is allowed: at most {most} steps, "
+                "or a shorter text",
+            )
 
 
 def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
@@ -82,14 +139,14 @@ def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int
     largest = window_bytes(reference, spec, request.speaking_rate)
     if request.segmentation is Segmentation.UPSTREAM:
         return chunk_text(request.text, largest)
-    seconds = len(reference.samples) / spec.sample_rate_hz
+    seconds = len(reference.features.samples) / spec.sample_rate_hz
     pace = _bytes(reference.transcript) / seconds * request.speaking_rate
     room = int((max_frames / spec.frames_per_second - seconds) * pace)
     # A piece under ten bytes would be spoken at a pace of its own.
     budgets = Budgets.at_pace(
         pace,
         minimum=SHORT_TEXT_BYTES,
-        largest=min(largest, room),
+        largest=min(largest, room, int(LONGEST_PIECE_S * pace)),
         reference=int(_bytes(reference.transcript) * request.speaking_rate),
     )
     return split_low_latency(request.text, budgets)
@@ -97,7 +154,7 @@ def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int
 
 def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
     """Most bytes of text that upstream puts into one pass with this reference."""
-    seconds = len(reference.samples) / spec.sample_rate_hz
+    seconds = len(reference.features.samples) / spec.sample_rate_hz
     return int(_bytes(reference.transcript) / seconds * (WINDOW_S - seconds) * speed)
 
 
@@ -111,12 +168,6 @@ def duration_frames(reference_frames: int, transcript: str, text: str, speed: fl
     if _bytes(text) < SHORT_TEXT_BYTES:
         speed = SHORT_TEXT_SPEED
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
-
-
-def noise(seed: int, segment: int, frames: int, mels: int) -> NDArray[np.float32]:
-    """(frames, mels) standard normal, the same on every machine."""
-    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, segment])))
-    return generator.standard_normal((frames, mels), dtype=np.float32)
 
 
 def _too_long(text: str, frames: int, max_frames: int, spec: MelSpec) -> InvalidRequest:

@@ -1,7 +1,15 @@
-"""Who gets the engine: first come first served, one segment after the other, by the engine's step.
+"""Who gets the engine next, and who is let in at all: admit → pick → one call of the engine → settle.
 
-One thread runs `Scheduler.run` and with it the engine; any thread may submit and cancel. Results leave
-through each job's `deliver`, which is called on the engine's thread and must not block.
+In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
+runs. So a newcomer is admitted only when every deadline, its own and those promised before, can be kept:
+
+    for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
+
+and from then on calls are made in order of deadline, earliest first: the processor-demand test for EDF of
+real-time theory, with one call of blocking, since a call for promised work is never interrupted. What does
+not fit is refused at once, with the time after which it would have fitted. BULK work is promised nothing.
+
+One thread runs `Scheduler.run` and with it the engine; any thread may admit and cancel.
 """
 
 from __future__ import annotations
@@ -10,31 +18,47 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
 
-import numpy as np
-
+from appliance.config import SchedulerConfig
 from appliance.errors import (
     ApplianceError,
     Cancelled,
     DeadlineMissed,
     EngineFault,
+    Interrupted,
+    InvalidRequest,
+    Overloaded,
     QueueFull,
+    RateLimited,
+    Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Packet, Segment, Timings
+from appliance.job import Cost, FloatArray, Load, Made, Priority, Segment, Terms
+from appliance.playout import Channel, Demand, Job
 
 logger = logging.getLogger(__name__)
 
+BIAS = 1.1
+"""Estimates are multiplied by this: one that is too long refuses too much, one too short breaks promises."""
+MARGIN_S = 0.03
+"""From the engine to the caller's end of the wire."""
+STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
+"""No target is shorter than this times the request's own cost on an idle box."""
+WORTHWHILE = 0.05
+"""A lane joins a call only if that saves this share of its own step."""
 IDLE_TURN_S = 1.0
 """How long the loop rests at most before it shows a sign of life."""
+INTERRUPT_S = 0.02
+"""Until a call that is to be interrupted has ended."""
+FAULTS_IN_A_ROW = 3
+"""Segments that fail without one that is finished in between, before the engine has to prove itself."""
 
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
-Result = Packet | Timings | ApplianceError
-"""What a job delivers: packets, then timings or an error, always one of the two and always last."""
 
 
 class Lane(Protocol):
@@ -43,95 +67,143 @@ class Lane(Protocol):
     @property
     def id(self) -> int: ...
 
-    @property
-    def steps_left(self) -> int: ...
+
+class Costs(Protocol):
+    """What calls of the engine take, in seconds."""
+
+    def of(self, segment: Segment) -> Cost:
+        """One segment alone."""
+        ...
+
+    def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
+        """One call that does these steps, each the given one of its segment."""
+        ...
+
+    def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
+        """Correct the estimate of such a call ("open", "step", "finish") by one that was made."""
+        ...
+
+    def reset(self) -> None:
+        """Forget what was learnt."""
+        ...
 
 
 class Engine(Protocol):
     """What the scheduler drives, from one thread only."""
+
+    @property
+    def backend(self) -> str:
+        """Label of what computes."""
+        ...
+
+    @property
+    def max_lanes(self) -> int: ...
+
+    @property
+    def max_batch(self) -> int:
+        """Lanes that may share a call; 1 where a bundle's numbers depend on what else is in the batch."""
+        ...
+
+    @property
+    def costs(self) -> Costs: ...
 
     def open(self, segment: Segment) -> Lane: ...
 
     def step(self, lane_ids: Sequence[int]) -> None: ...
 
     def finish(self, lane_id: int) -> FloatArray:
-        """(samples,) at the model's rate."""
+        """(samples,) at the model's rate, all finite."""
         ...
 
     def close(self, lane_id: int) -> None: ...
 
+    @property
+    def can_interrupt(self) -> bool:
+        """True if `interrupt` ends a call under way."""
+        ...
 
-class Join(Protocol):
-    """Joins the segments of one request and brings them to its rate; lives for that request."""
+    def interrupt(self, on: bool) -> None:
+        """Make the call under way, and all until this is called with False, raise Interrupted.
 
-    def push(self, samples: FloatArray, *, last: bool) -> FloatArray:
-        """(samples,) of one segment → the samples that can leave now."""
+        No lane is lost by it. Any thread may call it.
+        """
+        ...
+
+    def prove(self) -> None:
+        """Synthesise something. Raises what is wrong."""
         ...
 
 
-class Job:
-    """One request on its way through the engine."""
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of the engine."""
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        join: Join,
-        deliver: Callable[[Result], None],
-        *,
-        rate_hz: int,
-        arrived: float,
-        deadline: float = math.inf,
-        has_room: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """`arrived` and `deadline` are times of the scheduler's clock; `has_room` says whether the reader
-        has kept up, asked between segments: a job without room is set aside and holds up nobody else."""
-        self.segments = tuple(segments)
-        self.join = join
-        self.deliver = deliver
-        self.rate_hz = rate_hz
-        self.arrived = arrived
-        self.deadline = deadline
-        self.has_room = has_room
-        self.stopped: ApplianceError | None = None
-        """Why it is to stop, once somebody wants that."""
-        self.begun = False
-        """Whether the engine has touched it."""
-        self.done = 0
-        """Finished segments."""
-        self.samples = 0
-        """Delivered samples."""
-        nfe = len(self.segments[0].times) - 1 if self.segments else 0
-        self.timings = Timings(segments=len(self.segments), nfe=nfe)
+    kind: Literal["open", "step", "finish"]
+    jobs: tuple[Job, ...]
+    begun: float
+    cost_s: float
+    due: float
+    """Of the job that it is made for."""
 
-
-@dataclass(frozen=True)
-class Load:
-    """How busy the scheduler is."""
-
-    waiting: int
-    running: int
+    @property
+    def steps(self) -> list[tuple[Segment, int]]:
+        """What it works on."""
+        return [(job.segment, job.steps) for job in self.jobs]
 
 
 class Scheduler:
-    """A bounded line of jobs and the loop that serves it."""
+    """Admits jobs and makes the engine's calls in the order that keeps their deadlines."""
 
-    def __init__(self, *, queue_length: int, clock: Clock = time.monotonic) -> None:
-        self._queue_length = queue_length
+    def __init__(
+        self,
+        config: SchedulerConfig | None = None,
+        clock: Clock = time.monotonic,
+        *,
+        bias: float = BIAS,
+        margin_s: float = MARGIN_S,
+        at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
+    ) -> None:
+        """`at` has something done at a time of the clock, on another thread than the engine's."""
+        self.config = config or SchedulerConfig()
+        self._bias, self._margin_s, self._at = bias, margin_s, at
         self._clock = clock
-        self._jobs: list[Job] = []
-        self._current: Job | None = None
-        self._state = "starting"
+        self._state: Literal["starting", "running", "draining"] = "starting"
+        self._engine: Engine | None = None
+        self._channels: dict[str, Channel] = {}
+        self._jobs: dict[str, Job] = {}
+        """By request id, in order of arrival."""
+        self._call: Call | None = None
+        self._leaving: list[int] = []
+        """Lanes of jobs that have ended."""
+        self._used_s: dict[str, float] = {}
+        """By channel, else client: engine time without a promise that it has had, by its weight."""
+        self._rates: dict[str, float] = {}
+        """By user: when what it has sent will be forgotten."""
+        self._typical_s = 0.0
+        """What a newcomer needs of the engine until it is heard: a moving average."""
+        self._faults = 0
+        self._number = 0
         self._heartbeat: float | None = None
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
+        self._news = False
 
     # What any thread may call.
 
     @property
     def load(self) -> Load:
-        """Jobs that wait for their first step, and jobs begun."""
+        """How busy it is."""
         with self._changed:
-            waiting = self._waiting()
-            return Load(waiting, len(self._jobs) - waiting)
+            jobs = list(self._jobs.values())
+        return Load(
+            waiting=sum(not job.begun for job in jobs),
+            running=sum(job.begun for job in jobs),
+            parked=sum(not job.has_room for job in jobs),
+        )
+
+    @property
+    def backend(self) -> str:
+        """Label of what computes; empty until there is an engine."""
+        return "" if self._engine is None else self._engine.backend
 
     @property
     def silence_s(self) -> float:
@@ -142,166 +214,623 @@ class Scheduler:
         last = self._heartbeat
         return 0.0 if last is None else self._clock() - last
 
-    def check_room(self) -> None:
-        """Raise what `submit` would: Unavailable when not running, QueueFull when the line is full."""
+    def check_open(self, request_id: str = "") -> None:
+        """Raise Unavailable when not running, InvalidRequest for an id that is in use."""
         with self._changed:
-            self._check_room()
+            if self._state != "running":
+                raise Unavailable(f"the daemon is {self._state}")
+            if request_id in self._jobs:
+                raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
-    def submit(self, job: Job) -> None:
-        """Put a job at the end of the line. Raises Unavailable, QueueFull, DeadlineMissed."""
+    def admit(self, job: Job, ways: Sequence[Sequence[Segment]]) -> int:
+        """Let a job in, made in the cheapest of these ways that keeps every promise; returns which.
+
+        Raises Cancelled when it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
+        Overloaded, DeadlineMissed.
+        """
         with self._changed:
-            self._check_room()
-            if job.deadline <= self._clock():
-                raise DeadlineMissed("the deadline passed before the request could wait for the engine")
-            self._jobs.append(job)
-            self._changed.notify_all()
+            if job.ended:
+                raise Cancelled("the caller went away")
+            self.check_open(job.terms.request_id)
+            engine = self._engine
+            assert engine is not None
+            now = self._clock()
+            replaced = self._superseded(job)
+            self._check_places(job, without=len(replaced))
+            free_again = self._check_rate(job, now)
+            job.channel = channel = self._channel(job.terms)
+            before = channel.jobs
+            channel.jobs = [other for other in before if other not in replaced]
+            try:
+                free = self._check_backlog(job, now)
+                channel.jobs.append(job)
+                way = self._place(job, ways, free, now)
+            except ApplianceError:
+                channel.jobs = before
+                self._forget_idle(now)
+                raise
+            channel.jobs = [*before, job]
+            self._rates.update(free_again)
+            self._number += 1
+            job.number = self._number
+            for old in replaced:
+                self._end(old, Superseded(f"replaced by {job.terms.request_id}"))
+            self._jobs[job.terms.request_id] = job
+            self._used_s.setdefault(job.terms.payer, min(self._used_s.values(), default=0.0))
+            if job.guaranteed and self._gives_way(self._call):
+                engine.interrupt(True)
+            self._notify()
+            return way
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
-        """Stop a job: at once when it waits, after the engine's present call when it runs. Idempotent."""
+        """End a job now; its lane is free after the engine's present call. Idempotent."""
         with self._changed:
-            if job.stopped is None:
-                job.stopped = why or Cancelled("the caller went away")
-            if job in self._jobs and job is not self._current:
-                self._jobs.remove(job)
-                job.deliver(job.stopped)
-            self._changed.notify_all()
+            if not job.number:
+                job.ended = True  # before it was admitted, which it will not be
+            elif not job.ended:
+                self._end(job, why or Cancelled("the caller went away"))
 
-    def wake(self) -> None:
-        """Look again at jobs that had no room."""
+    def written(self, job: Job, seconds: float) -> None:
+        """The transport has taken so much more of a job's audio."""
         with self._changed:
-            self._changed.notify_all()
+            had_room = job.has_room
+            job.written_s += seconds
+            if job.has_room and not had_room:
+                self._notify()
+
+    def forget_costs(self) -> None:
+        """Estimate from the warm-up's measurements again, since clocks have changed."""
+        if self._engine is not None:
+            self._engine.costs.reset()
 
     def drain(self) -> None:
         """Take no more jobs; `run` returns when the present ones are done."""
         with self._changed:
             self._state = "draining"
-            self._changed.notify_all()
+            self._notify()
 
     def cancel_all(self) -> None:
-        """Stop every job, for a drain that took too long."""
+        """End every job, for a drain that took too long."""
         with self._changed:
-            jobs = tuple(self._jobs)
-        for job in jobs:
-            self.cancel(job, Unavailable("the daemon stopped before the request was finished"))
+            for job in list(self._jobs.values()):
+                self._end(job, Unavailable("the daemon stopped before the request was finished"))
 
     # The engine's thread.
 
     def run(self, engine: Engine) -> None:
-        """Serve jobs until drained. Whatever a job does wrong, the next one is served."""
-        with self._changed:
-            if self._state == "starting":
-                self._state = "running"
+        """Serve jobs until drained. Raises EngineFault for an engine that fails again and again."""
+        self.start(engine)
         try:
-            while (job := self._next()) is not None:
-                self._serve_segment(engine, job)
+            while True:
+                if self.turn():
+                    continue
+                with self._changed:
+                    if self._state == "draining" and not self._jobs:
+                        return
+                    if not self._news:
+                        self._changed.wait(self._rest_s())
+                    self._news = False
         finally:
             self._heartbeat = None
 
-    def _next(self) -> Job | None:
-        """The first job in line that has room; waits for one; None when drained."""
+    def start(self, engine: Engine) -> None:
+        """Take jobs from now on, for this engine."""
         with self._changed:
-            while True:
+            self._engine = engine
+            if self._state == "starting":
+                self._state = "running"
+
+    def turn(self) -> bool:
+        """Make one call of the engine; False when there is none to make."""
+        engine = self._engine
+        assert engine is not None
+        with self._changed:
+            self._beat()
+            self._drop_expired()
+            for job in self._jobs.values():
+                if job.held:
+                    self._release(job, self._clock())
+            self._close_left(engine)
+            call = self._call = self._pick(engine)
+            if engine.can_interrupt:
+                engine.interrupt(False)
+        if call is None:
+            return False
+        result: Lane | FloatArray | None = None
+        fault: EngineFault | None = None
+        try:
+            result = self._make(engine, call)
+        except Interrupted:
+            with self._changed:
                 self._beat()
-                self._drop_expired()
-                for job in self._jobs:
-                    if job.has_room():
-                        self._current = job
-                        return job
-                if self._state == "draining" and not self._jobs:
-                    return None
-                self._changed.wait(min(self._until_next_deadline(), IDLE_TURN_S))
-
-    def _serve_segment(self, engine: Engine, job: Job) -> None:
-        try:
-            if job.done == len(job.segments):
-                end: Result | None = self._timings(job)
-            else:
-                self._synthesise(engine, job)
-                end = self._timings(job) if job.done == len(job.segments) else None
-        except ApplianceError as error:
-            end = error
+                self._call = None
+                for job in call.jobs:
+                    if job.ended:
+                        self._give_up_lane(job)
+            return True
+        except EngineFault as error:
+            fault = error
         except Exception as error:
-            logger.exception("the engine failed")
-            end = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
-            end.__cause__ = error
+            logger.exception("engine call %s failed", call.kind)
+            fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
+            fault.__cause__ = error
         with self._changed:
-            self._current = None
-            if end is not None:
-                self._jobs.remove(job)
-                job.deliver(end)
+            self._beat()
+            self._call = None
+            if fault is None:
+                self._settle(engine, call, result)
+            else:
+                self._fail(call, fault)
+        if self._faults >= FAULTS_IN_A_ROW:
+            self._prove(engine)
+        return True
 
-    def _synthesise(self, engine: Engine, job: Job) -> None:
-        segment = job.segments[job.done]
-        begun = self._clock()
-        if not job.begun:
-            job.begun = True
-            job.timings = replace(job.timings, queue_s=begun - job.arrived)
-        self._go_on(job)
-        lane = engine.open(segment)
-        try:
-            opened = self._clock()
-            for _ in range(lane.steps_left):
-                self._go_on(job)
-                engine.step((lane.id,))
-            stepped = self._clock()
-            self._go_on(job)
-            samples = engine.finish(lane.id)
-        finally:
-            engine.close(lane.id)
-        if not np.isfinite(samples).all():
-            raise EngineFault(f"segment {segment.index}: the engine made samples that are not finite")
-        self._go_on(job)
-        finished = self._clock()
-        t = job.timings
-        job.timings = replace(
-            t,
-            condition_s=t.condition_s + opened - begun,
-            steps_s=t.steps_s + stepped - opened,
-            vocoder_s=t.vocoder_s + finished - stepped,
+    # admit, under the lock.
+
+    def _place(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> int:
+        """Choose a way and a deadline that keep every promise; the channel is free at `free`."""
+        engine = self._engine
+        assert engine is not None
+        costs = [[engine.costs.of(segment) for segment in segments] for segments in ways]
+        totals = [sum(cost.left_s(False, 0) for cost in known) for known in costs]
+        nfes = [segments[0].nfe for segments in ways]
+        # Every segment works through its reference again: as many steps as may be, then what costs least.
+        order = sorted(range(len(ways)), key=lambda way: (-nfes[way], totals[way]))
+        short_s = own_s = math.inf
+        for way in order:
+            job.take(ways[way], costs[way])
+            if nfes[way] == max(nfes):
+                own_s = min(own_s, job.audible_in_s())
+        for way in order:
+            job.take(ways[way], costs[way])
+            if now + totals[way] > job.deadline:
+                continue
+            if self.config.policy == "fifo" or not job.guaranteed:
+                return way
+            targets = self._targets(job, own_s, now)
+            for due in targets:
+                job.due, job.late_s = max(due, free), 0.0
+                # A box that is too slow for it even when idle serves it late rather than never.
+                late_s = self._shortfall_s(now, job.demands(now, free, job.due))
+                if late_s > 0.0 and (way != order[-1] or due < targets[-1]):
+                    short_s = min(short_s, late_s)
+                    continue
+                job.late_s = max(late_s, 0.0)
+                missed_s = self._shortfall_s(now, self._with_newcomer(job, now), self._blocking_s(now), job)
+                if missed_s <= 0.0:
+                    self._typical_s += (job.audible_in_s() - self._typical_s) * (
+                        0.1 if self._typical_s else 1.0
+                    )
+                    return way
+                short_s = min(short_s, missed_s)
+        if short_s == math.inf:
+            left_s = job.deadline - now
+            raise DeadlineMissed(f"takes {min(totals):.2f} s and the deadline is in {left_s:.2f} s")
+        told = f"would come {short_s:.2f} s too late beside what was admitted before"
+        raise Overloaded(told, retry_s=max(short_s, 0.1))
+
+    def _check_backlog(self, job: Job, now: float) -> float:
+        """When the channel is free for this job. Raises QueueFull, Overloaded when that is too late."""
+        free = job.channel.free_from(now)
+        wait_s, timeout_s = free - now, job.terms.queue_timeout_s
+        if wait_s > self.config.backlog_s:
+            most_s = self.config.backlog_s
+            told = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
+            raise QueueFull(told, retry_s=wait_s - most_s)
+        if timeout_s is not None and wait_s > timeout_s + self.config.normal_s:
+            told = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
+            raise Overloaded(told, retry_s=wait_s - timeout_s)
+        return free
+
+    def _targets(self, job: Job, own_s: float, now: float) -> list[float]:
+        """When its first audio may be due: by its priority, by lower ones, then as late as it allows."""
+        floors = {
+            Priority.REALTIME: self.config.realtime_s,
+            Priority.HIGH: self.config.high_s,
+            Priority.NORMAL: self.config.normal_s,
+        }
+        whole_s = 0.0 if job.stream else job.audio_s
+        targets = [
+            now + max(floors[priority], STRETCH[priority] * own_s) + whole_s
+            for priority in sorted(floors, reverse=True)
+            if priority <= job.terms.priority
+        ]
+        if job.terms.queue_timeout_s:
+            targets.append(targets[-1] + job.terms.queue_timeout_s)
+        return [min(target, job.deadline) for target in targets]
+
+    def _shortfall_s(
+        self,
+        now: float,
+        demands: Iterator[Demand],
+        blocking_s: Callable[[float], float] = lambda due: 0.0,
+        newcomer: Job | None = None,
+    ) -> float:
+        """By how much the worst deadline cannot be kept; 0 or less when all can.
+
+        With a newcomer only those from its first on: it delays nothing that is due earlier.
+        """
+        known = sorted(demands, key=lambda demand: demand.due)
+        since = next((demand.due for demand in known if demand.job is newcomer), -math.inf)
+        work_s, worst_s = 0.0, -math.inf
+        for demand in known:
+            if demand.due == math.inf:
+                break
+            work_s += demand.cost_s * self._bias
+            if demand.due < since:
+                continue
+            worst_s = max(worst_s, now + blocking_s(demand.due) + work_s + self._margin_s - demand.due)
+        return worst_s
+
+    def _demands(self, now: float) -> Iterator[Demand]:
+        for channel in self._channels.values():
+            yield from channel.demands(now)
+
+    def _with_newcomer(self, job: Job, now: float) -> Iterator[Demand]:
+        """All demands, and room for one more newcomer where this job's channel or user has its share already.
+
+        So no load takes from a channel that has little under way the place for its next reply.
+        """
+        yield from self._demands(now)
+        if not self._typical_s:
+            return
+        weights = self.config.weights
+        work_s = {
+            other: sum(other.cost_s(i) for i in range(other.done, len(other.segments)))
+            for other in [*self._jobs.values(), job]
+            if other.guaranteed
+        }
+        active = {other.terms.channel or other.terms.request_id for other in work_s}
+        total = sum(weights.get(channel, 1.0) for channel in active) + 1.0
+        all_s = sum(work_s.values()) + self._typical_s
+        share_s = {
+            "channel": weights.get(job.terms.channel, 1.0) / total * all_s,
+            "user": all_s / (len({other.terms.user or other.terms.request_id for other in work_s}) + 1),
+        }
+        for what, most_s in share_s.items():
+            own = getattr(job.terms, what)
+            others = [other for other in work_s if other is not job and getattr(other.terms, what) == own]
+            if own and others and work_s[job] + sum(work_s[other] for other in others) > most_s:
+                due = now + max(self.config.normal_s, STRETCH[Priority.NORMAL] * self._typical_s)
+                yield Demand(due, self._typical_s, job)
+                return
+
+    def _gives_way(self, call: Call | None) -> bool:
+        """Whether promised work stops this call: if the engine can do that, and nothing in it is promised."""
+        engine = self._engine
+        assert engine is not None
+        return (
+            call is not None
+            and engine.can_interrupt
+            and self.config.policy != "fifo"
+            and not any(job.guaranteed for job in call.jobs)
         )
-        self._deliver(job, samples, segment)
 
-    def _deliver(self, job: Job, samples: FloatArray, segment: Segment) -> None:
+    def _blocking_s(self, now: float) -> Callable[[float], float]:
+        """Deadline → how long work that is due later may hold it up."""
+        engine, call = self._engine, self._call
+        assert engine is not None
+        under_way_s = max(call.begun + call.cost_s * self._bias - now, 0.0) if call else 0.0
+        if self._gives_way(call):
+            under_way_s = min(under_way_s, INTERRUPT_S)
+        call_due = call.due if call else -math.inf
+        opening = call.jobs if call and call.kind == "open" else ()
+        current = {demand.job: demand for demand in reversed(list(self._demands(now)))}
+        held = [
+            demand
+            for job, demand in current.items()
+            if job.guaranteed and (job.lane is not None or job in opening)
+        ]
+        # Without a free lane the most urgent segment under way has to end first.
+        first = min(held, key=self._urgency) if len(held) >= engine.max_lanes else None
+
+        def blocking_s(due: float) -> float:
+            blocked_s = under_way_s if due < call_due else 0.0
+            if first is not None and due < first.due:
+                return first.cost_s * self._bias + (0.0 if call and first.job in call.jobs else blocked_s)
+            return blocked_s
+
+        return blocking_s
+
+    def _superseded(self, job: Job) -> list[Job]:
+        """Earlier jobs that this one replaces: of its channel, with its key, and not to be heard yet."""
+        if not job.terms.supersede:
+            return []
+        now = self._clock()
+        sounding = {
+            other
+            for channel in self._channels.values()
+            for other, _, starts in channel.playing(now)
+            if other.audible is not None and starts <= now
+        }
+        return [
+            other
+            for other in self._jobs.values()
+            if other.terms.supersede_scope == job.terms.supersede_scope and other not in sounding
+        ]
+
+    def _check_places(self, job: Job, without: int) -> None:
+        """Raise QueueFull when the line is full, or the job's client, channel or user has its share of it."""
+        most = self.config.queue_length
+        waiting = [other.terms for other in self._jobs.values() if not other.begun]
+        if len(waiting) - without >= most:
+            raise QueueFull(f"{most} requests wait already, which is the limit", retry_s=self._typical_s)
+        share = max(most // 2, 1)
+        for what in ("client", "channel", "user"):
+            own = getattr(job.terms, what)
+            if own and sum(getattr(terms, what) == own for terms in waiting) - without >= share:
+                told = f"{share} requests of this {what} wait already, which is its share"
+                raise QueueFull(told, retry_s=self._typical_s)
+
+    def _check_rate(self, job: Job, now: float) -> dict[str, float]:
+        """When the user's requests will be forgotten with this one. Raises RateLimited."""
+        per_minute, user = self.config.user_rate, job.terms.user
+        if not per_minute or not user:
+            return {}
+        # Generic cell rate algorithm: a burst of as many as a minute allows, then one by one.
+        spacing_s = 60.0 / per_minute
+        forgotten = max(self._rates.get(user, now), now) + spacing_s
+        if forgotten - now > 60.0 + 1e-9:
+            wait_s = forgotten - now - 60.0
+            raise RateLimited(f"{per_minute:g} requests a minute are allowed of one user", retry_s=wait_s)
+        if len(self._rates) > 10_000:
+            self._rates = {name: when for name, when in self._rates.items() if when > now}
+        return {user: forgotten}
+
+    def _channel(self, terms: Terms) -> Channel:
+        kind = "channel" if terms.channel else "connection"
+        name = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
+        if name not in self._channels:
+            self._channels[name] = Channel(bool(terms.channel))
+        return self._channels[name]
+
+    # pick, under the lock.
+
+    def _pick(self, engine: Engine) -> Call | None:
+        now = self._clock()
+        demands = sorted(self._demands(now), key=self._urgency)
+        current = {demand.job: demand for demand in reversed(demands) if demand.job.has_room}
+        ready = sorted(current.values(), key=self._urgency)
+        if not ready:
+            return None
+        job, due = ready[0].job, ready[0].due
+        if job.lane is None:
+            job = self._with_room_for(job, engine, ready)
+        if job.lane is None:
+            return self._call_of("open", (job,), job.costs[job.done].open_s, due, now)
+        if not job.steps_left:
+            return self._call_of("finish", (job,), job.costs[job.done].finish_s, due, now)
+        if engine.max_batch == 1 or job is not ready[0].job or self.config.policy == "fifo":
+            return self._call_of("step", (job,), job.costs[job.done].steps_s[job.steps], due, now)
+        return self._step(job, engine, demands, ready, due, now)
+
+    def _urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
+        """Deadline first; work without one is finished once begun, then by what its payer has had."""
+        job = demand.job
+        if self.config.policy == "fifo":
+            return job.number, False, 0.0, 0
+        if demand.due < math.inf:
+            return demand.due, False, 0.0, job.number
+        return demand.due, job.lane is None, self._used_s.get(job.terms.payer, 0.0), job.number
+
+    def _with_room_for(self, job: Job, engine: Engine, ready: Sequence[Demand]) -> Job:
+        """The job, if a lane is free or can be taken from BULK work; else the first that has one."""
+        holders = [other for other in self._jobs.values() if other.lane is not None]
+        if len(holders) < engine.max_lanes:
+            return job
+        if job.guaranteed and (bulk := [other for other in holders if not other.guaranteed]):
+            self._give_up_lane(bulk[-1])
+            self._close_left(engine)
+            return job
+        return next((demand.job for demand in ready if demand.job.lane is not None), holders[0])
+
+    def _step(
+        self,
+        head: Job,
+        engine: Engine,
+        demands: Sequence[Demand],
+        ready: Sequence[Demand],
+        due: float,
+        now: float,
+    ) -> Call:
+        """A step of the head's lane, with others where that saves work and makes nothing earlier late."""
+        batch, costs = [head], engine.costs
+        steps = [(head.segment, head.steps)]
+        cost_s = costs.together(steps)
+        lanes = sum(job.lane is not None for job in self._jobs.values())
+        for demand in ready:
+            job = demand.job
+            if job is head or len(batch) == engine.max_batch or (job.lane is not None and not job.steps_left):
+                continue
+            own = (job.segment, job.steps)
+            longer_s = costs.together([*steps, own]) - cost_s
+            alone_s = costs.together([own])
+            if alone_s - longer_s <= WORTHWHILE * alone_s:
+                continue
+            spare_s = (
+                self._spare_s(demands, demand.due, now) - (cost_s - costs.together(steps[:1])) * self._bias
+            )
+            if job.lane is None:
+                open_s = job.costs[job.done].open_s
+                if lanes < engine.max_lanes - 1 and open_s * self._bias <= spare_s:
+                    return self._call_of("open", (job,), open_s, demand.due, now)
+            elif longer_s * self._bias <= spare_s:
+                batch.append(job)
+                steps.append(own)
+                cost_s += longer_s
+        return self._call_of("step", tuple(batch), cost_s, due, now)
+
+    def _spare_s(self, demands: Sequence[Demand], before: float, now: float) -> float:
+        """By how much all that is due before then could be put off."""
+        work_s, spare_s = 0.0, math.inf
+        for demand in demands:
+            if demand.due >= before:
+                break
+            work_s += demand.cost_s * self._bias
+            spare_s = min(spare_s, demand.due - self._margin_s - now - work_s)
+        return spare_s
+
+    def _call_of(
+        self,
+        kind: Literal["open", "step", "finish"],
+        jobs: tuple[Job, ...],
+        cost_s: float,
+        due: float,
+        now: float,
+    ) -> Call:
+        for job in jobs:
+            if not job.begun:
+                job.begun = True
+                job.timings.queue_s = now - job.arrived
+        return Call(kind, jobs, now, cost_s, due)
+
+    # The call, without the lock.
+
+    def _make(self, engine: Engine, call: Call) -> Lane | FloatArray | None:
+        lanes = [job.lane for job in call.jobs]
+        if call.kind == "open":
+            return engine.open(call.jobs[0].segment)
+        known = [lane for lane in lanes if lane is not None]
+        if call.kind == "step":
+            engine.step(known)
+            return None
+        return engine.finish(known[0])
+
+    # settle, under the lock.
+
+    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None) -> None:
+        """Put what a call has done into the jobs that it was made for."""
+        now = self._clock()
+        seconds = now - call.begun
+        engine.costs.learn(call.kind, call.steps, seconds)
+        for job in call.jobs:
+            share_s = seconds / len(call.jobs)
+            if not job.guaranteed:
+                weight = self.config.weights.get(job.terms.channel, 1.0)
+                self._used_s[job.terms.payer] = self._used_s.get(job.terms.payer, 0.0) + share_s / weight
+            if call.kind == "open":
+                job.lane = result.id  # type: ignore[union-attr]
+                job.timings.condition_s += share_s
+            elif call.kind == "step":
+                job.steps += 1
+                job.timings.steps_s += share_s
+            else:
+                job.timings.vocoder_s += share_s
+                self._finished(job, result, now)  # type: ignore[arg-type]
+            if job.ended:
+                self._give_up_lane(job)
+
+    def _finished(self, job: Job, samples: FloatArray, now: float) -> None:
+        """A segment is made: deliver it, and the end after the last."""
+        self._faults = 0
+        segment = job.segment
+        self._give_up_lane(job)
         job.done += 1
         last = job.done == len(job.segments)
-        joined = job.join.push(samples, last=last)
-        if job.samples == 0 and len(joined):
-            job.timings = replace(job.timings, first_audio_s=self._clock() - job.arrived)
-        job.samples += len(joined)
-        job.deliver(Packet(joined, segment.index, last))
+        if job.ended:
+            return
+        job.made_s += segment.audio_s
+        job.held.append(Made(samples, segment.index, last))
+        self._release(job, math.inf if last else now)
+        if last:
+            job.ended = True
+            job.deliver(job.timings)
+            del self._jobs[job.terms.request_id]
+            job.channel.settle()
+            self._forget_idle(now)
 
-    def _timings(self, job: Job) -> Timings:
-        total_s = self._clock() - job.arrived
-        return replace(job.timings, total_s=total_s, audio_s=job.samples / job.rate_hz)
+    def _release(self, job: Job, now: float) -> None:
+        """Deliver what is made of a job, unless its first sound would come too early for what follows."""
+        if job.audible is None:
+            if not job.stream and job.done < len(job.segments):
+                return
+            job.audible = self._clock()
+            is_early = job.stream and job.guaranteed and not job.late_s and self.config.policy != "fifo"
+            if is_early and now < job.due and self._shortfall_s(now, self._demands(now)) > 0.0:
+                job.audible = None
+                if len(job.held) == 1:
+                    self._at(job.due, partial(self._release_due, job))
+                return
+        for made in job.held:
+            job.deliver(made)
+        job.held.clear()
 
-    def _go_on(self, job: Job) -> None:
-        """Between two calls of the engine: a sign of life, and an end to what nobody wants any more."""
-        self._beat()
-        if job.stopped is not None:
-            raise job.stopped
-        if job.deadline <= self._clock():
-            raise DeadlineMissed("the deadline passed while the request was worked on")
+    def _release_due(self, job: Job) -> None:
+        """Deliver what is held of a job whose time has come."""
+        with self._changed:
+            if job.held and not job.ended:
+                self._release(job, math.inf)
 
-    def _beat(self) -> None:
-        self._heartbeat = self._clock()
+    def _fail(self, call: Call, fault: EngineFault) -> None:
+        """End the jobs of a call that failed."""
+        self._faults += 1
+        for job in call.jobs:
+            logger.error("request %s: %s: %s", job.terms.request_id, call.kind, fault)
+            if not job.ended:
+                self._end(job, fault)
+            self._give_up_lane(job)
 
-    # Under the lock.
+    def _prove(self, engine: Engine) -> None:
+        """Let an engine that fails again and again do something known. Raises EngineFault when it cannot.
 
-    def _check_room(self) -> None:
-        if self._state != "running":
-            raise Unavailable(f"the daemon is {'starting' if self._state == 'starting' else 'draining'}")
-        if self._waiting() >= self._queue_length:
-            raise QueueFull(f"{self._queue_length} requests wait already, which is the limit")
+        Not while others have all lanes: they finish, or fail and give theirs back.
+        """
+        with self._changed:
+            self._close_left(engine)
+            if sum(job.lane is not None for job in self._jobs.values()) >= engine.max_lanes:
+                return
+        logger.error("the engine has failed %d times in a row; testing it", self._faults)
+        try:
+            engine.prove()
+        except Exception as error:
+            raise EngineFault(f"the engine fails every call: {type(error).__name__}: {error}") from error
+        logger.warning("the engine passes its test: what it was given was at fault")
+        self._faults = 0
 
-    def _waiting(self) -> int:
-        return sum(1 for job in self._jobs if not job.begun and job is not self._current)
+    def _end(self, job: Job, why: ApplianceError) -> None:
+        """End a job before it is done. Its lane goes with the next turn."""
+        job.ended = True
+        del self._jobs[job.terms.request_id]
+        job.channel.remove(job)
+        if self._call is None or job not in self._call.jobs:
+            self._give_up_lane(job)
+        self._forget_idle(self._clock())
+        job.deliver(why)
+        self._notify()
+
+    def _give_up_lane(self, job: Job) -> None:
+        if job.lane is not None:
+            self._leaving.append(job.lane)
+        job.lane, job.steps = None, 0
+
+    def _close_left(self, engine: Engine) -> None:
+        for lane in self._leaving:
+            engine.close(lane)
+        self._leaving.clear()
+
+    def _forget_idle(self, now: float) -> None:
+        for name, channel in list(self._channels.items()):
+            if not channel.jobs and channel.free <= now:
+                del self._channels[name]
+        active = {job.terms.payer for job in self._jobs.values()}
+        self._used_s = {payer: used_s for payer, used_s in self._used_s.items() if payer in active}
+
+    # Around it, under the lock.
 
     def _drop_expired(self) -> None:
         now = self._clock()
-        for job in [job for job in self._jobs if job.deadline <= now]:
-            self._jobs.remove(job)
-            job.deliver(DeadlineMissed("the deadline passed while the request waited for the engine"))
+        for job in [job for job in self._jobs.values() if job.deadline <= now]:
+            where = "worked on" if job.begun else "waited for the engine"
+            self._end(job, DeadlineMissed(f"the deadline passed while the request was {where}"))
 
-    def _until_next_deadline(self) -> float:
-        soonest = min((job.deadline for job in self._jobs), default=math.inf)
-        return max(soonest - self._clock(), 0.0)
+    def _rest_s(self) -> float:
+        soonest = min((job.deadline for job in self._jobs.values()), default=math.inf)
+        soonest = min((job.due for job in self._jobs.values() if job.held), default=soonest)
+        return min(max(soonest - self._clock(), 0.0), IDLE_TURN_S)
+
+    def _notify(self) -> None:
+        self._news = True
+        self._changed.notify_all()
+
+    def _beat(self) -> None:
+        self._heartbeat = self._clock()

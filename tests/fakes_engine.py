@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.job import FloatArray, Segment
+from appliance.errors import Interrupted
+from appliance.job import Cost, FloatArray, Segment
 
 HOP = 256
+RATE_HZ = 24_000
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,44 @@ class FakeLane:
     steps_left: int
 
 
-class FakeEngine:
-    """Refuses to be used wrongly: steps that are not left, closed lanes, a second thread."""
+@dataclass
+class FakeCosts:
+    """Every call takes the same, and longer by `frame_s` for each frame."""
 
-    def __init__(self, on_step: Callable[[], None] = lambda: None) -> None:
+    call_s: float = 0.002
+    frame_s: float = 0.0
+
+    def of(self, segment: Segment) -> Cost:
+        call_s = self.call_s + self.frame_s * segment.frames
+        return Cost(call_s, (call_s,) * segment.nfe, call_s)
+
+    def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
+        return self.call_s + self.frame_s * sum(segment.frames for segment, _ in steps)
+
+    def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
+        assert call in ("open", "step", "finish") and steps and seconds >= 0.0
+
+    def reset(self) -> None:
+        """Nothing was learnt."""
+
+
+class FakeEngine:
+    """Refuses to be used wrongly: more lanes than there are, steps that are not left, closed lanes, a second
+    thread."""
+
+    backend = "fake (f64)"
+
+    def __init__(
+        self, on_step: Callable[[], None] = lambda: None, *, max_lanes: int = 4, max_batch: int = 1
+    ) -> None:
+        self.max_lanes, self.max_batch = max_lanes, max_batch
+        self.costs = FakeCosts()
+        self.can_interrupt = self.interrupted = False
         self.calls: list[str] = []
         self.on_step = on_step
+        self.on_call: Callable[[], None] = lambda: None
         self.finishing: Callable[[FloatArray], FloatArray] = lambda samples: samples
+        self.proving: Callable[[], None] = lambda: None
         self._open: dict[int, tuple[Segment, int]] = {}
         self._ids = itertools.count(1)
         self._thread: int | None = None
@@ -37,17 +70,23 @@ class FakeEngine:
 
     def open(self, segment: Segment) -> FakeLane:
         self._call(f"open {segment.text}")
+        assert self.lanes < self.max_lanes
         lane = FakeLane(next(self._ids), len(segment.times) - 1)
         self._open[lane.id] = (segment, lane.steps_left)
         return lane
 
     def step(self, lane_ids: Sequence[int]) -> None:
         self._call("step")
+        assert 1 <= len(set(lane_ids)) == len(lane_ids) <= self.max_batch
         for lane_id in lane_ids:
             segment, left = self._open[lane_id]
             assert left > 0
-            self._open[lane_id] = (segment, left - 1)
         self.on_step()
+        if self.interrupted:
+            raise Interrupted
+        for lane_id in lane_ids:
+            segment, left = self._open[lane_id]
+            self._open[lane_id] = (segment, left - 1)
 
     def finish(self, lane_id: int) -> FloatArray:
         segment, left = self._open[lane_id]
@@ -58,23 +97,32 @@ class FakeEngine:
     def close(self, lane_id: int) -> None:
         del self._open[lane_id]
 
+    def interrupt(self, on: bool) -> None:
+        assert self.can_interrupt
+        self.interrupted = on
+
+    def prove(self) -> None:
+        self._call("prove")
+        self.proving()
+
     def _call(self, name: str) -> None:
         self._thread = self._thread or threading.get_ident()
         assert self._thread == threading.get_ident()
         self.calls.append(name)
+        self.on_call()
 
 
 def samples_of(segment: Segment) -> FloatArray:
-    """(samples,) a level of its own for each segment, changed by its noise."""
+    """(samples,) a level of its own for each segment, changed by its seed."""
     count = (segment.frames - segment.reference_frames - 1) * HOP
     level = np.float32(0.1 * (segment.index + 1))
-    samples: FloatArray = np.full(count, level, np.float32) + np.float32(1e-3) * segment.noise[0, 0]
+    drawn = np.random.default_rng([segment.seed, segment.index]).standard_normal(dtype=np.float32)
+    samples: FloatArray = np.full(count, level, np.float32) + np.float32(1e-3) * drawn
     return samples
 
 
 def segment(text: str = "a", *, index: int = 0, nfe: int = 4, frames: int = 60, seed: int = 0) -> Segment:
-    """One that plan() could have made."""
-    noise = np.random.default_rng([seed, index]).standard_normal((frames, 8), dtype=np.float32)
+    """One that a planner could have made."""
     return Segment(
         index=index,
         text=text,
@@ -82,7 +130,8 @@ def segment(text: str = "a", *, index: int = 0, nfe: int = 4, frames: int = 60, 
         frames=frames,
         reference_log_mel=np.zeros((11, 8), np.float32),
         reference_frames=10,
-        noise=noise,
         times=np.linspace(0.0, 1.0, nfe + 1),
         guidance=2.0,
+        seed=seed,
+        audio_s=(frames - 11) * HOP / RATE_HZ,
     )

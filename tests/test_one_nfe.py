@@ -32,7 +32,8 @@ DATA = ("appliance/demo/bundle", "appliance/demo/voices")
 """Weights and sound; a manifest says at which numbers its bundle was measured."""
 
 NAME = re.compile(r"(^|_)(nfe|nfes|nfe_steps?|num_steps|n_steps|steps|function_evaluations)$", re.IGNORECASE)
-LIMITS = {"max_nfe", "min_nfe"}
+LIMITS = {"max_nfe", "min_nfe", "fewer_steps"}
+"""What is no number of evaluations, though it bounds or changes one."""
 
 
 def is_nfe(name: str | None) -> bool:

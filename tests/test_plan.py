@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import gc
 import json
 import math
+import re
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.contract.bundle import Defaults
+from appliance.audio.join import Joiner, overlap_samples
+from appliance.contract import bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Reference, Request, Segment, Segmentation
-from appliance.plan import duration_frames, plan, spoken_transcript
+from appliance.job import Features, Reference, Request, Segment, Segmentation
+from appliance.plan import Planner, duration_frames, spoken_transcript
 from appliance.text.chinese import to_tokens
 from tests.contract.golden import generate
+from tests.daemons import BUNDLE
 
 VOCOS = MelSpec("vocos")
 SENTENCES = (
@@ -37,7 +42,7 @@ def make_reference(
     transcript: str = "Some call me nature. ", samples: int = 100_000, rms: float = 0.1, spec: MelSpec = VOCOS
 ) -> Reference:
     mel = np.zeros((spec.frames(samples), spec.mels), np.float32)
-    return Reference("voice", transcript, np.zeros(samples, np.float32), mel, rms)
+    return Reference(transcript, Features(np.zeros(samples, np.float32), mel, rms))
 
 
 def make_request(text: str, **fields: Any) -> Request:
@@ -45,18 +50,26 @@ def make_request(text: str, **fields: Any) -> Request:
     return Request(text=text, **{**given, **fields})
 
 
-def make_plan(
-    text: str, reference: Reference | None = None, *, max_frames: int = 8192, **fields: Any
-) -> list[Segment]:
-    settings = {"spec": VOCOS, "vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list}
-    settings |= {name: fields.pop(name) for name in ("spec", "vocabulary", "to_tokens") if name in fields}
-    return plan(
-        make_request(text, **fields),
-        reference or make_reference(),
-        defaults=Defaults(),
-        max_frames=max_frames,
-        **settings,
+MANIFEST = bundle.read(BUNDLE, verify=False).manifest
+
+
+def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
+    made = reference or make_reference()
+    manifest = replace(
+        MANIFEST,
+        mel=fields.pop("spec", VOCOS),
+        max_frames=fields.pop("max_frames", 8192),
     )
+    settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
+    return Planner(manifest, reference=lambda voice: made, **settings)
+
+
+PLANNER_FIELDS = ("spec", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")
+
+
+def make_plan(text: str, reference: Reference | None = None, **fields: Any) -> list[Segment]:
+    of_planner = {name: fields.pop(name) for name in PLANNER_FIELDS if name in fields}
+    return make_planner(reference, **of_planner).plan(make_request(text, **fields))
 
 
 @pytest.mark.parametrize("voice", range(len(generate.REFERENCES)))
@@ -123,24 +136,80 @@ def test_a_quiet_reference_is_restored_and_a_loud_one_left():
     assert make_plan("hello there", make_reference(rms=0.3))[0].gain == 1.0
 
 
-def test_noise_is_the_documented_stream_of_numpy():
+def test_a_segment_says_how_its_noise_is_drawn_and_holds_none():
     segments = make_plan(SENTENCES * 4, seed=7)
     assert len(segments) > 2
+    assert [(s.seed, s.index, s.noise) for s in segments] == [(7, i, None) for i in range(len(segments))]
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_the_seconds_of_the_segments_are_those_of_the_reply(segmentation):
+    segments = make_plan(SENTENCES * 4, segmentation=segmentation)
+    joiner = Joiner(overlap_samples(MANIFEST.defaults.cross_fade_s, VOCOS.sample_rate_hz))
+    samples = 0
     for place, segment in enumerate(segments):
-        assert segment.index == place
-        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([7, place])))
-        want = generator.standard_normal((segment.frames, 100), dtype=np.float32)
-        assert np.array_equal(segment.noise, want)
-    assert not np.array_equal(segments[0].noise, make_plan(SENTENCES * 4, seed=8)[0].noise)
+        made = np.zeros((segment.frames - segment.reference_frames - 1) * VOCOS.hop, np.float32)
+        samples += len(joiner.push(made, last=place == len(segments) - 1))
+    assert len(segments) > 1
+    assert sum(s.audio_s for s in segments) == pytest.approx(samples / VOCOS.sample_rate_hz, abs=1e-6)
 
 
-def test_noise_is_the_same_on_every_machine():
-    noise = make_plan("hello there", seed=2**64 - 1)[0].noise
-    assert noise.dtype == np.float32
-    assert [float(value).hex() for value in noise[0, :3]] == GOLDEN_NOISE
+def test_the_work_of_a_request_is_bounded():
+    """Characters do not bound it: seconds go by bytes and pace, and each step works through all of them."""
+    emoji = "😂" * 2_000
+    low = {"segmentation": Segmentation.LOW_LATENCY}
+    with pytest.raises(InvalidRequest, match=r"^text: makes \d+ s of speech; at most 180 s are allowed"):
+        make_plan(emoji, max_audio_s=180.0, speaking_rate=0.25, **low)
+    with pytest.raises(InvalidRequest) as caught:
+        make_plan(SENTENCES * 4, nfe=32, max_work_s=500.0, **low)
+    assert caught.value.field == "nfe_steps"
+    most = int(re.search(r"at most (\d+) steps, or a shorter text", str(caught.value))[1])
+    assert 1 < most < 32
+    segments = make_plan(SENTENCES * 4, nfe=most, max_work_s=500.0, **low)
+    assert sum(s.audio_s for s in segments) * most <= 500.0
+    with pytest.raises(InvalidRequest, match="nfe_steps"):
+        make_plan(SENTENCES * 4, nfe=most + 1, max_work_s=500.0, **low)
 
 
-GOLDEN_NOISE = ["0x1.cbb9140000000p-1", "0x1.043b160000000p+0", "-0x1.35a9c60000000p+0"]
+def test_a_refusal_of_work_costs_no_tokens():
+    def to_tokens(text):
+        raise AssertionError("the length alone says that it is too much")
+
+    with pytest.raises(InvalidRequest, match="makes"):
+        make_plan(SENTENCES * 4, to_tokens=to_tokens, max_audio_s=10.0, segmentation=Segmentation.LOW_LATENCY)
+
+
+def test_a_full_line_of_long_texts_takes_little_memory():
+    planner = make_planner(max_audio_s=180.0, max_work_s=1_800.0)
+    request = make_request(SENTENCES * 4, segmentation=Segmentation.LOW_LATENCY, nfe=7)
+    held = [planner.plan(request)]
+    assert sum(s.audio_s for s in held[0]) > 60.0
+    tracemalloc.start()
+    try:
+        held += [planner.plan(request) for _ in range(63)]
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 10 << 20, f"{taken >> 20} MiB for {len(held)} requests"
+
+
+def test_ways_differ_in_cut_and_steps_and_leave_out_what_cannot_be_made():
+    planner = make_planner(max_work_s=1_500.0)
+    plain = make_request(SENTENCES * 4, segmentation=Segmentation.LOW_LATENCY)
+    requests = [replace(plain, nfe=nfe) for nfe in (32, 8, 4)]
+    requests.insert(0, replace(plain, text="x" * 2_000, segmentation=Segmentation.UPSTREAM))
+    ways = planner.ways(requests)
+    assert [request.nfe for request, _ in ways] == [8, 4]
+    for request, segments in ways:
+        for way, alone in zip(segments, planner.plan(request), strict=True):
+            assert way.nfe == request.nfe
+            assert np.array_equal(way.times, alone.times)
+            assert (way.text, way.frames, way.seed, way.audio_s) == (
+                *(alone.text, alone.frames, alone.seed, alone.audio_s),
+            )
+    with pytest.raises(InvalidRequest, match="nfe_steps"):
+        planner.ways(requests[:2])
 
 
 def test_grid_and_guidance_travel():
@@ -192,6 +261,6 @@ def test_what_does_not_fit_is_refused_with_what_is_allowed():
 )
 @pytest.mark.parametrize("segmentation", Segmentation)
 def test_unusable_requests_are_refused_by_field(fields, message, segmentation):
-    request = dataclasses.replace(make_request("hello there", segmentation=segmentation), **fields)
+    request = replace(make_request("hello there", segmentation=segmentation), **fields)
     with pytest.raises(InvalidRequest, match=message):
         make_plan(**vars(request))

@@ -12,9 +12,12 @@ import soundfile
 from appliance.audio.recording import Recording
 from appliance.errors import InvalidReference
 
-MAX_BYTES = 16 << 20
 MAX_DURATION_S = 60.0
 """Before silence is cut; enough to find a 12-second reference in, and quick to decode."""
+MAX_SAMPLES = 60 * 48_000 * 2
+"""Samples of all channels together: a minute of 48 kHz stereo, or a quarter of one at 192 kHz. To decode and
+trim that many takes under 100 MB."""
+BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
@@ -28,19 +31,17 @@ _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
 """What writers put into a header whose length they did not know."""
 
 
-def decode(audio: bytes, *, max_bytes: int = MAX_BYTES, max_duration_s: float = MAX_DURATION_S) -> Recording:
-    """The samples of a whole file. Size, format and duration are judged by its header, before decoding.
+def decode(audio: bytes) -> Recording:
+    """The samples of a whole file, judged by its header before they are decoded.
 
-    Raises InvalidReference saying what is wrong: empty, too large, not audio, another format, too long, a
-    rate or number of channels outside the allowed ones, cut off, damaged.
+    Raises InvalidReference saying what is wrong: empty, not audio, another format or codec, too long, a rate
+    or number of channels outside the allowed ones, cut off, damaged.
     """
     if not audio:
-        raise InvalidReference(FIELD, "is empty")
-    if len(audio) > max_bytes:
-        raise InvalidReference(FIELD, f"has {len(audio)} bytes, at most {max_bytes} are allowed")
+        raise InvalidReference(FIELD, f"is empty: send {_FORMATS}")
     try:
         with soundfile.SoundFile(io.BytesIO(audio)) as file:
-            _check_header(file, max_duration_s)
+            _check_header(file)
             _check_whole(audio, file.format)
             recording = Recording(_read(file), file.samplerate)
             expected = file.frames
@@ -58,21 +59,28 @@ def decode(audio: bytes, *, max_bytes: int = MAX_BYTES, max_duration_s: float = 
 _FORMATS = "wav, flac, ogg or mp3"
 
 
-def _check_header(file: Any, max_duration_s: float) -> None:
+def _check_header(file: Any) -> None:
+    rate_hz, channels = file.samplerate, file.channels
     if file.format not in FORMATS:
         raise InvalidReference(FIELD, f"has format {file.format}, allowed are {_FORMATS}")
-    if not RATES_HZ[0] <= file.samplerate <= RATES_HZ[1]:
+    if not file.seekable():
+        # GSM 6.10, G.721 and NMS ADPCM, which libsndfile can only read in passing.
+        raise InvalidReference(FIELD, f"has samples of kind {file.subtype}: save it as 16-bit PCM")
+    if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         allowed = f"{RATES_HZ[0]} to {RATES_HZ[1]}"
-        raise InvalidReference(FIELD, f"has {file.samplerate} samples a second, allowed are {allowed}")
-    if file.channels > MAX_CHANNELS:
-        raise InvalidReference(FIELD, f"has {file.channels} channels, at most {MAX_CHANNELS} are allowed")
+        raise InvalidReference(FIELD, f"has {rate_hz} samples a second, allowed are {allowed}")
+    if channels > MAX_CHANNELS:
+        raise InvalidReference(FIELD, f"has {channels} channels, at most {MAX_CHANNELS} are allowed")
     if file.frames >= UNKNOWN_FRAMES:
         raise InvalidReference(
             FIELD, "does not say how long it is: save it once more as a file, not a stream"
         )
-    if file.frames > max_duration_s * file.samplerate:
-        duration_s = file.frames / file.samplerate
-        raise InvalidReference(FIELD, f"lasts {duration_s:.0f} s, at most {max_duration_s:.0f} s are allowed")
+    allowed_s = min(MAX_DURATION_S, MAX_SAMPLES / channels / rate_hz)
+    if file.frames > allowed_s * rate_hz:
+        kind = "" if allowed_s == MAX_DURATION_S else f" with {channels} channels at {rate_hz} Hz"
+        raise InvalidReference(
+            FIELD, f"lasts {file.frames / rate_hz:.0f} s, at most {allowed_s:.0f} s are allowed{kind}"
+        )
 
 
 def _read(file: Any) -> Any:
@@ -81,9 +89,13 @@ def _read(file: Any) -> Any:
     if file.subtype.startswith("PCM"):
         samples = file.read(dtype="int32" if width == 4 else "int16", always_2d=True)
         return (samples >> 8).astype(np.int8) if width == 1 else samples
+    wave = file.read(dtype="float64", always_2d=True)
     scale = 1 << (8 * width - 1)
-    wave = np.nan_to_num(file.read(dtype="float64", always_2d=True), nan=0.0, posinf=1.0, neginf=-1.0)
-    return np.clip(np.rint(wave * scale), -scale, scale - 1).astype(f"int{8 * width}")
+    samples = np.empty(wave.shape, f"int{8 * width}")
+    for start in range(0, len(wave), BLOCK_FRAMES):
+        block = np.nan_to_num(wave[start : start + BLOCK_FRAMES], nan=0.0, posinf=1.0, neginf=-1.0)
+        samples[start : start + BLOCK_FRAMES] = np.clip(np.rint(block * scale), -scale, scale - 1)
+    return samples
 
 
 def _check_whole(audio: bytes, format: str) -> None:

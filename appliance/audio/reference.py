@@ -1,4 +1,4 @@
-"""Reference audio → Reference: trimmed, levelled, resampled and turned into a log-mel as upstream does it.
+"""Reference audio → Features: trimmed, levelled, resampled and turned into a log-mel as upstream does it.
 
 Two things differ from upstream. Audio that stays over 12 s after trimming is refused, where upstream clips it
 but not its text. And rates are converted by soxr instead of torchaudio's short kernel.
@@ -7,6 +7,8 @@ but not its text. And rates are converted by soxr instead of torchaudio's short 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import soxr
@@ -17,7 +19,7 @@ from appliance.audio.recording import Recording, concatenate
 from appliance.audio.silence import Silence, leading_silence_ms, split_on_silence
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.errors import InvalidReference
-from appliance.job import Reference
+from appliance.job import Features
 
 TRIM_VERSION = 1
 """Part of every cache key of reference features: goes up when the same file would give other samples."""
@@ -29,36 +31,44 @@ SHORT_PAUSES = Silence(minimum_ms=100, threshold_dbfs=-40, keep_ms=1000)
 EDGE_DBFS = -42.0
 
 SHORT_MS = 3_000
+MIN_RMS = 0.001
+"""Least RMS of the channels' mean: raised to the usual 0.1, less would be their rounding errors, aloud."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
+PACES_BYTES_PER_S = (3.0, 50.0)
+"""Speech has 8 to 25 bytes of UTF-8 a second in most languages, up to 45 in fast Hindi or Thai."""
 
 
-def prepare_reference(
-    name: str, audio: bytes, transcript: str, spec: MelSpec, target_rms: float
-) -> Reference:
-    """A voice from the bytes of an audio file and what is said in it.
+def prepare(
+    audio: bytes, spec: MelSpec, level: float, checkpoint: Callable[[], None] = lambda: None
+) -> Features:
+    """Decode, trim, level to an RMS of at least `level`, resample and transform an audio file.
 
-    Raises InvalidReference for audio that cannot be decoded, is silent or too long, and for no transcript.
+    `checkpoint` is called between these stages; what it raises ends the preparation. Raises InvalidReference
+    for audio that cannot be decoded, is silent, too long, or whose channels cancel each other.
     """
-    completed = complete_transcript(transcript)
-    recording = trim(decode(audio))
+    recording = decode(audio)
+    checkpoint()
+    recording = trim(recording)
+    checkpoint()
     wave = recording.mono()
-    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
-    if rms == 0.0:
-        raise InvalidReference(FIELD, "its channels cancel each other: send one of them")
-    if rms < target_rms:
-        wave = wave * np.float32(target_rms / rms)
+    rms = _rms(wave)
+    if rms < MIN_RMS:
+        # Trimming has refused what is quiet in every channel.
+        raise InvalidReference(
+            FIELD,
+            f"has channels that cancel each other (RMS {rms:.6f} of full scale when mixed): send one of them",
+        )
+    found = warnings(recording, rms)
+    if rms < level:
+        wave = wave * np.float32(level / rms)
     samples = resample(wave, recording.rate_hz, spec.sample_rate_hz)
-    return Reference(name, completed, samples, log_mel(samples, spec), rms)
+    checkpoint()
+    return Features(samples, log_mel(samples, spec), rms, found)
 
 
 def complete_transcript(transcript: str) -> str:
-    """The transcript with the ending that upstream gives it: ". " or "。".
-
-    Raises InvalidReference when there is none: the appliance does not transcribe.
-    """
-    if not transcript.strip():
-        raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+    """The transcript with the ending that upstream gives it: ". " or "。"."""
     if transcript.endswith((". ", "。")):
         return transcript
     return transcript + (" " if transcript.endswith(".") else ". ")
@@ -84,7 +94,7 @@ def trim(recording: Recording) -> Recording:
     return concatenate([spoken, _closing_silence(spoken)])
 
 
-def warnings(recording: Recording) -> tuple[str, ...]:
+def warnings(recording: Recording, rms: float) -> tuple[str, ...]:
     """What makes a trimmed recording a poor reference without making it a wrong one; plain sentences."""
     found = []
     if recording.duration_ms < SHORT_MS:
@@ -92,8 +102,6 @@ def warnings(recording: Recording) -> tuple[str, ...]:
             f"only {recording.duration_ms / 1000:.1f} s of speech: {SHORT_MS / 1000:.0f} to "
             f"{MAX_REFERENCE_MS / 1000:.0f} s give a more faithful voice"
         )
-    wave = recording.mono()
-    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
     if rms < QUIET_RMS:
         found.append(f"very quiet (RMS {rms:.4f} of full scale): its noise is raised together with the voice")
     limit = recording.full_scale - 1
@@ -103,6 +111,18 @@ def warnings(recording: Recording) -> tuple[str, ...]:
     return tuple(found)
 
 
+def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
+    """Why a transcript can hardly be what is said in that time, if so. Replies take its pace over."""
+    pace = len(transcript.encode()) / duration_s
+    if PACES_BYTES_PER_S[0] <= pace <= PACES_BYTES_PER_S[1]:
+        return ()
+    lack, effect = ("lacks words", "slow") if pace < PACES_BYTES_PER_S[0] else ("has words too many", "fast")
+    return (
+        f"the transcript probably {lack}: {len(transcript)} characters for {duration_s:.1f} s of speech; "
+        f"replies will be too {effect}",
+    )
+
+
 def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
     """(samples,) at another rate; as many as torchaudio makes, on which the frame count depends."""
     if rate_hz == to_rate_hz:
@@ -110,6 +130,10 @@ def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArra
     wanted = math.ceil(len(wave) * to_rate_hz / rate_hz)
     converted = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:wanted]
     return np.pad(converted, (0, wanted - len(converted))).astype(np.float32, copy=False)
+
+
+def _rms(wave: NDArray[np.floating[Any]]) -> float:
+    return float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
 
 
 def _without_pauses(recording: Recording, pauses: Silence) -> Recording:

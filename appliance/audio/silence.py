@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,11 @@ class Loudness:
         samples = recording.samples
         # Squares of 32-bit samples overflow 64 bits when summed; those of shorter ones are summed exactly.
         wide = np.float64 if samples.itemsize == 4 else np.int64
-        squares = np.square(samples, dtype=wide).sum(axis=1)
-        self._sums = np.concatenate([np.zeros(1, wide), np.cumsum(squares)])
+        self._sums: NDArray[Any] = np.zeros(len(samples) + 1, wide)
+        np.square(samples[:, 0], out=self._sums[1:], dtype=wide)
+        for channel in samples.T[1:]:
+            self._sums[1:] += np.square(channel, dtype=wide)
+        np.cumsum(self._sums, out=self._sums)
         self._recording = recording
 
     def rms(self, start_ms: Milliseconds, length_ms: int) -> NDArray[np.float64]:

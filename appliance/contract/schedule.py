@@ -1,4 +1,6 @@
-"""Time grids of the flow ODE: uniform, EPSS, sway. Computed in float64; float32 only at the graph's edge.
+"""Time grids of the flow ODE (uniform, EPSS, sway) and the noise that it begins with.
+
+Times are computed in float64; float32 only at the graph's edge.
 
 EPSS: empirically pruned step sampling, arXiv 2505.19931, as `get_epss_timesteps` of upstream
 tabulates it; other step counts fall back to a uniform grid, as upstream's do.
@@ -55,3 +57,9 @@ def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
         return frozenset(range(len(times) - 1))
     reached = np.searchsorted(times[:-1], KEY_TIMES)
     return frozenset(int(step) for step in reached if step < len(times) - 1)
+
+
+def noise(seed: int, segment: int, frames: int, mels: int) -> NDArray[np.float32]:
+    """(frames, mels) standard normal, the same on every machine."""
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, segment])))
+    return generator.standard_normal((frames, mels), dtype=np.float32)

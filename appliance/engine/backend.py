@@ -32,7 +32,8 @@ class Bound(Protocol):
     def run(self, *, release: bool = False) -> None:
         """Compute, without waiting for a device; `release` gives working memory back to the system then.
 
-        Raises EngineFault when the runtime refuses or fails; its outputs are undefined afterwards.
+        Raises EngineFault when the runtime refuses or fails, Interrupted when it was told to stop; its
+        outputs are undefined afterwards.
         """
         ...
 
@@ -58,6 +59,8 @@ class Backend(Protocol):
     """Frames to which rows are padded, ascending; none where shapes are exact."""
     max_batch: int
     """Rows that one call may hold."""
+    can_interrupt: bool
+    """True if `interrupt` ends a call under way."""
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """Load the graph `name`. Raises BundleError when the runtime cannot read the file."""
@@ -81,6 +84,10 @@ class Backend(Protocol):
 
     def download(self, tensor: Tensor) -> HostArray:
         """A host copy; waits for what computes it."""
+        ...
+
+    def interrupt(self, on: bool) -> None:
+        """Make the call under way, and all until this is called with False, raise Interrupted. Any thread."""
         ...
 
     def close(self) -> None:

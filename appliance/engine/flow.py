@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
-from appliance.contract.schedule import key_steps
 from appliance.engine.backend import Backend, Bound, Graph, Shapes, Tensor
+from appliance.engine.costs import StepCall
 from appliance.engine.slab import Row, Slab
 from appliance.job import FloatArray, Segment
 
@@ -35,8 +36,6 @@ class LaneState:
     """(NFE,) rows of the modulation table."""
     weights: FloatArray
     """(NFE, 2) of the velocities: dt·(1 + w) and −dt·w."""
-    keys_at: frozenset[int]
-    """Steps that compute the reference's keys and values."""
     done: int = 0
     updates: _Updates | None = None
 
@@ -70,7 +69,7 @@ class Flow:
 
     def __post_init__(self) -> None:
         shorter = [b for b in self.backend.buckets if b < self.max_frames]
-        self._buckets = [] if self.backend.exact_shapes else [*shorter, self.max_frames]
+        self.buckets = [] if self.backend.exact_shapes else [*shorter, self.max_frames]
         shape = (self.max_frames, self.dimensions.mels)
         self._next = self.backend.empty(shape, "float32")
         self._weights = self.backend.empty((2,), "float32")
@@ -93,7 +92,6 @@ class Flow:
                 start,
                 times,
                 np.outer(dt, np.array((*guidance, 0.0)[:2], np.float32)),
-                key_steps(segment.times, segment.sampling),
             )
             self._load("update")
             for row in rows:
@@ -122,6 +120,22 @@ class Flow:
             slab.run(graph, [row for row, _ in rows], [time for _, time in rows], release=release)
         for lane in lanes:
             self._update(lane)
+
+    def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
+        """The runtime's calls when these segments make these steps together."""
+        rows: Counter[tuple[str, int, int]] = Counter()
+        for segment, step in steps:
+            start = 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
+            keys = step in segment.key_steps
+            for reference in (start, 0) if segment.guidance >= UNGUIDED_BELOW else (start,):
+                frames, padded = self._padded(segment.frames - start, reference)
+                rows[self._graph_of(reference, keys), frames, padded] += 1
+        most = self.backend.max_batch
+        return [
+            StepCall(graph, frames, reference, min(most, count - first))
+            for (graph, frames, reference), count in rows.items()
+            for first in range(0, count, most)
+        ]
 
     def latents(self, lane: LaneState, skip: int = 0) -> Tensor:
         """(frames from `start` + `skip` on, M) on the device."""
@@ -152,22 +166,31 @@ class Flow:
     def _spread(self) -> Iterator[tuple[int, int]]:
         """The least and the most frames of each bucket."""
         least = 1
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             yield least, bucket
             least = bucket + 1
 
     def _graph_for(self, lane: LaneState, row: Row, step: int) -> str:
-        if row.reference and step not in lane.keys_at:
+        return self._graph_of(row.reference, step in lane.segment.key_steps)
+
+    def _graph_of(self, reference: int, keys: bool) -> str:
+        if reference and not keys:
             return "step_reply"
-        return "step_keys" if row.reference or self.backend.exact_shapes else "step"
+        return "step_keys" if reference or self.backend.exact_shapes else "step"
+
+    def _padded(self, frames: int, reference: int) -> tuple[int, int]:
+        """N and P with which a row is computed."""
+        if self.backend.exact_shapes:
+            return frames, reference
+        bucket = {n: next(b for b in self.buckets if b >= n) for n in (frames, reference)}
+        return bucket[frames], bucket[reference] if reference else 0
 
     def _slab(self, frames: int, reference: int) -> Slab:
         """The slab of rows of that size."""
         if self.backend.exact_shapes:
             sizes = {"N": self.max_frames, "P": self.max_frames}
         else:
-            bucket = {n: next(b for b in self._buckets if b >= n) for n in (frames, reference)}
-            sizes = {"N": bucket[frames], "P": bucket[reference] if reference else 0}
+            sizes = dict(zip("NP", self._padded(frames, reference), strict=True))
         key = (sizes["N"], sizes["P"])
         if key not in self._slabs:
             names = ("step_keys", "step_reply") if sizes["P"] else ("step",)
@@ -179,7 +202,7 @@ class Flow:
     def _load(self, name: str) -> Graph:
         if name not in self._graphs:
             # `update` runs at true lengths everywhere.
-            frames = self._buckets if self._buckets and name != "update" else [1, self.max_frames]
+            frames = self.buckets if self.buckets and name != "update" else [1, self.max_frames]
             shapes: Shapes = {"R": (1, self.backend.max_batch), "N": frames, "P": frames, "C": (CONTEXT,)}
             spec = signatures(self.dimensions)[name]
             self._graphs[name] = self.backend.load(name, self.graph(name), spec, shapes)
@@ -188,6 +211,7 @@ class Flow:
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
         """Write noise, condition and the ends of the reference's path into the lane's rows."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
+        assert segment.noise is not None
         for i, row in enumerate(lane.rows):
             backend.upload(segment.noise[lane.start :], row.view("latents", row.frames))
             own = backend.view(condition, (row.frames, dim), (i, lane.start))

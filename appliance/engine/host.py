@@ -12,7 +12,13 @@ from appliance.engine.backend import HostArray, Tensor
 
 
 class HostMemory:
-    """The memory of a backend that computes on numpy arrays."""
+    """The memory of a backend that computes on numpy arrays, and whose calls run to their end."""
+
+    can_interrupt = False
+
+    def interrupt(self, on: bool) -> None:
+        """See `Backend.interrupt`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot interrupt a call")
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
         """See `Backend.empty`. The system hands out the pages when they are first written."""

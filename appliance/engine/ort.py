@@ -9,29 +9,35 @@ from typing import Any, cast
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
 from appliance.engine.host import HostMemory
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, EngineFault, Interrupted
+
+Options = tuple[Any, Any]
+"""Run options: the usual ones, and those that give working memory back."""
 
 
 class OrtBound:
     """A session's binding to addresses."""
 
-    def __init__(self, session: Any, binding: Any, tensors: list[Tensor], release: Any) -> None:
-        self._session, self._binding, self._release = session, binding, release
+    def __init__(self, session: Any, binding: Any, tensors: list[Tensor], options: Options) -> None:
+        self._session, self._binding, self._options = session, binding, options
         self._tensors = tensors  # keeps the addresses valid
 
     def run(self, *, release: bool = False) -> None:
         """See `Bound.run`."""
+        options = self._options[release]
         try:
-            self._session.run_with_iobinding(self._binding, self._release if release else None)
+            self._session.run_with_iobinding(self._binding, options)
         except Exception as error:  # the runtime's exceptions share no base class of their own
+            if options.terminate:
+                raise Interrupted from error
             raise EngineFault(f"ONNX Runtime: {error}") from error
 
 
 class OrtGraph:
     """A session."""
 
-    def __init__(self, session: Any, release: Any) -> None:
-        self._session, self._release = session, release
+    def __init__(self, session: Any, options: Options) -> None:
+        self._session, self._options = session, options
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         """See `Graph.bind`."""
@@ -43,7 +49,7 @@ class OrtGraph:
                     bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         except Exception as error:
             raise EngineFault(f"ONNX Runtime: {error}") from error
-        return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], self._release)
+        return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], self._options)
 
 
 class OrtBackend(HostMemory):
@@ -53,6 +59,7 @@ class OrtBackend(HostMemory):
     exact_shapes = True
     buckets: tuple[int, ...] = ()
     max_batch = 1
+    can_interrupt = True
 
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
         """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
@@ -65,8 +72,13 @@ class OrtBackend(HostMemory):
         self._options.intra_op_num_threads = threads
         self._options.inter_op_num_threads = 1
         self._options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-        self._release = onnxruntime.RunOptions()
-        self._release.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
+        self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    def interrupt(self, on: bool) -> None:
+        """See `Backend.interrupt`. The runtime looks before each node."""
+        for options in self._run_options:
+            options.terminate = on
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend.load`. Any shape runs."""
@@ -78,4 +90,4 @@ class OrtBackend(HostMemory):
             raise BundleError(
                 f"{path}: ONNX Runtime {self._runtime.__version__} cannot load it: {error}"
             ) from error
-        return OrtGraph(session, self._release)
+        return OrtGraph(session, self._run_options)

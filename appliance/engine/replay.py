@@ -11,14 +11,24 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from appliance.contract.bundle import Sampling
+from appliance.config import EngineConfig
+from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.synthesizer import Synthesizer, load_for
 from appliance.errors import InvalidRequest
 from appliance.job import FloatArray, Segment
 
 REQUIRED = ("cond", "ids", "n_frames", "noise")
 OPTIONAL = ("guidance", "sway", "grid", "sampling")
+
+
+def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
+    """Run a case file on the device's engine and write what comes out. Raises ApplianceError, OSError."""
+    engine = load_for(bundle, EngineConfig(lanes=1))
+    try:
+        write_result(out, *replay(engine, read_case(case, engine, nfe)))
+    finally:
+        engine.shutdown()
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
-from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.backend import Backend, Graph, Shapes
 from appliance.engine.backends import open_backend
 from appliance.engine.condition import Conditioner
+from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import ModulationTable
 from appliance.engine.vocoder import Decoder
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import ApplianceError, BundleError, EngineFault
 from appliance.job import FloatArray, Segment
 
+T = TypeVar("T")
+MEASURE_S = 6.0
+"""Seconds for which the warm-up may measure where any shape runs; larger shapes are extrapolated."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
@@ -72,6 +79,10 @@ class Synthesizer:
         self._flow = Flow(backend, d, graph, self._modulation.table, longest, lanes)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder", backend), backend, vocoder, mel.hop, mel.mels, longest)
+        batched = manifest.batch_invariant and not backend.exact_shapes
+        self.max_batch = max(backend.max_batch // 2, 1) if batched else 1
+        """Lanes that may share a step: a guided one has two rows."""
+        self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
 
@@ -88,6 +99,9 @@ class Synthesizer:
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
         self.check(segment)
+        if segment.noise is None:
+            drawn = noise(segment.seed, segment.index, segment.frames, self.manifest.mel.mels)
+            segment = replace(segment, noise=drawn)
         times = self._modulation.hold(segment.times[:-1].astype(np.float32))
         try:
             state = self._flow.open(segment, self._condition(segment), times)
@@ -157,14 +171,73 @@ class Synthesizer:
         self._modulation.release(state.times)
 
     def warm_up(self, nfe: int) -> None:
-        """Run every path once: guided and unguided, at each size where shapes matter to the backend."""
-        sampling = self.manifest.defaults.sampling
+        """Run every path once, guided and unguided, at each size where shapes matter; then measure costs."""
+        sampling, guidance = self.manifest.defaults.sampling, self.manifest.defaults.guidance
         for frames, reference in self._flow.sizes(sampling):
-            for guidance in (self.manifest.defaults.guidance, 0.0):
-                lane = self.open(self._silence(frames, reference, nfe, guidance))
-                for _ in range(lane.steps_left):
-                    self.step([lane.id])
-                self.finish(lane.id)
+            for w in (guidance, 0.0):
+                self._speak([self._silence(frames, reference, nfe, w)])
+        begun = time.monotonic()
+        sizes = self._flow.sizes(sampling) if self._flow.buckets else self._measured_sizes()
+        for frames, reference in sizes:
+            if time.monotonic() - begun > MEASURE_S and not self._flow.buckets:
+                break
+            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
+                self._speak([self._silence(frames, reference, nfe, guidance)] * lanes, self.costs.measure)
+            self._speak([self._silence(frames, reference, nfe, 0.0)], self.costs.measure)
+        self.costs.fit()
+        segment = self._silence(min(400, self.manifest.max_frames), 150, nfe, guidance)
+        took_s = math.inf
+        for _ in range(3):  # the quickest: the others were disturbed
+            begun = time.monotonic()
+            self._speak([segment])
+            took_s = min(took_s, time.monotonic() - begun)
+        self.costs.check(self.costs.of(segment).left_s(False, 0), took_s)
+
+    @property
+    def can_interrupt(self) -> bool:
+        """True if `interrupt` ends a call under way."""
+        return self._backend.can_interrupt
+
+    def interrupt(self, on: bool) -> None:
+        """Make the call under way, and all until this is called with False, raise Interrupted.
+
+        No lane is lost by it. Any thread may call it.
+        """
+        self._backend.interrupt(on)
+
+    def prove(self) -> None:
+        """Synthesise a short silence. Raises what is wrong."""
+        defaults = self.manifest.defaults
+        self._speak([self._silence(min(64, self.manifest.max_frames), 20, 1, defaults.guidance)])
+
+    def _measured_sizes(self) -> Iterator[tuple[int, int]]:
+        """Frames and reference frames, the cheapest first."""
+        for frames in (80, 160, 300, 560, 1000):
+            if frames <= self.manifest.max_frames:
+                yield frames, frames // 4
+                yield frames, frames // 2
+
+    def _speak(
+        self, segments: Sequence[Segment], took: Callable[[str, Steps, float], None] | None = None
+    ) -> None:
+        """Synthesise segments together, telling what each call took."""
+
+        def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
+            begun = time.monotonic()
+            made = make()
+            if took is not None:
+                took(kind, steps, time.monotonic() - begun)
+            return made
+
+        lanes = [call("open", [(segment, 0)], partial(self.open, segment)) for segment in segments]
+        try:
+            for step in range(segments[0].nfe):
+                steps = [(segment, step) for segment in segments]
+                call("step", steps, partial(self.step, [lane.id for lane in lanes]))
+            for lane, segment in zip(lanes, segments, strict=True):
+                call("finish", [(segment, segment.nfe)], partial(self.finish, lane.id))
+        finally:
+            for lane in lanes:
                 self.close(lane.id)
 
     def shutdown(self) -> None:
@@ -180,7 +253,7 @@ class Synthesizer:
         mels, longest = self.manifest.mel.mels, self.manifest.max_frames
         if segment.frames > longest:
             raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
-        if segment.noise.shape != (segment.frames, mels):
+        if segment.noise is not None and segment.noise.shape != (segment.frames, mels):
             raise ValueError(f"noise must be ({segment.frames}, {mels}), not {segment.noise.shape}")
         reference = segment.reference_log_mel.shape
         if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
@@ -201,11 +274,30 @@ class Synthesizer:
             frames=frames,
             reference_log_mel=np.zeros((reference, mels), np.float32),
             reference_frames=reference,
-            noise=np.zeros((frames, mels), np.float32),
             times=time_grid(nfe, grid=defaults.grid, sway=defaults.sway),
             guidance=guidance,
             sampling=defaults.sampling,
         )
+
+
+def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
+    """The synthesizer that a configuration asks for. Raises BundleError, EngineFault."""
+    try:
+        return load(
+            bundle,
+            backend=config.backend,
+            threads=config.threads,
+            spinning=config.spinning,
+            lanes=config.lanes,
+        )
+    except ApplianceError:
+        raise
+    except (MemoryError, OSError) as error:
+        # Of the box and of the moment, not of the bundle: the next start may do better.
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EngineFault(f"the engine cannot be loaded: {told}") from error
+    except Exception as error:
+        raise BundleError(f"{bundle.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
 
 
 def load(

@@ -29,7 +29,10 @@ def silence(seconds: float, rate_hz: int = RATE_HZ, channels: int = 1) -> np.nda
 def to_file(wave: np.ndarray, rate_hz: int = RATE_HZ, format: str = "WAV", subtype: str = "PCM_16") -> bytes:
     """The bytes of an audio file."""
     stream = io.BytesIO()
-    soundfile.write(stream, wave, rate_hz, format=format, subtype=subtype)
+    with soundfile.SoundFile(stream, "w", rate_hz, wave.shape[1], subtype, format=format) as file:
+        # libvorbis overflows its stack on a minute at once.
+        for start in range(0, len(wave), rate_hz):
+            file.write(wave[start : start + rate_hz])
     return stream.getvalue()
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from appliance.audio.decode import decode
 from appliance.audio.recording import Recording
-from appliance.audio.reference import complete_transcript, prepare_reference, resample, trim, warnings
+from appliance.audio.reference import complete_transcript, prepare, resample, transcript_warnings, trim
 from appliance.contract.mel import MelSpec, log_mel
-from appliance.errors import InvalidReference
+from appliance.errors import Cancelled, InvalidReference
 from tests import upstream
 from tests.audio.conftest import RATE_HZ, burst, silence, to_file
 
@@ -72,8 +72,8 @@ def test_levels_and_mel_as_upstream(tmp_path, rms, rate_hz, channels):
     mono = torch.from_numpy(trimmed).mean(0, keepdim=True)
     measured = torch.sqrt(torch.mean(torch.square(mono)))
     levelled = upstream.resample(mono * 0.1 / measured if measured < 0.1 else mono, rate, RATE_HZ)
-    ours = prepare_reference("voice", audio, "Hello there.", SPEC, 0.1)
-    assert ours.transcript == text
+    ours = prepare(audio, SPEC, 0.1)
+    assert complete_transcript("Hello there.") == text
     assert ours.rms == pytest.approx(float(measured), rel=1e-6)
     assert len(ours.samples) == levelled.shape[-1]
     assert ours.samples.dtype == ours.log_mel.dtype == np.float32
@@ -85,7 +85,7 @@ def test_levels_and_mel_as_upstream(tmp_path, rms, rate_hz, channels):
 
 def test_the_same_file_gives_the_same_bytes():
     audio = to_file(speech(44_100, 2), 44_100)
-    first, second = (prepare_reference("voice", audio, "Hello.", SPEC, 0.1) for _ in range(2))
+    first, second = (prepare(audio, SPEC, 0.1) for _ in range(2))
     assert first.samples.tobytes() == second.samples.tobytes()
     assert first.log_mel.tobytes() == second.log_mel.tobytes()
 
@@ -117,12 +117,6 @@ def test_transcripts_are_completed(given, want):
     assert complete_transcript(given) == want
 
 
-@pytest.mark.parametrize("transcript", ["", "  ", "\n"])
-def test_a_transcript_is_needed(transcript):
-    with pytest.raises(InvalidReference, match="transcript: is empty"):
-        prepare_reference("voice", to_file(speech()), transcript, SPEC, 0.1)
-
-
 @pytest.mark.parametrize(
     "wave",
     [
@@ -135,13 +129,16 @@ def test_a_transcript_is_needed(transcript):
 )
 def test_silence_is_refused(wave):
     with pytest.raises(InvalidReference, match="audio: is silent"):
-        prepare_reference("voice", to_file(wave), "Hello.", SPEC, 0.1)
+        prepare(to_file(wave), SPEC, 0.1)
 
 
-def test_channels_that_cancel_each_other_are_refused():
-    wave = burst(2.0)
-    with pytest.raises(InvalidReference, match="cancel each other"):
-        prepare_reference("voice", to_file(np.rint(wave * 30000) / 32768 * [1, -1]), "Hello.", SPEC, 0.1)
+@pytest.mark.parametrize("residue", [0, 1, 9])
+def test_channels_that_cancel_each_other_are_refused(residue):
+    """The second channel is the first, turned over, and up to 9 of 32,768 off."""
+    left = np.rint(burst(2.0) * 30000) / 32768
+    right = -left + residue * np.sign(burst(2.0, seed=1)) / 32768
+    with pytest.raises(InvalidReference, match=r"cancel each other .*RMS 0\.000"):
+        prepare(to_file(np.concatenate([left, right], axis=1)), SPEC, 0.1)
 
 
 def test_over_twelve_seconds_of_speech_are_refused_not_clipped():
@@ -177,12 +174,46 @@ def test_long_recordings_are_cut_at_minus_40_dbfs():
 
 def test_warnings_say_what_is_poor():
     def found(wave: np.ndarray) -> str:
-        return " ".join(warnings(trim(decode(to_file(wave)))))
+        return " ".join(prepare(to_file(wave), SPEC, 0.1).warnings)
 
     assert found(burst(5.0)) == ""
     assert "only 2.0 s of speech" in found(burst(2.0))
     assert "very quiet" in found(burst(5.0, 0.009))
     assert "clipped" in found(np.clip(burst(5.0, 0.5), -1, 1))
+
+
+@pytest.mark.parametrize(
+    ("transcript", "seconds", "message"),
+    [
+        ("a", 2.9, "lacks words: 1 characters for 2.9 s of speech"),
+        ("Hi.", 1.0, None),
+        ("Hello there, how are you?", 2.0, None),
+        ("你好，今天天气怎么样？", 2.0, None),
+        ("नमस्ते, आप कैसे हैं?", 2.0, None),
+        ("word " * 40, 3.0, "has words too many: 200 characters for 3.0 s of speech"),
+    ],
+)
+def test_a_transcript_that_cannot_fit_its_audio_is_warned_of(transcript, seconds, message):
+    found = transcript_warnings(transcript, seconds)
+    assert len(found) == (message is not None)
+    assert message is None or message in found[0]
+
+
+def test_a_preparation_can_be_stopped_between_its_stages():
+    def stop_at(count: int) -> None:
+        calls = 0
+
+        def checkpoint() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == count:
+                raise Cancelled
+
+        with pytest.raises(Cancelled):
+            prepare(to_file(speech()), SPEC, 0.1, checkpoint)
+
+    for stage in (1, 2, 3):
+        stop_at(stage)
 
 
 def test_mono_is_the_mean_of_the_channels():

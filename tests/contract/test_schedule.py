@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, key_steps, time_grid
+from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, key_steps, noise, time_grid
 from tests import upstream
 
 
@@ -92,3 +92,20 @@ def test_a_grid_that_reaches_the_key_time_with_its_last_time_alone_computes_keys
 @pytest.mark.parametrize("nfe", [1, 5, 7, 64])
 def test_without_reuse_every_step_is_a_key_step(sampling, nfe):
     assert key_steps(time_grid(nfe), sampling) == set(range(nfe))
+
+
+def test_noise_is_the_documented_stream_of_numpy():
+    for segment in range(3):
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([7, segment])))
+        want = generator.standard_normal((50, 100), dtype=np.float32)
+        assert np.array_equal(noise(7, segment, 50, 100), want)
+    assert not np.array_equal(noise(7, 0, 50, 100), noise(8, 0, 50, 100))
+
+
+def test_noise_is_the_same_on_every_machine():
+    drawn = noise(2**64 - 1, 0, 50, 100)
+    assert drawn.dtype == np.float32
+    assert [float(value).hex() for value in drawn[0, :3]] == GOLDEN_NOISE
+
+
+GOLDEN_NOISE = ["0x1.cbb9140000000p-1", "0x1.043b160000000p+0", "-0x1.35a9c60000000p+0"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 
 from appliance.contract.bundle import Sampling
 from appliance.engine.synthesizer import Synthesizer
-from appliance.errors import EngineFault
+from appliance.errors import EngineFault, Interrupted
 from appliance.job import FloatArray, Segment
 from tests.engine.lanes import (
     BATCHED,
@@ -45,6 +48,28 @@ def fail(backend: Watching, graphs: tuple[str, ...], n: int) -> None:
             raise EngineFault("out of memory")
 
     backend.before_run = before_run
+
+
+@pytest.mark.parametrize("sampling", ["exact", "short-kv"])
+def test_a_call_that_is_interrupted_can_be_made_again(engine: Synthesizer, sampling: Sampling) -> None:
+    given = segment(1500, nfe=3, sampling=sampling)
+    wanted = solo(engine, given)
+    lane = engine.open(given)
+    interrupted = 0
+    for delay_s in (0.0, 0.001, 0.003, 0.01, 0.03):
+        threading.Timer(delay_s, engine.interrupt, [True]).start()
+        with contextlib.suppress(Interrupted):
+            while engine._lanes[lane.id].steps_left:
+                engine.step([lane.id])
+            break
+        interrupted += 1
+        time.sleep(0.05)  # a timer that comes late
+        engine.interrupt(False)
+    engine.interrupt(False)
+    while engine._lanes[lane.id].steps_left:
+        engine.step([lane.id])
+    assert interrupted
+    np.testing.assert_array_equal(moved(engine, lane.id, given), wanted)
 
 
 def stepped(engine: Synthesizer, segments: list[Segment]) -> tuple[list[FloatArray], int]:

@@ -26,7 +26,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
 from appliance.job import FloatArray, Segment
-from appliance.voicebox import voice_store
+from appliance.voices import open_store
 from tests import daemons
 from tests.engine import lanes
 
@@ -84,7 +84,7 @@ def demo(tmp_path: Path) -> Path:
     path = daemons.write_config(tmp_path, DEMO / "bundle", engine={"backend": "openvino"})
     config = read_config(path)
     voice = DEMO / "voices" / "slt"
-    voice_store(config, contract.read(config.bundle.path).manifest).create(
+    open_store(config.voices, contract.read(config.bundle.path).manifest).create(
         "slt", voice.with_suffix(".wav").read_bytes(), voice.with_suffix(".txt").read_text()
     )
     return path

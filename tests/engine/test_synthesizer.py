@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from appliance.contract.bundle import Bundle, Sampling
-from appliance.contract.schedule import MAX_NFE, time_grid
+from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.flow import RELEASE_FRAMES
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, load
-from appliance.errors import BundleError
+from appliance.errors import BundleError, EngineFault
 from appliance.job import FloatArray, Segment
 from tests.engine import lanes
 from tests.engine.lanes import (
@@ -287,6 +287,37 @@ def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
     assert np.array_equal(solo(make_engine(), MIXED[0]), one)
 
 
+def test_noise_that_is_not_given_is_drawn_from_the_seed_when_a_lane_opens(engine: Synthesizer) -> None:
+    given = dataclasses.replace(segment(40), seed=7, index=3, noise=noise(7, 3, 40, 100))
+    drawn = dataclasses.replace(given, noise=None)
+
+    def spoken(one: Segment) -> FloatArray:
+        lane = engine.open(one)
+        run(engine, [lane.id], 5)
+        samples = engine.finish(lane.id)
+        engine.close(lane.id)
+        return samples
+
+    assert np.array_equal(spoken(drawn), spoken(given))
+    assert drawn.noise is None
+    other = dataclasses.replace(drawn, index=4)
+    assert not np.array_equal(spoken(other), spoken(drawn))
+
+
+def test_an_engine_proves_itself_and_says_what_is_wrong(make_engine: Make) -> None:
+    engine = make_engine(lanes=1)
+    engine.prove()
+    assert not engine._lanes
+
+    def fail(lanes: Any) -> None:
+        raise EngineFault("the device is lost")
+
+    engine._flow.step = fail  # type: ignore[method-assign]
+    with pytest.raises(EngineFault, match="the device is lost"):
+        engine.prove()
+    assert not engine._lanes
+
+
 def test_a_lane_counts_its_steps(engine: Synthesizer) -> None:
     lane = engine.open(segment(80, nfe=3))
     assert lane.steps_left == 3
@@ -406,7 +437,9 @@ def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> N
     engine = make_engine(backend, lanes=1)
     engine.warm_up(5)
     shapes = [run.shapes["latents"][1] for run in backend.counted("step_keys")]
-    assert shapes == [128] * 15  # guided and not
+    assert shapes[:15] == [128] * 15  # guided and not
+    assert {80, 160, 300, 560, 1000} <= set(shapes), "what calls cost is measured over sizes"
+    assert not engine._lanes
     backend.watch()
     engine.open(segment(40, nfe=5))
     assert [run.graph for run in backend.runs] == ["condition"] and backend.loads == []

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from appliance.config import BundleConfig, Config, VoicesConfig
+from appliance.audio.join import Joiner, overlap_samples
+from appliance.config import SynthesisConfig, VoicesConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
@@ -19,8 +20,10 @@ from appliance.engine import synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend
 from appliance.job import FloatArray, Request, Segment, Segmentation
+from appliance.plan import Planner
+from appliance.text import chinese
 from appliance.text.clean import clean
-from appliance.voicebox import Voicebox, voice_store
+from appliance.voices import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")
 
@@ -63,14 +66,11 @@ class Mouth:
         what a device computes. Raises ApplianceError."""
         self.bundle = bundle.read(folder)
         manifest = self.bundle.manifest
-        config = Config(
-            bundle=BundleConfig(path=folder),
-            voices=VoicesConfig(folder=work / "voices", cache=work / "cache"),
-        )
-        store = voice_store(config, manifest)
+        store = open_store(VoicesConfig(folder=work / "voices", cache=work / "cache"), manifest)
         for name, reference in references.items():
             store.create(name, reference.audio.read_bytes(), reference.transcript)
-        self.box = Voicebox(config, self.bundle, store, read_vocabulary(self.bundle.vocab))
+        vocabulary = read_vocabulary(self.bundle.vocab)
+        self._planner = Planner(manifest, vocabulary, store.reference, chinese.to_tokens)
         self.rate_hz = manifest.mel.sample_rate_hz
         self.variant = variant
         self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)
@@ -91,20 +91,22 @@ class Mouth:
         Raises ApplianceError.
         """
         request = Request(
-            text=clean(text, limit_characters=self.box.config.synthesis.max_text_characters),
+            text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
             nfe=nfe,
             seed=seed,
-            guidance=self.box.defaults.guidance,
+            guidance=self.bundle.manifest.defaults.guidance,
             segmentation=segmentation,
             sample_rate_hz=self.rate_hz,
         )
-        plan = self.box.plan(request)
+        segments = self._planner.plan(request)
         begun = time.perf_counter()
+        fade_s = self.bundle.manifest.defaults.cross_fade_s
+        joiner = Joiner(overlap_samples(fade_s, self.rate_hz))
         samples = []
-        for segment in plan.segments:
+        for segment in segments:
             finished = self._synthesize(replace(segment, sampling=sampling or segment.sampling))
-            samples.append(plan.join.push(finished, last=segment is plan.segments[-1]))
+            samples.append(joiner.push(finished, last=segment is segments[-1]))
         return Spoken(np.concatenate(samples), time.perf_counter() - begun)
 
     def _synthesize(self, segment: Segment) -> FloatArray:

@@ -274,7 +274,6 @@ def test_broken_steps_touch_what_a_lane_has() -> None:
         start=0,
         times=np.array([3, 4, 5], np.int32),
         weights=np.outer([0.25, 0.25, 0.5], [3.0, -2.0]).astype(np.float32),
-        keys_at=frozenset(),
     )
     for damage in BROKEN.values():
         damage(lane)

@@ -1,0 +1,180 @@
+"""When each segment of a reply is due: jobs, and the channels that play them one after the other.
+
+A stream's first segment is due at its target, or when what plays before it on its channel ends; segment j
+when the listener would run dry: start of playout + audio of the segments before it. Until it has started, the
+start is the first segment's deadline: it starts earlier only when that leaves every promise standing, and is
+held back until then, since the first sound pulls all later deadlines forward. A reply that is not streamed is
+due as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from appliance.errors import ApplianceError
+from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
+
+Result = Made | Timings | ApplianceError
+"""What a job delivers: audio, then timings or an error, always one of the two and always last."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Engine time that a segment still needs, and until when."""
+
+    due: float
+    cost_s: float
+    job: Job
+
+
+@dataclass(eq=False)
+class Job:
+    """One request on its way through the engine. Times are of the scheduler's clock."""
+
+    terms: Terms
+    deliver: Callable[[Result], None]
+    """Called under the scheduler's lock: must return at once and must not call the scheduler."""
+    arrived: float
+    deadline: float = math.inf
+    """The caller's: after it nobody wants the reply."""
+    stream: bool = True
+    """Whether audio is sent while it is made."""
+    buffer_s: float = math.inf
+    """Made audio that may wait for the reader before the job is set aside."""
+
+    channel: Channel = field(init=False)
+    segments: tuple[Segment, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    due: float = math.inf
+    """Promised for the first audio, or for the whole of a reply that is not streamed."""
+    late_s: float = 0.0
+    """What is added to every deadline on a box that is too slow for this job even when idle."""
+    number: int = 0
+    """Order of arrival."""
+
+    done: int = 0
+    """Finished segments."""
+    lane: int | None = None
+    """The engine's, of the segment under way."""
+    steps: int = 0
+    """Steps done of that segment."""
+    begun: bool = False
+    """Whether the engine has touched it."""
+    audible: float | None = None
+    """When its first audio, or the whole of a reply that is not streamed, was delivered."""
+    held: list[Made] = field(default_factory=list)
+    """Segments of a stream that does not sound yet."""
+    made_s: float = 0.0
+    written_s: float = 0.0
+    """Audio that the transport has taken."""
+    ended: bool = False
+    timings: Timings = field(default_factory=Timings)
+
+    def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
+        """Set what is to be made."""
+        self.segments, self.costs = tuple(segments), tuple(costs)
+        self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
+
+    @property
+    def segment(self) -> Segment:
+        """The one under way."""
+        return self.segments[self.done]
+
+    @property
+    def steps_left(self) -> int:
+        """Of the segment under way."""
+        return self.segment.nfe - self.steps
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether its deadlines are promised."""
+        return self.terms.priority is not Priority.BULK
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its reader has kept up."""
+        return self.made_s - self.written_s <= self.buffer_s
+
+    @property
+    def audio_s(self) -> float:
+        """Length of the whole reply."""
+        return sum(segment.audio_s for segment in self.segments)
+
+    def cost_s(self, index: int) -> float:
+        """What is left to compute of a segment."""
+        if index == self.done:
+            return self.costs[index].left_s(self.lane is not None, self.steps)
+        return self.costs[index].left_s(False, 0)
+
+    def starts(self, now: float) -> float:
+        """When it can be heard, on a channel that is free."""
+        if self.audible is not None:
+            return self.audible
+        return self.due if self.due < math.inf else now + self.audible_in_s()
+
+    def audible_in_s(self) -> float:
+        """Engine time until something of it can be heard."""
+        last = 1 if self.stream else len(self.segments)
+        return sum(self.cost_s(index) for index in range(self.done, last))
+
+    def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
+        """What is left of it, when the channel is free from `free` on and it starts to play at `starts`."""
+        # A reader that has been given little cannot have played more.
+        dry = max(starts, now - self.written_s) if self.audible is not None else starts
+        dry += sum(segment.audio_s for segment in self.segments[: self.done])
+        for index in range(self.done, len(self.segments)):
+            if not self.guaranteed:
+                due = math.inf
+            elif index and self.stream:
+                due = dry + self.late_s
+            else:
+                due = max(self.due, free) + self.late_s
+            yield Demand(due, self.cost_s(index), self)
+            dry += self.segments[index].audio_s
+
+
+@dataclass(eq=False)
+class Channel:
+    """Replies that are played one after the other, in order of arrival."""
+
+    is_named: bool = True
+    """A connection that names no channel is kept in order, but is not known to play what it was given."""
+    jobs: list[Job] = field(default_factory=list)
+    """Those not finished, and those finished behind one that is not."""
+    free: float = -math.inf
+    """When what was finished has been played."""
+
+    def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
+        """Each job, when the channel is free for it, and the start of its playout, known or promised."""
+        free = self.free
+        for job in self.jobs:
+            starts = max(free, job.starts(now))
+            yield job, free, starts
+            free = starts + job.audio_s
+
+    def free_from(self, now: float) -> float:
+        """When everything that is in it has been played."""
+        free = self.free
+        for job, _, starts in self.playing(now):
+            free = starts + job.audio_s
+        return free
+
+    def demands(self, now: float) -> Iterator[Demand]:
+        """What is left to compute for it."""
+        for job, free, starts in self.playing(now):
+            if not job.ended:
+                yield from job.demands(now, free, starts)
+
+    def remove(self, job: Job) -> None:
+        """Forget a job that was not spoken to its end."""
+        self.jobs.remove(job)
+        self.settle()
+
+    def settle(self) -> None:
+        """Forget finished jobs, but for how long they play."""
+        while self.jobs and (job := self.jobs[0]).ended:
+            if self.is_named:
+                self.free = max(self.free, job.audible or 0.0) + job.audio_s
+            del self.jobs[0]

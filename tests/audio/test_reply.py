@@ -1,0 +1,88 @@
+"""A reply's bytes: the pieces of a stream, the whole of a message, and the plain way of making both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.audio import encode, join
+from appliance.audio.reply import Reply
+from appliance.contract import bundle
+from appliance.job import Encoding, FloatArray, Made, Request, Segmentation
+from tests.daemons import BUNDLE
+
+MANIFEST = bundle.read(BUNDLE, verify=False).manifest
+MESSAGE_S = 0.2
+
+
+def asked(rate_hz: int = 24_000, encoding: Encoding = Encoding.PCM16) -> Request:
+    return Request(
+        "hello", "ann", 7, 1, 2.0, Segmentation.UPSTREAM, encoding=encoding, sample_rate_hz=rate_hz
+    )
+
+
+def made_of(lengths: list[int]) -> list[Made]:
+    rng = np.random.default_rng(len(lengths))
+    return [
+        Made(rng.uniform(-1.1, 1.1, n).astype(np.float32), i, i == len(lengths) - 1)
+        for i, n in enumerate(lengths)
+    ]
+
+
+def plainly(segments: list[Made], rate_hz: int, cross_fade_s: float) -> FloatArray:
+    """All segments cross-faded at once, then resampled at once."""
+    overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
+    joined: FloatArray = np.zeros(0, np.float32)
+    for segment in segments:
+        joined = join.crossfade(joined, segment.samples, overlap)  # type: ignore[assignment]
+    return encode.Resampler(MANIFEST.mel.sample_rate_hz, rate_hz).push(
+        np.asarray(joined, np.float32), last=True
+    )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 30_000), min_size=1, max_size=5),
+    st.sampled_from((8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000)),
+    st.sampled_from(Encoding),
+    st.sampled_from((0.0, 0.15)),
+)
+def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
+    lengths: list[int], rate_hz: int, encoding: Encoding, cross_fade_s: float
+) -> None:
+    manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
+    segments = made_of(lengths)
+    streamed = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)
+    messages = [message for made in segments for message in streamed.messages(made)]
+    whole = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)
+    for made in segments:
+        whole.keep(made)
+    head = 44 if encoding is Encoding.WAV else 0
+    data = b"".join(data for data, _ in messages)
+    wanted = encode.pcm16(plainly(segments, rate_hz, cross_fade_s))
+    assert whole.whole()[head:] == wanted
+    if wanted:  # a stream without audio has no message for a header either
+        assert data[head:] == wanted
+    assert streamed.samples == whole.samples == len(wanted) // 2 == sum(count for _, count in messages)
+    assert streamed.audio_s == len(wanted) / 2 / rate_hz
+
+
+@pytest.mark.parametrize("count", [1, 2_399, 4_800, 4_801, 9_600, 12_544, 100_000])
+def test_messages_of_a_segment_are_even(count: int) -> None:
+    reply = Reply(MANIFEST, asked(), MESSAGE_S)
+    lengths = [samples for _, samples in reply.messages(Made(np.zeros(count, np.float32), 0, True))]
+    assert sum(lengths) == count
+    assert max(lengths) <= 4_800
+    assert max(lengths) - min(lengths) <= 1
+    assert len(lengths) == math.ceil(count / 4_800)
+
+
+def test_no_samples_make_no_message() -> None:
+    reply = Reply(MANIFEST, asked(), MESSAGE_S)
+    assert reply.messages(Made(np.zeros(0, np.float32), 0, True)) == []
+    assert Reply(MANIFEST, asked(), MESSAGE_S).whole() == b""

@@ -1,0 +1,167 @@
+"""What is admitted is in time: the scheduler on a virtual clock, with workloads that hypothesis makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from appliance.config import SchedulerConfig
+from appliance.job import Priority
+from tests.benchmarks.simulator import (
+    DEVICES,
+    LAUNCH_BOUND,
+    ORIN,
+    Device,
+    Message,
+    World,
+    chat,
+    cut,
+    refused_by_oracle,
+    report,
+    segments_of,
+)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> list[Message]:
+    """Up to forty messages within some seconds, of every kind."""
+    messages, at = [], 0.0
+    for _ in range(draw(st.integers(1, 40))):
+        at += draw(st.sampled_from((0.0, 0.01, 0.2, 1.0)))
+        seconds = draw(st.floats(0.3, 25.0))
+        stream = draw(st.booleans())
+        messages.append(
+            Message(
+                at,
+                cut(seconds) if stream else (tuple(cut(seconds, 8.0)[-1]),),
+                reference_s=draw(st.sampled_from((2.0, 5.0, 11.0))),
+                nfe=draw(st.sampled_from((1, 5, 7, 32))),
+                priority=draw(st.sampled_from(Priority)),
+                channel=draw(st.sampled_from(("", "", "a", "b"))),
+                stream=stream,
+                cancel_after_s=draw(st.sampled_from((math.inf, math.inf, 0.0, 0.3, 2.0))),
+                user=draw(st.sampled_from(("", "ann"))),
+                supersede=draw(st.sampled_from(("", "", "status"))),
+                queue_timeout_s=draw(st.sampled_from((None, None, 1.0, 10.0))),
+            )
+        )
+    return messages
+
+
+def late_s(message: Message) -> float:
+    """By how much the promise of the first audio, or of the whole of a unary reply, was broken."""
+    assert message.job is not None
+    return message.heard[0 if message.stream else -1][0] - message.promised_at
+
+
+@settings(max_examples=60)
+@given(workloads(), st.sampled_from(sorted(DEVICES)), st.sampled_from((1, 3, 8)))
+def test_no_admitted_deadline_is_missed_where_costs_are_exact(
+    messages: list[Message], device: str, lanes: int
+) -> None:
+    world = World(DEVICES[device], lanes=lanes, oracle=True)
+    world.run(messages)
+    assert not world.scheduler._jobs and not world.scheduler._leaving
+    assert not world.engine._open
+    for message in messages:
+        assert message.refused or message.ended
+        if message.promised:
+            assert late_s(message) <= 1e-9, message
+            assert message.underrun_s <= 1e-9, message
+
+
+def storm(load: float, device: str = "orin", seconds: float = 200.0, **world: float) -> dict[str, float]:
+    """A report on Poisson arrivals of chat lines."""
+    messages = chat(seconds, load, DEVICES[device])
+    made = World(DEVICES[device], **world)  # type: ignore[arg-type]
+    made.run(messages)
+    told = report(made, messages, seconds)
+    return {**told, "serveable": told["refused"] - refused_by_oracle(DEVICES[device], messages)}
+
+
+@pytest.mark.parametrize("load", [0.8, 1.2, 3.0])
+def test_a_storm_on_orins_table(load: float) -> None:
+    told = storm(load)
+    assert told["C0"] == told["C100"] == 1.0
+    assert told["worst first audio after its promise s"] <= 0.0
+    assert told["P95 of idle"] <= 2.5
+    assert told["serveable"] <= 0.05
+    assert told["lanes per step"] == 1.0, "nothing is batched where that saves nothing"
+    if load == 3.0:
+        assert told["utilisation"] > 0.95
+
+
+def test_calls_that_take_a_tenth_more_or_less_stall_hardly_anybody() -> None:
+    told = storm(3.0, noise=0.1)
+    assert told["C0"] >= 0.995 and told["C100"] >= 0.995
+
+
+def test_a_launch_bound_device_speaks_half_as_much_again_by_batching() -> None:
+    batched, single = (
+        storm_of(dataclasses.replace(LAUNCH_BOUND, max_batch=lanes), 3.0, LAUNCH_BOUND) for lanes in (8, 1)
+    )
+    assert batched["C0"] == single["C0"] == 1.0
+    assert batched["goodput"] >= 1.5 * single["goodput"]
+    assert batched["lanes per step"] > 2.0
+
+
+def storm_of(device: Device, load: float, of: Device) -> dict[str, float]:
+    """The same arrivals, sized by the device `of`, on another."""
+    messages = chat(100.0, load, of)
+    world = World(device)
+    world.run(messages)
+    return report(world, messages, 100.0)
+
+
+def test_first_come_first_served_keeps_everybody_waiting_at_that_load() -> None:
+    messages = chat(100.0, 1.2, ORIN)
+    world = World(ORIN, SchedulerConfig(policy="fifo", queue_length=10_000))
+    world.run(messages)
+    assert report(world, messages, 100.0)["P95 of idle"] > 10.0
+
+
+def test_a_word_in_the_middle_of_bulk_work_waits_for_one_call() -> None:
+    book = Message(0.0, cut(60.0)[-1:], priority=Priority.BULK)
+    word = Message(1.0, ((1.0,),), priority=Priority.REALTIME)
+    alone = Message(0.0, ((1.0,),), priority=Priority.REALTIME)
+    World(ORIN).run([alone])
+    World(ORIN).run([book, word])
+    assert word.first_s - alone.first_s <= ORIN.step_s([(segments_of(book, (8.0,))[0], 0)]) + 1e-9
+
+
+def test_what_one_channel_sends_keeps_no_other_waiting() -> None:
+    flood = [Message(0.001 * n, ((4.0,),), channel="a", queue_timeout_s=60.0) for n in range(60)]
+    other = [Message(0.5 + 2.0 * n, ((4.0,),), channel=f"b{n}") for n in range(5)]
+    World(ORIN).run([*flood, *other])
+    assert not any(message.refused for message in other)
+
+
+def test_a_stream_is_cut_only_where_the_whole_would_come_too_late() -> None:
+    short, long = Message(0.0, cut(3.0)), Message(20.0, cut(7.9), nfe=16)
+    World(ORIN).run([short, long])
+    assert len(short.heard) == 1 and len(long.heard) > 1
+
+
+def test_a_raid_on_one_channel_is_played_in_order_without_a_gap_in_any_reply() -> None:
+    raid = [Message(0.05 * n, cut(1.0 + n % 5), channel="chat") for n in range(400)]
+    World(ORIN).run(raid)
+    spoken = [message for message in raid if message.heard]
+    assert 30 <= len(spoken) <= 60 and all(
+        message.refused == "QueueFull" for message in raid if message.refused
+    )
+    assert [m.turn for m in spoken] == sorted(m.turn for m in spoken)
+    assert max(message.underrun_s for message in spoken) == 0.0
+
+
+def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() -> None:
+    first = Message(0.0, ((8.0,),), priority=Priority.REALTIME)
+    estimated_s = 0.6 * ORIN.of(segments_of(first, (8.0,))[0]).left_s(False, 0)
+    second = Message(1.45 * estimated_s, ((8.0,),))
+    world = World(ORIN, factor=0.6)
+    world.run([first, second])
+    assert late_s(first) > 0.0, "the estimate was to be too short"
+    assert not second.refused
