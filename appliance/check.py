@@ -13,17 +13,12 @@ import json
 import os
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
-
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance import health
+from appliance.client import CallFailed, Client, Reply, Voice
 from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.device import platform, sensors
@@ -33,10 +28,7 @@ from appliance.device.published import read
 from appliance.errors import ApplianceError, BundleError
 from appliance.health import Finding, Level, speed
 from appliance.job import Request, Segmentation
-from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc
 
-REACH_S = 5.0
 SPEAK_S = 60.0
 SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
@@ -45,9 +37,7 @@ SEED = 1
 EXACT_BACKEND = "ort-cpu"
 BUSY_MS = 100.0
 """A request that waited longer for the engine shared it, and its time says nothing of the box."""
-SAMPLE_BYTES = 2
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
-UNLIMITED = (("grpc.max_receive_message_length", -1),)
 
 
 class Wrong(Exception):
@@ -141,19 +131,15 @@ class Inspection:
     def address(self) -> str:
         return self.config.server.listen
 
-    def channel(self) -> grpc.Channel:
-        return grpc.insecure_channel(self.address, options=UNLIMITED)
-
     @cached_property
     def serving(self) -> str:
-        """What the daemon says of itself. Raises Wrong when it does not answer."""
-        with self.channel() as channel:
-            stub: Any = health_pb2_grpc.HealthStub(channel)
+        """Health of the whole daemon. Raises Wrong if it does not answer."""
+        with Client(self.address) as client:
             try:
-                reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=REACH_S)
-            except grpc.RpcError as error:
-                raise Wrong(f"{self.address}: {_why(error)}") from error
-        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
+                return client.health()
+            except CallFailed as error:
+                why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
+                raise Wrong(f"{self.address}: {why}") from error
 
 
 def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
@@ -195,13 +181,13 @@ def _bundle(inspection: Inspection) -> Finding:
 
 
 def _voices(inspection: Inspection) -> Finding:
-    from appliance.voicebox import voice_store
+    from appliance.voices import open_store
 
     try:
         manifest = inspection.manifest
     except BundleError as error:
         return health.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
-    store = voice_store(inspection.config, manifest)
+    store = open_store(inspection.config.voices, manifest)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
@@ -217,28 +203,15 @@ def _daemon(inspection: Inspection) -> Finding:
     return health.passed("daemon", value)
 
 
-@dataclass(frozen=True)
-class Spoken:
-    """One synthesis as this end saw it."""
-
-    audio_s: float
-    peak: int
-    """The largest sample, of 32768."""
-    wall_s: float
-    first_audio_s: float
-    timings: pb.Timings
-    backend: str
-
-
 def _synthesis(inspection: Inspection) -> Finding:
-    with inspection.channel() as channel:
-        voice = _voice_to_use(inspection, channel)
+    with Client(inspection.address) as client:
+        voice = _voice_to_use(inspection, client)
         if isinstance(voice, Finding):
             return voice
         try:
-            spoken = _speak(channel, SENTENCE, voice.name)
-        except grpc.RpcError as error:
-            if _status(error).code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            reply = _speak(client, SENTENCE, voice.name)
+        except CallFailed as error:
+            if error.status == "RESOURCE_EXHAUSTED":
                 return Finding(
                     "synthesis",
                     Level.WARN,
@@ -246,58 +219,63 @@ def _synthesis(inspection: Inspection) -> Finding:
                     LIMITS["synthesis"],
                     "wait, then look again",
                 )
-            raise Wrong(f"{_details(error)} ({_status(error).code().name})") from error
+            raise Wrong(str(error)) from error
+    samples = memoryview(reply.audio).cast("h")
+    peak = max(max(samples), -min(samples))
     figures = {
-        "audio_s": round(spoken.audio_s, 3),
-        "wall_s": round(spoken.wall_s, 3),
-        "peak": spoken.peak,
-        "backend": spoken.backend,
+        "audio_s": round(reply.audio_s, 3),
+        "wall_s": round(reply.wall_s, 3),
+        "peak": peak,
+        "backend": reply.header.backend,
     }
-    if not spoken.peak:
+    if not peak:
         raise Wrong("what it said is silence")
-    value = f"{spoken.audio_s:.1f} s of audio in {spoken.wall_s:.2f} s on {spoken.backend}"
+    value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
     return health.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
 def _speed(inspection: Inspection) -> Finding:
-    with inspection.channel() as channel:
+    with Client(inspection.address) as client:
         sight, machine = look(inspection.box), platform.identify(inspection.box.root)
         name = speed.key(inspection.manifest_sha256, machine, sight.mode)
         baseline = speed.baseline(inspection.box, name)
-        voice = _voice_to_use(inspection, channel, baseline.voice if baseline else "")
+        voice = _voice_to_use(inspection, client, baseline.voice if baseline else "")
         if isinstance(voice, Finding):
             return Finding("speed", Level.SKIP, voice.value)
         unfit = speed.unfit(
             machine, read(inspection.box), sight.faults, sensors.junction(inspection.box.root)
         )
         try:
-            spoken = [_speak(channel, MEASURED, voice.name) for _ in range(SYNTHESES)]
-        except grpc.RpcError as error:
-            raise Wrong(f"{_details(error)} ({_status(error).code().name})") from error
-    figures = {"key": name, "unfit": unfit or _unfit(spoken), "syntheses": SYNTHESES}
-    return speed.judge(_medians(spoken, voice), baseline, figures)
+            replies = [_speak(client, MEASURED, voice.name) for _ in range(SYNTHESES)]
+        except CallFailed as error:
+            raise Wrong(str(error)) from error
+    figures = {"key": name, "unfit": unfit or _unfit(replies), "syntheses": SYNTHESES}
+    return speed.judge(_medians(replies, voice), baseline, figures)
 
 
 def _precision(inspection: Inspection) -> Finding:
     from appliance.contract.tokens import read_vocabulary
     from appliance.engine import agreement, synthesizer
-    from appliance.voicebox import Voicebox, voice_store
+    from appliance.plan import Planner
+    from appliance.text import chinese
+    from appliance.voices import open_store
 
     config = inspection.config
     if config.engine.backend == EXACT_BACKEND:
         return health.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     read = bundle.read(config.bundle.path)
-    store = voice_store(config, read.manifest)
+    store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
         return health.skipped("precision", "no voice is stored; `appliance voices add` stores one")
-    box = Voicebox(config, read, store, read_vocabulary(read.vocab))
-    request = Request(MEASURED, names[0], agreement.NFE, SEED, box.defaults.guidance, Segmentation.UPSTREAM)
+    planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
+    guidance = read.manifest.defaults.guidance
+    request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
     lossy, exact = (
         synthesizer.load(read, backend=name, threads=config.engine.threads, lanes=1)
         for name in (config.engine.backend, EXACT_BACKEND)
     )
     try:
-        share = agreement.share(lossy, exact, box.plan(request).segments[0])
+        share = agreement.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
     finally:
         lossy.shutdown()
@@ -307,66 +285,33 @@ def _precision(inspection: Inspection) -> Finding:
     return health.passed("precision", value, LIMITS["precision"], figures)
 
 
-def _unfit(spoken: list[Spoken]) -> str:
-    busy = statistics.median(one.timings.queue_ms for one in spoken) > BUSY_MS
+def _unfit(replies: list[Reply]) -> str:
+    busy = statistics.median(reply.timings.queue_ms for reply in replies) > BUSY_MS
     return "not judged while the daemon is busy with other requests" if busy else ""
 
 
-def _medians(spoken: list[Spoken], voice: pb.Voice) -> speed.Speed:
-    rtf = statistics.median(one.wall_s / one.audio_s for one in spoken)
-    first = statistics.median(one.first_audio_s for one in spoken)
+def _medians(replies: list[Reply], voice: Voice) -> speed.Speed:
+    rtf = statistics.median(reply.wall_s / reply.audio_s for reply in replies)
+    first = statistics.median(reply.first_audio_s for reply in replies)
     return speed.Speed(round(rtf, 4), round(first, 4), voice.sha256[:16])
 
 
-def _voice_to_use(inspection: Inspection, channel: grpc.Channel, sha256: str = "") -> pb.Voice | Finding:
-    """The voice whose recording has that hash, else the first; without any, why nothing can be said."""
+def _voice_to_use(inspection: Inspection, client: Client, sha256: str = "") -> Voice | Finding:
+    """Return the voice whose recording has that hash, else the first; without any, the finding to report."""
     if inspection.serving != "SERVING":
         return Finding("synthesis", Level.SKIP, "the daemon is not serving")
-    stub = appliance_pb2_grpc.VoicesStub(channel)
-    request = pb.ListVoicesRequest(page_size=1_000)
-    voices: list[pb.Voice] = list(stub.ListVoices(request, timeout=REACH_S).voices)
+    voices = list(client.voices())
     if not voices:
         return Finding("synthesis", Level.SKIP, "no voice is stored; `appliance voices add` stores one")
     return next((voice for voice in voices if sha256 and voice.sha256.startswith(sha256)), voices[0])
 
 
-def _speak(channel: grpc.Channel, text: str, voice: str) -> Spoken:
-    """Stream one text. Raises grpc.RpcError."""
-    request = pb.SynthesizeRequest(text=text, voice=voice, seed=SEED)
-    request.audio_config.encoding = pb.PCM16
-    begun = time.monotonic()
-    pcm, header, first, timings = bytearray(), pb.Header(), 0.0, pb.Timings()
-    for message in appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(request, timeout=SPEAK_S):
-        kind = message.WhichOneof("message")
-        if kind == "header":
-            header = message.header
-        elif kind == "audio":
-            first = first or time.monotonic() - begun
-            pcm += message.audio.data
-        elif kind == "end":
-            timings = message.end.timings
-    wall_s = time.monotonic() - begun
-    if not pcm or not header.sample_rate_hertz:
+def _speak(client: Client, text: str, voice: str) -> Reply:
+    """Stream one text. Raises CallFailed, Wrong."""
+    reply = client.stream(text, voice, seed=SEED, encoding="pcm16", timeout=SPEAK_S).reply()
+    if not reply.audio_s:
         raise Wrong("the daemon sent no audio")
-    samples = memoryview(bytes(pcm)).cast("h")
-    peak = max(max(samples), -min(samples))
-    audio_s = len(samples) / header.sample_rate_hertz
-    return Spoken(audio_s, peak, wall_s, first, timings, header.backend)
-
-
-def _status(error: grpc.RpcError) -> grpc.Call:
-    """What a stub raises is the call itself, though its declared type does not say so."""
-    return cast("grpc.Call", error)
-
-
-def _why(error: grpc.RpcError) -> str:
-    """Why the daemon said nothing of itself; gRPC lists every address that it tried."""
-    unreachable = _status(error).code() is grpc.StatusCode.UNAVAILABLE
-    return "no daemon answers" if unreachable else _details(error)
-
-
-def _details(error: grpc.RpcError) -> str:
-    return str(_status(error).details())
+    return reply
 
 
 CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {

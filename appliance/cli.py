@@ -1,33 +1,28 @@
-"""The command line: serve · say · voices · check · replay."""
+"""The command line: serve · say · cancel · voices · check · replay · bench."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 import wave
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
-
-import grpc
 
 from appliance import check
+from appliance.bench import storm
+from appliance.bench.arrivals import BenchError
+from appliance.bench.report import aligned
+from appliance.client import PRIORITIES, SPEAK_S, CallFailed, Client, Options, Reply, Voice
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
 from appliance.errors import ApplianceError
-from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
-REACH_S = 5.0
-UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 SAMPLE_BYTES = 2
 
 
 class Failure(Exception):
-    """What a command could not do; its message is one line for a person."""
+    """A command's failure; its message is one line for a person."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,10 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         return run(options)
-    except (ApplianceError, Failure) as error:
+    except (ApplianceError, BenchError, Failure) as error:
         print(f"appliance {options.command}: {error}", file=sys.stderr)
-    except grpc.RpcError as error:
-        print(f"appliance {options.command}: {_told(error, options)}", file=sys.stderr)
+    except CallFailed as error:
+        absent = f"no daemon answers at {options.address}; start one with `appliance serve`"
+        print(f"appliance {options.command}: {absent if error.unreachable else error}", file=sys.stderr)
     except KeyboardInterrupt:
         pass
     return FAILED
@@ -50,9 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the daemon"))
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
+    _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
+    _add_bench(commands.add_parser("bench", help="measure a running daemon"))
     return parser
 
 
@@ -80,85 +78,66 @@ def _serve(options: argparse.Namespace) -> int:
 # say
 
 
-@dataclass(frozen=True)
-class Spoken:
-    """What came back, as this end saw it."""
-
-    pcm: bytes
-    header: pb.Header
-    timings: pb.Timings
-    wall_s: float
-    first_audio_s: float
-
-
 def _add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text")
     parser.add_argument("--voice", required=True)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.wav")
     parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
     parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
+    parser.add_argument("--min-nfe", type=int, metavar="N", help="take fewer rather than be refused")
     parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
-    parser.add_argument("--rate", type=int, default=0, metavar="HZ", help="absent: the model's own")
-    parser.add_argument("--speed", type=float, default=0.0, help="speaking rate; 1 is the voice's own")
+    parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
+    parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
     parser.add_argument("--segmentation", choices=("upstream", "low-latency"), help="how texts are cut")
+    parser.add_argument("--priority", choices=PRIORITIES, help="how soon the first sound is due")
+    parser.add_argument("--channel", help="replies of one channel play one after the other")
+    parser.add_argument("--user", metavar="KEY", help="whose message it is, for rate limits")
+    parser.add_argument(
+        "--supersede", metavar="KEY", help="abort waiting requests of the channel with this key"
+    )
+    parser.add_argument(
+        "--queue-timeout", type=float, metavar="S", help="wait so long rather than be refused"
+    )
+    parser.add_argument("--request-id", metavar="ID", help="name for `appliance cancel`")
+    parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
     parser.add_argument("--table", action="store_true", help="print where the time went")
     _add_address(parser)
     parser.set_defaults(run=_say)
 
 
 def _say(options: argparse.Namespace) -> int:
-    request = _request(options)
-    with _channel(options) as channel:
-        stub = appliance_pb2_grpc.SynthesizerStub(channel)
-        spoken = _say_stream(stub, request) if options.stream else _say_unary(stub, request)
+    wanted: Options = {
+        "encoding": "pcm16",
+        "rate": options.rate,
+        "speed": options.speed,
+        "nfe": options.nfe,
+        "min_nfe": options.min_nfe,
+        "seed": options.seed,
+        "segmentation": options.segmentation and options.segmentation.replace("-", "_"),
+        "priority": options.priority,
+        "channel": options.channel,
+        "user": options.user,
+        "supersede": options.supersede,
+        "queue_timeout": options.queue_timeout,
+        "request_id": options.request_id,
+    }
+    said = (options.text, options.voice)
     try:
-        _write_wav(options.out, spoken.pcm, spoken.header.sample_rate_hertz)
+        with Client(options.address) as client:
+            if options.stream:
+                reply = client.stream(*said, timeout=options.timeout, **wanted).reply()
+            else:
+                reply = client.speak(*said, timeout=options.timeout, **wanted)
+    except (ValueError, OverflowError) as error:
+        raise Failure(f"a number is out of range: {error}") from error
+    try:
+        _write_wav(options.out, reply.audio, reply.header.sample_rate_hertz)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
     print(options.out)
     if options.table:
-        print(table(spoken))
+        print(table(reply))
     return 0
-
-
-def _request(options: argparse.Namespace) -> pb.SynthesizeRequest:
-    request = pb.SynthesizeRequest(text=options.text, voice=options.voice)
-    try:
-        request.audio_config.encoding = pb.PCM16
-        request.audio_config.sample_rate_hertz = options.rate
-        request.audio_config.speaking_rate = options.speed
-        if options.nfe is not None:
-            request.nfe_steps = options.nfe
-        if options.seed is not None:
-            request.seed = options.seed
-    except ValueError as error:
-        raise Failure(f"a number is out of range: {error}") from error
-    if options.segmentation:
-        request.segmentation = pb.UPSTREAM if options.segmentation == "upstream" else pb.LOW_LATENCY
-    return request
-
-
-def _say_unary(stub: appliance_pb2_grpc.SynthesizerStub, request: pb.SynthesizeRequest) -> Spoken:
-    begun = time.monotonic()
-    reply = stub.Synthesize(request)
-    wall_s = time.monotonic() - begun
-    return Spoken(reply.audio, reply.header, reply.timings, wall_s, wall_s)
-
-
-def _say_stream(stub: appliance_pb2_grpc.SynthesizerStub, request: pb.SynthesizeRequest) -> Spoken:
-    begun = time.monotonic()
-    header, timings, first_audio_s = pb.Header(), pb.Timings(), 0.0
-    parts: list[bytes] = []
-    for message in stub.StreamSynthesize(request):
-        kind = message.WhichOneof("message")
-        if kind == "header":
-            header = message.header
-        elif kind == "audio":
-            first_audio_s = first_audio_s or time.monotonic() - begun
-            parts.append(message.audio.data)
-        elif kind == "end":
-            timings = message.end.timings
-    return Spoken(b"".join(parts), header, timings, time.monotonic() - begun, first_audio_s)
 
 
 def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
@@ -169,17 +148,16 @@ def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
         out.writeframes(pcm)
 
 
-def table(spoken: Spoken) -> str:
-    """One reply in figures: wall and first audio as this end saw them, the stages as the daemon did."""
-    t, header = spoken.timings, spoken.header
-    audio_s = len(spoken.pcm) / SAMPLE_BYTES / header.sample_rate_hertz if header.sample_rate_hertz else 0.0
+def table(reply: Reply) -> str:
+    """Format one reply: wall and first audio measured here, the stages by the daemon."""
+    t, header = reply.timings, reply.header
     rows = [
         ("text", header.text),
         ("voice", header.voice),
-        ("audio", f"{audio_s:.2f} s"),
-        ("wall", f"{spoken.wall_s:.2f} s"),
-        ("time to first audio", f"{spoken.first_audio_s:.2f} s"),
-        ("real-time factor", f"{spoken.wall_s / audio_s:.3f}" if audio_s else "no audio"),
+        ("audio", f"{reply.audio_s:.2f} s"),
+        ("wall", f"{reply.wall_s:.2f} s"),
+        ("time to first audio", f"{reply.first_audio_s:.2f} s"),
+        ("real-time factor", f"{reply.wall_s / reply.audio_s:.3f}" if reply.audio_s else "no audio"),
         ("NFE · seed", f"{header.nfe_steps} · {header.seed}"),
         ("segments", str(header.segments)),
         ("backend", header.backend),
@@ -189,8 +167,22 @@ def table(spoken: Spoken) -> str:
     for name, value in (("condition", t.condition_ms), ("steps", t.steps_ms), ("vocoder", t.vocoder_ms)):
         share = f" · {value / staged:.0%}" if staged else ""
         rows.append((name, f"{value:.0f} ms{share}"))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    return aligned(rows)
+
+
+# cancel
+
+
+def _add_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("request_id", metavar="REQUEST_ID")
+    _add_address(parser)
+    parser.set_defaults(run=_cancel)
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    with Client(options.address) as client:
+        client.cancel(options.request_id)
+    return 0
 
 
 # voices
@@ -218,16 +210,10 @@ def _add_voices(parser: argparse.ArgumentParser) -> None:
 
 
 def _voices_list(options: argparse.Namespace) -> int:
-    token = ""
-    with _channel(options) as channel:
-        stub = appliance_pb2_grpc.VoicesStub(channel)
-        while True:
-            page = stub.ListVoices(pb.ListVoicesRequest(page_token=token), timeout=REACH_S)
-            for voice in page.voices:
-                print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {voice.transcript}")
-            token = page.next_page_token
-            if not token:
-                return 0
+    with Client(options.address) as client:
+        for voice in client.voices():
+            print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {voice.transcript}")
+    return 0
 
 
 def _voices_add(options: argparse.Namespace) -> int:
@@ -235,33 +221,31 @@ def _voices_add(options: argparse.Namespace) -> int:
         audio = options.audio.read_bytes()
     except OSError as error:
         raise Failure(f"{options.audio}: {error.strerror}") from error
-    request = pb.CreateVoiceRequest(
-        name=options.name,
-        audio=audio,
-        transcript=options.transcript,
-        consent_note=options.consent,
-        validate_only=options.validate_only,
-    )
-    with _channel(options) as channel:
-        _print_voice(appliance_pb2_grpc.VoicesStub(channel).CreateVoice(request))
+    with Client(options.address) as client:
+        voice = client.add_voice(
+            options.name,
+            audio,
+            options.transcript,
+            consent_note=options.consent,
+            validate_only=options.validate_only,
+        )
+    _print_voice(voice)
     return 0
 
 
 def _voices_show(options: argparse.Namespace) -> int:
-    with _channel(options) as channel:
-        stub = appliance_pb2_grpc.VoicesStub(channel)
-        _print_voice(stub.GetVoice(pb.GetVoiceRequest(name=options.name), timeout=REACH_S))
+    with Client(options.address) as client:
+        _print_voice(client.voice(options.name))
     return 0
 
 
 def _voices_remove(options: argparse.Namespace) -> int:
-    with _channel(options) as channel:
-        stub = appliance_pb2_grpc.VoicesStub(channel)
-        stub.DeleteVoice(pb.DeleteVoiceRequest(name=options.name), timeout=REACH_S)
+    with Client(options.address) as client:
+        client.remove_voice(options.name)
     return 0
 
 
-def _print_voice(voice: pb.Voice) -> None:
+def _print_voice(voice: Voice) -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
         print(f"{field.name:<13} {'; '.join(value) if field.name == 'warnings' else value}")
@@ -287,37 +271,29 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from appliance import daemon
+    from appliance.contract import bundle
+    from appliance.engine import replay
 
     nfe = SynthesisConfig.nfe if options.nfe is None else options.nfe
     try:
-        daemon.replay_case(options.bundle, options.case, nfe, options.out)
+        replay.replay_file(bundle.read(options.bundle), options.case, nfe, options.out)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
     print(options.out)
     return 0
 
 
-# Reaching the daemon.
+# bench
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
+    load = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
+    storm.add_arguments(load)
+    _add_address(load)
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", default=LOOPBACK_GRPC, help="host:port or unix:PATH of the daemon (%(default)s)"
     )
-
-
-def _channel(options: argparse.Namespace) -> grpc.Channel:
-    return grpc.insecure_channel(options.address, options=UNLIMITED)
-
-
-def _told(error: grpc.RpcError, options: argparse.Namespace) -> str:
-    status = _status(error)
-    if status.code() is grpc.StatusCode.UNAVAILABLE and "connect" in str(status.details()):
-        return f"no daemon answers at {options.address}; start one with `appliance serve`"
-    return f"{status.details()} ({status.code().name})"
-
-
-def _status(error: grpc.RpcError) -> grpc.Call:
-    """What a stub raises is the call itself, though its declared type does not say so."""
-    return cast("grpc.Call", error)

@@ -40,11 +40,14 @@ class EngineConfig:
     backend: Literal["ort-cpu", "openvino"] = "ort-cpu"
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
+    lanes: int = 8
+    """Segments that may be under way at a time."""
     spinning: bool = False
     """Keep idle threads busy between operators: only for cores that nothing else needs."""
 
     def __post_init__(self) -> None:
         _at_least("threads", self.threads, 0)
+        _between("lanes", self.lanes, 1, 64)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,15 @@ class SynthesisConfig:
     seed: int | None = None
     """Seed of the noise; null draws another for each request and reports it."""
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
-    stream_segmentation: Literal["upstream", "low_latency"] = "low_latency"
+    stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
+    """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
     max_text_characters: int = 2_000
+    max_nfe: int = 32
+    """The most steps that a request may ask for."""
+    max_audio_s: float = 180.0
+    """Speech in one request, at most."""
+    max_work_s: float = 1_800.0
+    """Seconds of speech × steps in one request, at most."""
 
     def __post_init__(self) -> None:
         _between("nfe", self.nfe, 1, MAX_NFE)
@@ -68,6 +78,9 @@ class SynthesisConfig:
         if self.seed is not None:
             _between("seed", self.seed, 0, 2**64 - 1)
         _at_least("max_text_characters", self.max_text_characters, 1)
+        _between("max_nfe", self.max_nfe, self.nfe, MAX_NFE)
+        _between("max_audio_s", self.max_audio_s, 1.0, 3_600.0)
+        _between("max_work_s", self.max_work_s, 1.0, 3_600.0 * MAX_NFE)
 
 
 @dataclass(frozen=True)
@@ -88,13 +101,33 @@ class VoicesConfig:
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """Who waits, and for how long."""
+    """Order of the engine's work, and limits of admission."""
 
-    queue_length: int = 32
-    """Requests that may wait for the engine; one more is refused."""
+    policy: Literal["deadline", "fifo"] = "deadline"
+    """fifo: one request after the other, for comparison."""
+    realtime_s: float = 0.3
+    """Until the first audio of a REALTIME request; or 1.4 times what it takes on an idle box, if longer."""
+    high_s: float = 0.45
+    """Until that of a HIGH one; or 1.8 times."""
+    normal_s: float = 0.6
+    """Until that of a NORMAL one; or 2.2 times."""
+    queue_length: int = 128
+    """Requests that may wait; half as many of one client, channel or user."""
+    backlog_s: float = 120.0
+    """Speech that may wait to be played on one channel."""
+    user_rate: float = 0.0
+    """Requests a minute of one user_key; 0 for no limit."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """Shares of channels, by name; 1 where none is given."""
 
     def __post_init__(self) -> None:
         _at_least("queue_length", self.queue_length, 1)
+        for name in ("realtime_s", "high_s", "normal_s"):
+            _between(name, getattr(self, name), 0.0, 60.0)
+        _between("backlog_s", self.backlog_s, 0.0, 3_600.0)
+        _between("user_rate", self.user_rate, 0.0, 60_000.0)
+        for channel, weight in self.weights.items():
+            _between(f"weights.{channel}", weight, 0.01, 100.0)
 
 
 @dataclass(frozen=True)
@@ -111,8 +144,12 @@ class ServerConfig:
     max_receive_bytes: int = 16 * MIB
     message_s: float = 0.2
     """Seconds of audio in one message of a stream, at most; at least half of it."""
-    stream_buffer_s: float = 60.0
+    stream_buffer_s: float = 20.0
     """Seconds of finished audio that wait for a slow reader before its stream is set aside."""
+    write_timeout_s: float = 30.0
+    """Seconds without a read, from when all that was read can be played out, after which a stream ends."""
+    max_calls: int = 256
+    """Synthesis calls at a time; one more is refused."""
     drain_s: float = 20.0
     """How long requests may take to finish after SIGTERM."""
 
@@ -123,6 +160,8 @@ class ServerConfig:
         _at_least("max_receive_bytes", self.max_receive_bytes, 1)
         _between("message_s", self.message_s, 0.1, 0.2)
         _between("stream_buffer_s", self.stream_buffer_s, 0.0, 3_600.0)
+        _between("write_timeout_s", self.write_timeout_s, 0.1, 3_600.0)
+        _at_least("max_calls", self.max_calls, 1)
         _between("drain_s", self.drain_s, 0.0, 3_600.0)
 
 

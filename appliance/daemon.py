@@ -1,4 +1,4 @@
-"""The only file that knows every part: listen → load → verify → warm up → ready → drain → release.
+"""One life of the daemon: read → listen → verify → load → warm up → ready → drain → release.
 
 exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
@@ -15,54 +15,50 @@ import asyncio
 import contextlib
 import enum
 import logging
+import math
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.clockwatch import STATES, ClockWatch
-from appliance.config import Config, EngineConfig, load
+from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
-from appliance.engine import replay, synthesizer
-from appliance.errors import (
-    ApplianceError,
-    BundleError,
-    ConfigError,
-    EngineFault,
-    StorageError,
-    Unavailable,
-)
+from appliance.engine import synthesizer as engine
+from appliance.errors import ApplianceError, BundleError, ConfigError, EngineFault, StorageError
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
+from appliance.plan import Planner
+from appliance.rpc.requests import Defaults
 from appliance.rpc.server import AddressInUse, Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
 from appliance.supervision import Supervision
 from appliance.text import chinese
-from appliance.voicebox import Voicebox, voice_store
+from appliance.voices import open_store
 
 logger = logging.getLogger(__name__)
 
-WORKERS = 2
-"""Threads that plan and decode beside the engine's."""
-LANES = 1
-"""The scheduler serves one segment at a time."""
 RELEASE_S = 5.0
 """How long the engine's present call may take once everything else has ended."""
 GRACE_S = 1.0
 """How long calls may take to end once the server stops."""
-AFTER_DRAIN_S = RELEASE_S + GRACE_S + 9.0
+AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """From the end of the drain to that of the process, with some to spare; f5-appliance.service allows it."""
+STALLED_S = 1.0
+"""While draining: a reader that takes nothing for so long is not waited for."""
+LIVE_SECTIONS = ("synthesis", "scheduler", "log")
+"""Sections that a reload can change; the others need a restart."""
 
 
 class Exit(enum.IntEnum):
@@ -82,16 +78,25 @@ STATUSES: Mapping[type[Exception], Exit] = {
     StorageError: Exit.STORAGE,
     AddressInUse: Exit.ADDRESS_IN_USE,
 }
-"""Of every other error that is ours, the engine's."""
+"""Any other ApplianceError exits with Exit.ENGINE."""
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr."""
     notifier = Notifier.from_environment(os.environ)
+    overrides = tuple(overrides)
+
+    def configuration() -> Config:
+        return load(path, overrides)
+
     try:
-        config = load(path, overrides)
+        config = configuration()
         _log_to_stderr(config.log.level)
-        asyncio.run(Daemon(config, notifier).live())
+
+        async def life() -> None:
+            await Daemon(config, configuration, notifier).live()
+
+        asyncio.run(life())
     except (ApplianceError, AddressInUse) as error:
         # systemd shows the last line it was told, and of a failed start that would be the drain's.
         notifier.status(str(error))
@@ -99,72 +104,73 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     return Exit.OK
 
 
-def replay_case(folder: Path, case: Path, nfe: int, out: Path) -> None:
-    """Run one given case on the engine and write what comes out. Raises ApplianceError, OSError."""
-    engine = _engine(bundle.read(folder), EngineConfig())
-    try:
-        replay.write_result(out, *replay.replay(engine, replay.read_case(case, engine, nfe)))
-    finally:
-        engine.shutdown()
-
-
 class Daemon:
-    """One life of the daemon."""
+    """Everything that one process holds, from the bundle's manifest to the listening sockets."""
 
-    def __init__(self, config: Config, notifier: Notifier | None = None) -> None:
-        self._config = config
+    def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
+        """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
+        self._config, self._reread = config, reread
+        self._bundle = bundle.read(config.bundle.path, verify=False)
+        self._store = open_store(config.voices, self._bundle.manifest)
         self._metrics = Metrics()
-        self._scheduler = Scheduler(queue_length=config.scheduler.queue_length)
-        self._supervision = Supervision(notifier or Notifier(), lambda: self._scheduler.silence_s)
+        self._scheduler = Scheduler(config.scheduler, at=self._at)
+        self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
-        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="worker")
-        self._voicebox: Voicebox | None = None
+        self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None
         self._warm = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._synthesizer: Synthesizer | None = None
-        self._backend = ""
 
     async def live(self) -> None:
         """From the first listening socket to the last released thread.
 
         Raises what main() has an exit status for.
         """
-        self._catch_signals()
-        listening = await self._listen()
+        speech = self._speech()
+        synthesizer = Synthesizer(speech, self._config.server)
+        voices = Voices(self._store)
+        self._catch_signals(speech)
+        listening = await listen(self._config.server, synthesizer, voices, self._metrics.observe)
         try:
-            with self._serving_metrics():
-                await self._serve(listening)
+            with self._serving_metrics(synthesizer):
+                await self._serve(listening, synthesizer)
         finally:
             await listening.server.stop(grace=GRACE_S)
-            self._workers.shutdown(wait=False, cancel_futures=True)
+            await _others_ended(GRACE_S)
+            synthesizer.close()
+            voices.close()
 
-    async def _listen(self) -> Listening:
+    def _at(self, when: float, act: Callable[[], None]) -> None:
+        """Have something done at a time of the monotonic clock, which is the event loop's too."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
+
+    def _speech(self) -> Speech:
+        manifest = self._bundle.manifest
+        planner = Planner(
+            manifest, read_vocabulary(self._bundle.vocab), self._store.reference, chinese.to_tokens
+        )
         speech = Speech(
-            plan=lambda request: self._box().plan(request),
-            workers=self._workers,
+            planner=planner,
             scheduler=self._scheduler,
-            defaults=lambda: self._box().defaults,
+            defaults=Defaults(
+                self._config.synthesis, manifest.defaults.guidance, manifest.mel.sample_rate_hz
+            ),
             observer=self._metrics,
             clock=time.monotonic,
             degraded=lambda: self._clocks.standing.degraded,
-            backend=lambda: self._backend,
         )
-        server = self._config.server
-        self._synthesizer = Synthesizer(speech, server)
-        return await listen(
-            server,
-            self._synthesizer,
-            Voices(lambda: self._box().store, self._workers),
-            self._metrics.observe,
-        )
+        self._configure(speech, self._config)
+        return speech
 
-    async def _serve(self, listening: Listening) -> None:
+    async def _serve(self, listening: Listening, synthesizer: Synthesizer) -> None:
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
-        beside = [asyncio.ensure_future(c) for c in (self._attend(), self._follow_clocks(listening))]
+        beside = [
+            asyncio.ensure_future(c) for c in (self._attend(synthesizer), self._follow_clocks(listening))
+        ]
         for loop in beside:
             loop.add_done_callback(_log_failure)
         try:
@@ -175,16 +181,19 @@ class Daemon:
                 self._supervision.ready(self._status())
                 await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
             await listening.health.enter_graceful_shutdown()
-            await self._drain(engine_ended)
+            await self._drain(engine_ended, synthesizer)
         finally:
             for task in (stopped, warm, *beside):
                 task.cancel()
 
-    async def _attend(self) -> None:
-        """Feed the watchdog; nothing here waits for anybody, or a stuck caller would stop it."""
+    async def _attend(self, synthesizer: Synthesizer) -> None:
+        """Feed the watchdog and end stalled calls; nothing here waits for anybody."""
         while True:
             self._supervision.turn(self._status())
-            await asyncio.sleep(self._supervision.period_s)
+            draining = self._stop.is_set()
+            limit_s = STALLED_S if draining else self._config.server.write_timeout_s
+            synthesizer.drop_stalled(limit_s, playing=not draining)
+            await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
@@ -193,7 +202,8 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            self._clocks.look()
+            if self._clocks.look().clocks != clocks:
+                self._scheduler.forget_costs()
 
     def _status(self) -> str:
         """The daemon in one line, when it is well."""
@@ -202,9 +212,10 @@ class Daemon:
         told = self._clocks.standing.told
         return f"{'ready' if self._warm.is_set() else 'draining'}: {counts}" + (f"; {told}" if told else "")
 
-    async def _drain(self, engine_ended: asyncio.Future[None]) -> None:
+    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: Synthesizer) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
         self._warm.clear()
+        self._stop.set()
         self._scheduler.drain()
         drain_s, begun = self._config.server.drain_s, time.monotonic()
         self._supervision.stopping(self._status(), within_s=drain_s + AFTER_DRAIN_S)
@@ -214,27 +225,17 @@ class Daemon:
         # When its thread has ended by itself, jobs may wait that nobody will serve.
         self._scheduler.cancel_all()
         # The engine is ahead of its readers: what it has finished has yet to reach them.
-        await self._sent(timeout=drain_s - (time.monotonic() - begun))
+        waits = [asyncio.ensure_future(w) for w in (synthesizer.idle(), self._hurry.wait())]
+        left_s = max(drain_s - (time.monotonic() - begun), 0.0)
+        await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
         if not engine_ended.done():
             await asyncio.wait((engine_ended,), timeout=RELEASE_S)
         if engine_ended.done():
             engine_ended.result()
         else:
             logger.warning("the engine's present call takes too long; leaving it")
-
-    async def _sent(self, timeout: float) -> None:
-        """Wait until every reply has been sent, but not longer than that, nor once told to hurry."""
-        if self._synthesizer is None:
-            return
-        waits = [asyncio.ensure_future(w) for w in (self._synthesizer.idle(), self._hurry.wait())]
-        await asyncio.wait(waits, timeout=max(timeout, 0.0), return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-
-    def _box(self) -> Voicebox:
-        if self._voicebox is None:
-            raise Unavailable("the daemon is starting")
-        return self._voicebox
 
     # The engine's thread.
 
@@ -259,34 +260,36 @@ class Daemon:
         return (self._engine is None or self._engine.is_alive()) and self._supervision.alive()
 
     def _engine_life(self, loop: asyncio.AbstractEventLoop) -> None:
-        config = self._config
+        config, read = self._config, self._bundle
         self._supervision.tell(f"loading the bundle {config.bundle.path}")
-        read = bundle.read(config.bundle.path, verify=config.bundle.verify)
+        if config.bundle.verify:
+            bundle.verify_files(read)
         _log_licence(read)
-        store = voice_store(config, read.manifest)
-        store.sweep()
-        vocabulary = read_vocabulary(read.vocab)
+        self._store.sweep()
         chinese.warm()
-        engine = _engine(read, config.engine)
+        loaded = engine.load_for(read, config.engine)
         try:
             begun = time.monotonic()
-            self._backend = engine.backend
-            self._supervision.tell(
-                f"warming up {read.manifest.family} {read.manifest.precision} on {engine.backend}"
-            )
-            engine.warm_up(config.synthesis.nfe)
-            logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, engine.backend)
-            self._voicebox = Voicebox(config, read, store, vocabulary)
+            manifest = read.manifest
+            self._supervision.tell(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
+            loaded.warm_up(config.synthesis.nfe)
+            logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
+            self._metrics.watch_costs(loaded.costs)
             loop.call_soon_threadsafe(self._warm.set)
-            self._scheduler.run(engine)
+            self._scheduler.run(loaded)
         finally:
-            engine.shutdown()
+            loaded.shutdown()
 
     # Around it.
 
     @contextlib.contextmanager
-    def _serving_metrics(self) -> Iterator[None]:
-        self._metrics.watch(lambda: self._scheduler.load.waiting, self._warm.is_set)
+    def _serving_metrics(self, synthesizer: Synthesizer) -> Iterator[None]:
+        self._metrics.watch(
+            lambda: self._scheduler.load,
+            self._warm.is_set,
+            planning=lambda: synthesizer.planning,
+            sending=lambda: synthesizer.sending,
+        )
         address = self._config.server.metrics
         if not address:
             yield
@@ -300,41 +303,50 @@ class Daemon:
         finally:
             server.close()
 
-    def _catch_signals(self) -> None:
+    def _catch_signals(self, speech: Speech) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, speech)
 
-    def _on_signal(self) -> None:
+    def _on_stop(self) -> None:
         if self._stop.is_set():
             logger.info("told again to stop: not waiting for what was begun")
             self._scheduler.cancel_all()
             self._hurry.set()
         self._stop.set()
 
+    def _reload(self, speech: Speech) -> None:
+        """Take over what of the configuration can change while streams go on; voices are read when used."""
+        try:
+            config = self._reread()
+        except ApplianceError as error:
+            logger.error("reload: keeping the old configuration: %s", error)
+            return
+        fixed = [
+            section
+            for section in vars(config)
+            if section not in LIVE_SECTIONS and getattr(config, section) != getattr(self._config, section)
+        ]
+        if fixed:
+            logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
+        self._configure(speech, config)
+        logging.getLogger().setLevel(config.log.level.upper())
+        logger.info("reload: configuration read, %d voices", len(self._store.names()))
+
+    def _configure(self, speech: Speech, config: Config) -> None:
+        synthesis = config.synthesis
+        own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
+        speech.defaults = replace(speech.defaults, synthesis=synthesis, guidance=own)
+        speech.planner = replace(
+            speech.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
+        )
+        self._scheduler.config = config.scheduler
+
     def _addresses(self, port: int) -> str:
         host = self._config.server.listen.rpartition(":")[0]
         socket = self._config.server.socket
         return f"{host}:{port}" + (f" and {socket}" if socket else "")
-
-
-def _engine(read: Bundle, config: EngineConfig) -> synthesizer.Synthesizer:
-    try:
-        return synthesizer.load(
-            read,
-            backend=config.backend,
-            threads=config.threads,
-            spinning=config.spinning,
-            lanes=LANES,
-        )
-    except ApplianceError:
-        raise
-    except (MemoryError, OSError) as error:
-        # Of the box and of the moment, not of the bundle: the next start may do better.
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EngineFault(f"the engine cannot be loaded: {told}") from error
-    except Exception as error:
-        raise BundleError(f"{read.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: BaseException | None) -> None:
@@ -355,10 +367,21 @@ def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: B
         loop.call_soon_threadsafe(settle)
 
 
+async def _others_ended(within_s: float) -> None:
+    """Wait for the other tasks of this loop.
+
+    Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each that the
+    loop cancels once more.
+    """
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=within_s)
+
+
 def _log_failure(task: asyncio.Future[None]) -> None:
     """A fault in what runs beside the calls ends none of them, but must not go unseen."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("the daemon no longer looks after itself", exc_info=error)
+        logger.error("background task died", exc_info=error)
 
 
 def _log_licence(read: Bundle) -> None:

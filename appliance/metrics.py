@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from appliance.config import split_address
-from appliance.job import Timings
+from appliance.job import Load, Timings
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 16
+REQUEST_S = 5.0
+"""How long a client of the HTTP server may pause within its request or answer."""
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
+
+
+class Costs(Protocol):
+    """Estimates of the engine's time, and what it took."""
+
+    predicted_s: float
+    measured_s: float
 
 
 class Metrics:
@@ -36,7 +55,19 @@ class Metrics:
         self._stages = Counter(
             "f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",), registry=registry
         )
-        self._waiting = Gauge("f5_queue_depth", "Requests that wait for the engine.", registry=registry)
+        self._requests_now = Gauge(
+            "f5_requests_now",
+            "Requests that are planned, wait for the engine, are worked on, or are made and being sent; "
+            "parked of the running wait for their readers.",
+            ("state",),
+            registry=registry,
+        )
+        self._late = Histogram(
+            "f5_first_audio_of_promised",
+            "Time to first audio, as a share of what was promised.",
+            buckets=RATIOS,
+            registry=registry,
+        )
         self._ready = Gauge(
             "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
         )
@@ -59,8 +90,10 @@ class Metrics:
         if reason:
             self._rejects.labels(reason).inc()
 
-    def spoken(self, timings: Timings) -> None:
-        """A request was spoken to its end."""
+    def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
+        """A request was spoken to its end; `promised_s` is 0 where nothing was promised."""
+        if promised_s:
+            self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
         self._first_audio.observe(timings.first_audio_s)
         self._queue.observe(timings.queue_s)
@@ -70,10 +103,28 @@ class Metrics:
         for stage in ("condition", "steps", "vocoder"):
             self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
 
-    def watch(self, waiting: Callable[[], int], ready: Callable[[], bool]) -> None:
-        """Where to look when asked."""
-        self._waiting.set_function(waiting)
+    def watch(
+        self,
+        load: Callable[[], Load],
+        ready: Callable[[], bool],
+        *,
+        planning: Callable[[], int],
+        sending: Callable[[], int],
+    ) -> None:
+        """Register callbacks for the gauges of load and readiness."""
+        self._requests_now.labels("planning").set_function(planning)
+        self._requests_now.labels("sending").set_function(sending)
+        for state in ("waiting", "running", "parked"):
+            self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
         self._ready.set_function(lambda: float(ready()))
+
+    def watch_costs(self, costs: Costs) -> None:
+        """Register callbacks for the engine's predicted and measured seconds."""
+        for name, what in (("predicted", "estimated"), ("measured", "taken")):
+            gauge = Gauge(
+                f"f5_engine_{name}_seconds", f"Seconds of engine calls, {what}.", registry=self.registry
+            )
+            gauge.set_function(partial(getattr, costs, f"{name}_s"))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
         """How the clocks are: one of `states`. Root counts `repins`, anew at each boot; None: not known."""
@@ -91,7 +142,7 @@ class Metrics:
 
 
 class MetricsServer:
-    """/metrics, /livez and /readyz on a thread of its own, which answers while all else is busy."""
+    """/metrics, /livez and /readyz on threads of their own, which answer while all else is busy."""
 
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
@@ -107,6 +158,8 @@ class MetricsServer:
             return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_S
+
             def do_GET(self) -> None:
                 status, kind, body = answer(self.path.partition("?")[0])
                 self.send_response(status)
@@ -118,8 +171,8 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """A scrape every few seconds would fill the journal."""
 
-        self._server = ThreadingHTTPServer(split_address("metrics", address), Handler)
-        self._server.daemon_threads = True
+        host, port = split_address("metrics", address)
+        self._server = _Server((host.strip("[]"), port), Handler)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
@@ -129,3 +182,34 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    """A thread for each of at most MAX_CONNECTIONS; one more closes the oldest, so probes get an answer."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._connections: list[socket.socket] = []
+        self._lock = threading.Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._connections.append(request)
+            if len(self._connections) > MAX_CONNECTIONS:
+                with contextlib.suppress(OSError):
+                    self._connections.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock, contextlib.suppress(ValueError):
+            self._connections.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that goes away in the middle is no news.
+        if not isinstance(sys.exc_info()[1], OSError):
+            logger.exception("request from %s failed", client_address)

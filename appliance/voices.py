@@ -4,7 +4,8 @@
     FOLDER/NAME/voice.yaml   transcript, consent note, when, hash
     CACHE/SHA256-KIND.ref    levelled samples, log-mel and measured RMS of that audio
 
-The folder is the truth: voices put there or taken away by hand are seen at once. A prepared reference is
+The folder is the truth: voices put there or taken away by hand are seen at once. Who writes holds a lock on
+it, so that several processes may share it. A prepared reference is
 named by the hash of the audio and by the kind of preparation (mel spec, trim version), and carries its own
 checksum: one from memory, from disk and a new one are the same bytes, and a damaged one is made again.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import io
 import logging
@@ -23,31 +25,38 @@ import shutil
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import yaml
 
-from appliance.contract.bundle import from_mapping
+from appliance.audio.reference import TRIM_VERSION, complete_transcript, prepare, transcript_warnings
+from appliance.config import VoicesConfig
+from appliance.contract.bundle import Manifest, from_mapping
+from appliance.contract.mel import MelSpec
 from appliance.errors import (
+    ApplianceError,
     InvalidReference,
     InvalidRequest,
     StorageError,
+    VoiceDamaged,
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.job import FloatArray, Reference
+from appliance.job import Features, Reference
+from appliance.text.normalise import normalise
 
 logger = logging.getLogger(__name__)
 
 NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
+CACHE_LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}")
 AUDIO = "audio"
 RECORD = "voice.yaml"
+REMEDY = "delete it, or create it again"
 DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
@@ -75,41 +84,6 @@ class Voice:
     """What makes it a poor reference, if anything."""
 
 
-@dataclass(frozen=True, eq=False)
-class Features:
-    """What is prepared once for a reference; nothing here depends on its transcript."""
-
-    samples: FloatArray
-    """(samples,) mono at the model's rate, levelled."""
-    log_mel: FloatArray
-    """(frames, mels)"""
-    rms: float
-
-
-class Preparation(Protocol):
-    """How a reference is prepared: decode, trim, level, log-mel."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Names the mel spec and the trim version."""
-        ...
-
-    @property
-    def sample_rate_hz(self) -> int: ...
-
-    def features(self, audio: bytes) -> Features:
-        """Raises InvalidReference."""
-        ...
-
-    def transcript(self, text: str) -> str:
-        """A transcript as the model wants it. Raises InvalidReference."""
-        ...
-
-    def warnings(self, audio: bytes) -> tuple[str, ...]:
-        """What makes this audio a poor reference; plain sentences."""
-        ...
-
-
 @dataclass(frozen=True)
 class Page:
     """A stretch of the list of voices, in order of name."""
@@ -119,6 +93,18 @@ class Page:
     """Empty on the last page."""
 
 
+def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
+    """The configured store, preparing references for a bundle's model. Raises StorageError."""
+    return VoiceStore(
+        config.folder,
+        config.cache,
+        manifest.mel,
+        manifest.defaults.target_rms,
+        memory_entries=config.memory_entries,
+        max_reference_bytes=config.max_reference_bytes,
+    )
+
+
 class VoiceStore:
     """Voices on disk. Safe to use from several threads."""
 
@@ -126,51 +112,51 @@ class VoiceStore:
         self,
         folder: Path,
         cache: Path,
-        preparation: Preparation,
+        spec: MelSpec,
+        level: float,
         *,
         memory_entries: int,
         max_reference_bytes: int,
     ) -> None:
-        """Makes both folders where they are missing. Raises StorageError."""
+        """Prepare references with mels of `spec`, levelled to an RMS of at least `level`.
+
+        Makes both folders where they are missing. Raises StorageError.
+        """
         self._folder = folder
         self._cache = cache
-        self._preparation = preparation
+        self._spec = spec
+        self._level = level
+        kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}"
+        self._kind = hashlib.sha256(kind.encode()).hexdigest()[:16]
         self._max_reference_bytes = max_reference_bytes
         self._features = _Recent(memory_entries)
         self._records: dict[str, tuple[tuple[int, int], Voice]] = {}
-        self._writing = threading.Lock()
         for path in (folder, cache):
-            with _storage(path):
+            with _storage(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
     def reference(self, name: str) -> Reference:
-        """A voice ready to condition on. Raises VoiceNotFound, StorageError."""
+        """A voice ready to condition on. Raises VoiceNotFound, StorageError, InvalidReference."""
         voice = self.get(name)
-        features = self._prepared(voice)
-        return Reference(
-            name=name,
-            transcript=self._preparation.transcript(voice.transcript),
-            samples=features.samples,
-            log_mel=features.log_mel,
-            rms=features.rms,
-        )
+        return Reference(complete_transcript(voice.transcript), self._prepared(voice))
 
     def get(self, name: str) -> Voice:
-        """What is known of a voice. Raises VoiceNotFound, StorageError."""
+        """What is known of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = self._folder / name / RECORD
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            raise VoiceNotFound(f"no voice is named {name!r}") from None
-        except OSError as error:
-            raise StorageError(f"{path}: {error.strerror}") from error
-        version = (stat.st_mtime_ns, stat.st_size)
-        known = self._records.get(name)
-        if known is None or known[0] != version:
-            known = (version, _read_record(path, name))
-            self._records[name] = known
+        with _storage(f"voice {name!r}"):
+            try:
+                stat = path.stat()
+                version = (stat.st_mtime_ns, stat.st_size)
+                known = self._records.get(name)
+                if known is None or known[0] != version:
+                    known = (version, _parse_record(path.read_bytes(), name))
+                    self._records[name] = known
+            except (FileNotFoundError, NotADirectoryError):
+                if not os.path.lexists(path.parent):
+                    raise VoiceNotFound(f"no voice is named {name!r}") from None
+                raise VoiceDamaged(f"voice {name!r}: {RECORD} is missing; {REMEDY}") from None
         return known[1]
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
@@ -191,58 +177,86 @@ class VoiceStore:
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def names(self) -> list[str]:
-        """Names of all stored voices, sorted."""
-        with _storage(self._folder):
+        """Names of all stored voices, damaged ones included, sorted."""
+        with _storage("voices"), os.scandir(self._folder) as entries:
             return sorted(
-                entry.name
-                for entry in os.scandir(self._folder)
-                if NAME_RULE.fullmatch(entry.name) and (self._folder / entry.name / RECORD).is_file()
+                entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir()
             )
 
     def create(
-        self, name: str, audio: bytes, transcript: str, consent_note: str = "", *, validate_only: bool = False
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        consent_note: str = "",
+        *,
+        validate_only: bool = False,
+        checkpoint: Callable[[], None] = lambda: None,
     ) -> Voice:
-        """Check and store a voice; one with the same content already is returned as it is.
+        """Check and store a voice, in place of a damaged one of that name.
 
-        Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
+        One with the same content is returned as it is. Until something is written, `checkpoint` may raise
+        to stop. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
         """
-        voice, features = self._checked(name, audio, transcript, consent_note)
-        with self._writing:
-            with contextlib.suppress(VoiceNotFound):
-                there = self.get(name)
-                if (there.sha256, there.transcript) == (voice.sha256, voice.transcript):
-                    return there
-                raise VoiceExists(f"voice {name!r} is stored already with other content; delete it first")
-            if not validate_only:
-                self._write(voice, audio)
-                self._remember(self._key(voice), features)
+        self._check(name, audio, transcript, consent_note)
+        sha256 = hashlib.sha256(audio).hexdigest()
+        if there := self._same(name, sha256, transcript, consent_note):
+            return there
+        checkpoint()
+        features = prepare(audio, self._spec, self._level, checkpoint)
+        duration_s = len(features.samples) / self._spec.sample_rate_hz
+        voice = Voice(
+            name=name,
+            transcript=transcript,
+            consent_note=consent_note,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            sha256=sha256,
+            size_bytes=len(audio),
+            duration_s=round(duration_s, 3),
+            rms=round(features.rms, 6),
+            warnings=features.warnings + transcript_warnings(transcript, duration_s),
+        )
+        if validate_only:
+            return voice
+        with _storage(f"voice {name!r}"), _locked(self._folder, fcntl.LOCK_EX):
+            checkpoint()
+            if there := self._same(name, sha256, transcript, consent_note):
+                return there
+            self._write(voice, audio)
+            self._remember(self._key(voice), features)
         return voice
 
     def delete(self, name: str) -> None:
-        """Remove a voice, and what was prepared of it unless another voice has the same audio.
+        """Remove a voice, damaged or not, and its prepared reference unless another voice has the same audio.
 
         Raises VoiceNotFound, StorageError.
         """
-        with self._writing:
-            voice = self.get(name)
-            trash = self._folder / f".{name}.{secrets.token_hex(4)}"
-            with _storage(self._folder):
-                # The rename makes it vanish whole, also when the removal is interrupted.
-                os.rename(self._folder / name, trash)
-                shutil.rmtree(trash)
-            self._records.pop(name, None)
-            if all(other.sha256 != voice.sha256 for other in self._all()):
-                self._features.forget(self._key(voice))
-                with _storage(self._cache):
-                    for path in self._cache.glob(f"{voice.sha256}-*.ref"):
-                        path.unlink(missing_ok=True)
+        with _storage(f"voice {name!r}"), _locked(self._folder, fcntl.LOCK_EX):
+            try:
+                key = self._key(self.get(name))
+            except StorageError:
+                key = ""
+            self._discard(name)
+            _sync(self._folder)
+            if key and all(self._key(other) != key for other in self._all()):
+                self._features.forget(key)
+                for path in self._cache.glob(f"{key.partition('-')[0]}-*.ref"):
+                    path.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what an interrupted create or delete left behind; for the one writer, at its start."""
-        with _storage(self._folder):
-            for entry in os.scandir(self._folder):
-                if LEFTOVER_RULE.fullmatch(entry.name):
-                    shutil.rmtree(entry.path)
+        """Remove what an interrupted create, delete or preparation left; for a daemon at its start.
+
+        A folder in which another process is writing is left as it is.
+        """
+        for folder, rule in ((self._folder, LEFTOVER_RULE), (self._cache, CACHE_LEFTOVER_RULE)):
+            with _storage(str(folder)):
+                try:
+                    with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                        for path in folder.iterdir():
+                            if rule.fullmatch(path.name):
+                                _remove(path)
+                except BlockingIOError:
+                    logger.info("%s: not swept, another process is writing there", folder)
 
     def check(self) -> list[str]:
         """What is wrong with stored voices, a line for each; empty when all can be used."""
@@ -251,7 +265,7 @@ class VoiceStore:
             try:
                 self.reference(name)
             except (StorageError, InvalidRequest) as error:
-                problems.append(f"voice {name}: {error}")
+                problems.append(f"voice {name}: {str(error).removeprefix(f'voice {name!r}: ')}")
         return problems
 
     def _all(self) -> Iterator[Voice]:
@@ -259,14 +273,12 @@ class VoiceStore:
             with contextlib.suppress(VoiceNotFound, StorageError):
                 yield self.get(name)
 
-    def _checked(self, name: str, audio: bytes, transcript: str, consent_note: str) -> tuple[Voice, Features]:
+    def _check(self, name: str, audio: bytes, transcript: str, consent_note: str) -> None:
         if not NAME_RULE.fullmatch(name):
             raise InvalidRequest(
                 "name",
                 f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {name!r}",
             )
-        if not audio:
-            raise InvalidReference("audio", "is empty; send a WAV, FLAC, Ogg or MP3 file")
         if len(audio) > self._max_reference_bytes:
             raise InvalidReference(
                 "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
@@ -277,41 +289,64 @@ class VoiceStore:
         ):
             if len(text) > most:
                 raise InvalidReference(field, f"has {len(text)} characters; at most {most} are allowed")
-        self._preparation.transcript(transcript)
-        features = self._preparation.features(audio)
-        voice = Voice(
-            name=name,
-            transcript=transcript,
-            consent_note=consent_note,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            sha256=hashlib.sha256(audio).hexdigest(),
-            size_bytes=len(audio),
-            duration_s=round(len(features.samples) / self._preparation.sample_rate_hz, 3),
-            rms=round(float(features.rms), 6),
-            warnings=self._preparation.warnings(audio),
-        )
-        return voice, features
+        # The appliance does not transcribe.
+        if not normalise(transcript):
+            raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+
+    def _same(self, name: str, sha256: str, transcript: str, consent_note: str) -> Voice | None:
+        """The stored voice, if it has this content; None if there is none, or a damaged one.
+
+        Raises VoiceExists if it has other content. A note that is left out agrees with any.
+        """
+        try:
+            there = self.get(name)
+            if (there.sha256, there.transcript) != (sha256, transcript):
+                raise VoiceExists(f"voice {name!r} is stored already with other content; delete it first")
+            if consent_note not in ("", there.consent_note):
+                raise VoiceExists(
+                    f"voice {name!r} is stored already with another consent note; delete it first"
+                )
+            self._audio(there)
+        except (VoiceNotFound, VoiceDamaged):
+            return None
+        return there
 
     def _write(self, voice: Voice, audio: bytes) -> None:
-        new = self._folder / f".{voice.name}.{secrets.token_hex(4)}"
+        new = self._hidden(voice.name)
         fields = {**dataclasses.asdict(voice), "warnings": list(voice.warnings)}
         record = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
-        with _storage(self._folder):
+        try:
             new.mkdir()
-            try:
-                _write_synced(new / AUDIO, audio)
-                _write_synced(new / RECORD, record.encode())
-                # Readers see the voice whole or not at all.
-                os.rename(new, self._folder / voice.name)
-            except BaseException:
-                shutil.rmtree(new, ignore_errors=True)
-                raise
+            _write_synced(new / AUDIO, audio)
+            _write_synced(new / RECORD, record.encode())
+            _sync(new)
+            with contextlib.suppress(VoiceNotFound):
+                self._discard(voice.name)
+            # Readers see the voice whole or not at all.
+            os.rename(new, self._folder / voice.name)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        _sync(self._folder)
+
+    def _discard(self, name: str) -> None:
+        """Raises VoiceNotFound, OSError."""
+        trash = self._hidden(name)
+        try:
+            # The rename makes it vanish whole, also when the removal is interrupted.
+            os.rename(self._folder / name, trash)
+        except FileNotFoundError:
+            raise VoiceNotFound(f"no voice is named {name!r}") from None
+        self._records.pop(name, None)
+        _remove(trash)
+
+    def _hidden(self, name: str) -> Path:
+        return self._folder / f".{name}.{secrets.token_hex(4)}"
 
     # Prepared references.
 
     def _key(self, voice: Voice) -> str:
-        kind = hashlib.sha256(self._preparation.fingerprint.encode()).hexdigest()[:16]
-        return f"{voice.sha256}-{kind}"
+        return f"{voice.sha256}-{self._kind}"
 
     def _prepared(self, voice: Voice) -> Features:
         key = self._key(voice)
@@ -322,16 +357,18 @@ class VoiceStore:
         if features is not None:
             self._features.put(key, features)
             return features
-        features = self._preparation.features(self._audio(voice))
+        features = prepare(self._audio(voice), self._spec, self._level)
         self._remember(key, features)
         return features
 
     def _audio(self, voice: Voice) -> bytes:
-        path = self._folder / voice.name / AUDIO
-        with _storage(path):
-            audio = path.read_bytes()
+        audio = b""
+        with _storage(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
+            audio = (self._folder / voice.name / AUDIO).read_bytes()
         if hashlib.sha256(audio).hexdigest() != voice.sha256:
-            raise StorageError(f"{path}: is not the file that {RECORD} describes; delete and add the voice")
+            raise VoiceDamaged(
+                f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}"
+            )
         return audio
 
     def _remember(self, key: str, features: Features) -> None:
@@ -339,12 +376,14 @@ class VoiceStore:
         path = self._cache / f"{key}.ref"
         new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            _write_synced(new, _pack(features))
-            os.replace(new, path)
+            with _locked(self._cache, fcntl.LOCK_SH):
+                _write_synced(new, _pack(features))
+                os.replace(new, path)
         except OSError as error:
             # Without the cache everything works, only slower after a restart.
             logger.warning("%s: prepared reference not kept: %s", path, error)
-            new.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                new.unlink()
 
 
 class _Recent:
@@ -408,14 +447,16 @@ def _read_features(path: Path) -> Features | None:
         return None
 
 
-def _read_record(path: Path, name: str) -> Voice:
+def _parse_record(text: bytes, name: str) -> Voice:
+    """Raises VoiceDamaged."""
+    where = f"voice {name!r}: {RECORD}"
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StorageError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
-    voice: Voice = from_mapping(Voice, raw, where=str(path), error=StorageError)
+        raw = yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise VoiceDamaged(f"{where} is unreadable: {' '.join(str(error).split())}; {REMEDY}") from error
+    voice: Voice = from_mapping(Voice, raw, where=where, error=VoiceDamaged)
     if voice.name != name:
-        raise StorageError(f"{path}: describes voice {voice.name!r}; rename the folder or the voice")
+        raise VoiceDamaged(f"{where} describes voice {voice.name!r}; rename the folder or the voice")
     return voice
 
 
@@ -426,11 +467,41 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(stream.fileno())
 
 
+def _sync(folder: Path) -> None:
+    """Make renames and new files in a folder survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
-def _storage(path: Path) -> Iterator[None]:
+def _locked(folder: Path, operation: int) -> Iterator[None]:
+    """Hold a folder's lock against other threads and processes; it ends with its holder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, operation)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _storage(what: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
     try:
         yield
-    except StorageError:
+    except ApplianceError:
         raise
     except OSError as error:
-        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error
+        if error.filename and str(error.filename) != what:
+            logger.error("%s: %s", error.filename, error.strerror or error)
+        raise StorageError(f"{what}: {error.strerror or error}") from error

@@ -143,6 +143,9 @@ def running(folder: Path, *, ready: bool = True, **sections: dict[str, Any]) -> 
         if ready:
             daemon.until("ready on")
         yield daemon
+    except BaseException:
+        print("".join(daemon.lines))
+        raise
     finally:
         if process.poll() is None:
             process.kill()

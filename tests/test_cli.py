@@ -10,19 +10,19 @@ import sys
 import wave
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import yaml
 
 from appliance import cli, health
+from appliance.client import Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.health import speed
-from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -86,7 +86,7 @@ def test_say_streamed_equals_say_unary(
     ("arguments", "message"),
     [
         (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
-        (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 64, not 0 (INVALID_ARGUMENT)"),
+        (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
         (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
         (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
         (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
@@ -108,6 +108,63 @@ def test_say_tells_what_was_wrong_and_writes_nothing(
     assert told.startswith("appliance say: ") and message in told
     assert len(told.splitlines()) == 1
     assert not out.exists()
+
+
+class Heard:
+    """A client that keeps the arguments of its calls."""
+
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __enter__(self) -> Heard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def speak(self, text: str, voice: str, *, timeout: float, **options: Any) -> Reply:
+        self.calls.append((text, voice, timeout, {k: v for k, v in options.items() if v is not None}))
+        return Reply(b"", Header(sample_rate_hertz=24_000), Timings(), 0.1, 0.1)
+
+    def cancel(self, request_id: str) -> None:
+        self.calls.append((self.address, request_id))
+
+
+def test_say_sends_its_options_and_cancel_the_id(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "Client", Heard)
+    options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
+    options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
+    options += ["--segmentation", "low-latency", "--out", str(tmp_path / "out.wav"), "--voice", "ann"]
+    assert run(capsys, "say", TEXT, *options)[0] == 0
+    assert run(capsys, "cancel", "r-1", "--address", "unix:/x") == (0, "", "")
+    spoken, cancelled = Heard.calls
+    assert spoken == (
+        TEXT,
+        "ann",
+        9.0,
+        {
+            "encoding": "pcm16",
+            "priority": "high",
+            "channel": "chat",
+            "user": "u1",
+            "supersede": "score",
+            "queue_timeout": 2.5,
+            "min_nfe": 3,
+            "request_id": "r-1",
+            "segmentation": "low_latency",
+        },
+    )
+    assert cancelled == ("unix:/x", "r-1")
+
+
+def test_say_gives_up(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ["--voice", "ann", "--out", str(tmp_path / "out.wav"), "--address", box.address]
+    code, _, message = run(capsys, "say", TEXT, *options, "--timeout", "0.005")
+    assert code == 1 and message.endswith("(DEADLINE_EXCEEDED)\n")
 
 
 def test_say_into_a_folder_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,7 +409,7 @@ def test_python_m_appliance_helps() -> None:
         [sys.executable, "-m", "appliance", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
     assert result.returncode == 0
-    for command in ("serve", "say", "voices", "check", "replay"):
+    for command in ("serve", "say", "cancel", "voices", "check", "replay", "bench"):
         assert command in result.stdout
 
 
@@ -365,4 +422,4 @@ def test_help_does_not_load_the_engine() -> None:
 
 
 def test_a_table_without_audio() -> None:
-    assert "no audio" in cli.table(cli.Spoken(b"", pb.Header(), pb.Timings(), 0.1, 0.0))
+    assert "no audio" in cli.table(Reply(b"", Header(), Timings(), 0.1, 0.0))

@@ -67,6 +67,23 @@ def test_names_that_must_not_drift() -> None:
         ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
         ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
         ("device: {clock: /run}", "unknown key clock; valid keys: sysroot, clocks"),
+        ("engine: {lanes: 0}", "lanes: must be between 1 and 64, not 0"),
+        ("synthesis: {nfe: 16, max_nfe: 8}", "max_nfe: must be between 16 and 64, not 8"),
+        ("synthesis: {max_audio_s: 0}", "max_audio_s: must be between 1.0 and 3600.0, not 0"),
+        ("synthesis: {max_work_s: .inf}", "max_work_s: must be between 1.0 and"),
+        (
+            "synthesis: {stream_segmentation: both}",
+            "must be one of upstream, low_latency, adaptive, not 'both'",
+        ),
+        ("synthesis: {unary_segmentation: adaptive}", "must be one of upstream, low_latency, not 'adaptive'"),
+        ("scheduler: {policy: edf}", "must be one of deadline, fifo, not 'edf'"),
+        ("scheduler: {queue_length: 0}", "queue_length: must be at least 1, not 0"),
+        ("scheduler: {normal_s: -1}", "normal_s: must be between 0.0 and 60.0, not -1"),
+        ("scheduler: {user_rate: .nan}", "user_rate: must be between 0.0 and 60000.0, not nan"),
+        ("scheduler: {weights: {main: 0}}", "weights.main: must be between 0.01 and 100.0, not 0"),
+        ("scheduler: {weights: {main: high}}", "weights"),
+        ("server: {write_timeout_s: 0}", "write_timeout_s: must be between 0.1 and 3600.0, not 0"),
+        ("server: {max_calls: 0}", "max_calls: must be at least 1, not 0"),
         ("engine: 3", "engine: must be a mapping, not int"),
         ("- a", "must hold a mapping of sections, not list"),
         ("a: [", "unreadable"),
@@ -102,6 +119,12 @@ def test_set_goes_over_the_file(tmp_path: Path) -> None:
     assert (changed.synthesis.nfe, changed.synthesis.seed, changed.synthesis.guidance) == (16, 1, 1.0)
     assert changed.server.socket == ""
     assert changed.bundle.path == Path("/b")
+
+
+def test_weights_are_read_by_name_of_channel(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("scheduler: {weights: {main: 3, overlay: 0.5}}")
+    assert load(path).scheduler.weights == {"main": 3.0, "overlay": 0.5}
 
 
 @pytest.mark.parametrize("override", ["synthesis.nfe", "nfe=5", "=5", ".nfe=5", "synthesis.=5"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
+import os
 import shutil
 import signal
 import socket
@@ -25,10 +28,11 @@ from appliance.contract import bundle
 from appliance.daemon import Exit
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
+from appliance.notify import Notifier
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, running, write_config
+from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, reference_wav, running, write_config
 
 LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
 SHORT = "Thanks for the follow, welcome to the stream."
@@ -85,7 +89,7 @@ def test_absent_nfe_is_the_configurations(box: Running) -> None:
 def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
     with box.channel() as channel:
         stub = box.synthesizer(channel)
-        call = stub.StreamSynthesize(request(LONG, nfe_steps=64))
+        call = stub.StreamSynthesize(request(LONG, nfe_steps=16))
         assert next(iter(call)).WhichOneof("message") == "header"
         call.cancel()
         begun = time.monotonic()
@@ -161,7 +165,11 @@ def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Pat
             messages = [next(call)]
             box.process.send_signal(signal.SIGTERM)
             box.until("draining")
-            time.sleep(4.0)  # long after the engine is done, and longer than the server waits by itself
+            begun = time.monotonic()
+            # Long after the engine is done, and longer than the server waits by itself.
+            while time.monotonic() - begun < 4.0:
+                messages.extend(itertools.islice(call, 4))
+                time.sleep(0.04)
             messages.extend(call)
         assert messages[-1].WhichOneof("message") == "end"
         assert messages[-1].end.samples == sum(len(m.audio.data) // 2 for m in messages)
@@ -203,7 +211,7 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
     seen: list[Any] = []
 
     async def watch() -> None:
-        box = daemon.Daemon(config)
+        box = daemon.Daemon(config, lambda: config, Notifier())
         living = asyncio.ensure_future(box.live())
         warm = asyncio.ensure_future(asyncio.to_thread(warming.wait, PATIENCE_S))
         await asyncio.wait((warm, living), return_when=asyncio.FIRST_COMPLETED)
@@ -212,24 +220,106 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
             stub: Any = health_pb2_grpc.HealthStub(channel)
             health = stub.Watch(health_pb2.HealthCheckRequest())
             seen.append((await health.read()).status)
-            for call in (
-                appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request()),
-                appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest()),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await call
-                seen.append((caught.value.code().name, caught.value.details()))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
+            seen.append((caught.value.code().name, caught.value.details()))
+            # Voices need no engine.
+            voices = await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
+            seen.append(list(voices.voices))
             go.set()
             seen.append((await health.read()).status)
-            box._on_signal()
+            box._on_stop()
             seen.append((await health.read()).status)
             health.cancel()
         await living
 
     asyncio.run(watch())
     no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
-    starting = ("UNAVAILABLE", "the daemon is starting")
-    assert seen == [no, starting, starting, yes, no]
+    assert seen == [no, ("UNAVAILABLE", "the daemon is starting"), [], yes, no]
+
+
+@pytest.fixture
+def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
+    """A daemon that has made twelve long streams of which nobody reads more than the header."""
+    with running(tmp_path, server={"stream_buffer_s": 600.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            asked = request(
+                LONG[:1_300],
+                nfe_steps=1,
+                playout=pb.OVERLAP,
+                # Without a promise none is refused for being late on a busy machine.
+                priority=pb.BULK,
+                audio_config={"sample_rate_hertz": 48_000},
+            )
+            calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(12)]
+            for call in calls:
+                assert next(call).WhichOneof("message") == "header"
+            end = time.monotonic() + PATIENCE_S
+            while 'f5_requests_now{state="sending"} 12.0' not in box.http("/metrics")[1]:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            yield box, calls
+
+
+def test_readers_that_do_not_read_do_not_hold_up_the_end(lazy_readers: tuple[Running, list[Any]]) -> None:
+    box, calls = lazy_readers
+    begun = time.monotonic()
+    assert box.stop() == Exit.OK
+    assert time.monotonic() - begun < 10.0, "server.drain_s is 20"
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        assert caught.value.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
+    assert "Traceback" not in "".join(box.lines)
+
+
+def rewrite(box: Running, **sections: dict[str, Any]) -> None:
+    """Change the configuration's file, and have it read."""
+    path = box.folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    for section, values in sections.items():
+        config.setdefault(section, {}).update(values)
+    path.write_text(yaml.safe_dump(config))
+    del box.lines[:]
+    box.process.send_signal(signal.SIGHUP)
+    box.until("reload:")
+
+
+def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) -> None:
+    with running(tmp_path) as box, box.channel() as channel:
+        box.add_voice()
+        stub = box.synthesizer(channel)
+        call = stub.StreamSynthesize(request(LONG, nfe_steps=16), timeout=PATIENCE_S)
+        messages = [next(call)]
+
+        rewrite(box, synthesis={"nfe": 3, "max_nfe": 20, "guidance": 1.5}, scheduler={"user_rate": 1.0})
+        box.until("reload: configuration read, 1 voices")
+        reply = stub.Synthesize(request(user_key="bob", playout=pb.OVERLAP), timeout=PATIENCE_S)
+        assert (reply.header.nfe_steps, reply.header.guidance) == (3, 1.5)
+        for asked, words in (
+            (request(user_key="bob"), "1 requests a minute are allowed of one user"),
+            (request(nfe_steps=21), "between 1 and 20, not 21"),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(asked, timeout=PATIENCE_S)
+            assert words in str(caught.value.details())
+
+        rewrite(box, synthesis={"nfe": 300})
+        box.until("reload: keeping the old configuration: .*nfe: must be between 1 and 64, not 300")
+        asked = request(playout=pb.OVERLAP)
+        assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 3
+
+        rewrite(box, synthesis={"nfe": 4}, engine={"threads": 2}, server={"drain_s": 7.0})
+        box.until("only a restart takes over the changes in engine, server")
+        box.until("reload: configuration read")
+        assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 4
+
+        messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[0].header.nfe_steps == 16
+        assert box.stop() == Exit.OK
+        assert "Traceback" not in "".join(box.lines)
 
 
 # Refusing to start.
@@ -344,7 +434,7 @@ def test_what_the_box_lacks_while_loading_is_tried_again(
     def load_engine(*arguments: Any, **options: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr(daemon.synthesizer, "load", load_engine)
+    monkeypatch.setattr("appliance.engine.synthesizer.load", load_engine)
     assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
     assert f"appliance serve: {words}" in capsys.readouterr().err
 
@@ -358,3 +448,59 @@ def test_an_engine_thread_that_dies_ends_the_daemon(
     monkeypatch.setattr(Scheduler, "run", run)
     assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
     assert "the engine failed: RuntimeError: lost the device" in capsys.readouterr().err
+
+
+def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a new process helps against some faults, and systemd starts one."""
+    path = write_config(tmp_path)
+    address = load(path).server.listen
+    faults = [0.0]
+    real = Synthesizer.step
+
+    def step(self: Synthesizer, lane_ids: Any) -> None:
+        if faults[0]:
+            faults[0] -= 1
+            raise EngineFault("CUDA failure 700")
+        real(self, lane_ids)
+
+    monkeypatch.setattr(Synthesizer, "step", step)
+    seen: list[Any] = []
+
+    def use() -> None:
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            health = stub.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S, wait_for_ready=True)
+            while status.Name(next(health).status) != "SERVING":
+                pass
+            appliance_pb2_grpc.VoicesStub(channel).CreateVoice(
+                pb.CreateVoiceRequest(name="ann", audio=reference_wav(), transcript="Some call me nature."),
+                timeout=PATIENCE_S,
+            )
+            for failing in (1, 0, math.inf, math.inf, math.inf):
+                faults[0] = failing
+                try:
+                    appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request(), timeout=PATIENCE_S)
+                    seen.append("OK")
+                except grpc.RpcError as error:
+                    seen.append(error.code().name)
+            seen.append(status.Name(next(health).status))
+
+    def use_and_end() -> None:
+        try:
+            use()
+        finally:
+            if not ended.wait(5.0):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = threading.Event()
+    client = threading.Thread(target=use_and_end)
+    client.start()
+    code = daemon.main(path, [])
+    ended.set()
+    assert code == Exit.ENGINE
+    client.join(PATIENCE_S)
+    assert seen == ["INTERNAL", "OK", "INTERNAL", "INTERNAL", "INTERNAL", "NOT_SERVING"]
+    assert "the engine fails every call: EngineFault: CUDA failure 700" in capsys.readouterr().err

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import socket
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from appliance.job import Timings
-from appliance.metrics import Metrics, MetricsServer
+from appliance import metrics as metrics_module
+from appliance.engine.costs import CostTable
+from appliance.job import Load, Timings
+from appliance.metrics import MAX_CONNECTIONS, Metrics, MetricsServer
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -23,7 +30,8 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def test_what_was_spoken_is_counted() -> None:
     metrics = Metrics()
-    metrics.watch(lambda: 3, lambda: True)
+    load = Load(waiting=3, running=2, parked=1)
+    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5)
     metrics.observe("Synthesize", "OK", "")
     metrics.observe("Synthesize", "RESOURCE_EXHAUSTED", "QUEUE_FULL")
     metrics.spoken(
@@ -45,7 +53,8 @@ def test_what_was_spoken_is_counted() -> None:
     assert read["f5_rejects_total", "QUEUE_FULL"] == 1.0
     assert ("f5_rejects_total", "") not in read
     assert read["f5_audio_seconds_total",] == 4.0
-    assert read["f5_queue_depth",] == 3.0
+    now = {"planning": 4.0, "waiting": 3.0, "running": 2.0, "parked": 1.0, "sending": 5.0}
+    assert {state: read["f5_requests_now", state] for state in now} == now
     assert read["f5_ready",] == 1.0
     assert read["f5_stage_seconds_total", "steps"] == 0.5
     for name, sum_ in (("first_audio_seconds", 0.5), ("queue_seconds", 0.25), ("rtf", 0.25)):
@@ -57,6 +66,25 @@ def test_a_request_without_audio_has_no_real_time_factor() -> None:
     metrics = Metrics()
     metrics.spoken(Timings())
     assert samples(metrics)["f5_rtf_count",] == 0.0
+
+
+@pytest.mark.parametrize(("promised_s", "count", "total"), [(2.0, 1.0, 0.25), (0.0, 0.0, 0.0)])
+def test_first_audio_is_compared_with_what_was_promised(
+    promised_s: float, count: float, total: float
+) -> None:
+    metrics = Metrics()
+    metrics.spoken(Timings(first_audio_s=0.5), promised_s)
+    read = samples(metrics)
+    assert read["f5_first_audio_of_promised_count",] == count
+    assert read["f5_first_audio_of_promised_sum",] == total
+
+
+def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
+    metrics, costs = Metrics(), CostTable(lambda steps: [], exact_shapes=True)
+    metrics.watch_costs(costs)
+    costs.predicted_s, costs.measured_s = 3.0, 4.0
+    read = samples(metrics)
+    assert (read["f5_engine_predicted_seconds",], read["f5_engine_measured_seconds",]) == (3.0, 4.0)
 
 
 def test_one_state_of_the_clocks_at_a_time() -> None:
@@ -109,5 +137,57 @@ def test_an_address_that_is_taken() -> None:
     try:
         with pytest.raises(OSError, match="in use"):
             MetricsServer(f"127.0.0.1:{server.port}", Metrics(), alive=lambda: True, ready=lambda: True)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def serving() -> Iterator[MetricsServer]:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    yield server
+    server.close()
+
+
+def threads() -> int:
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: MetricsServer) -> None:
+    before = threads()
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port)))
+            client.sendall(b"GET /livez HT")
+        assert status_of(serving.port, "livez") == 200
+        assert threads() - before <= MAX_CONNECTIONS + 1
+
+
+def test_a_half_sent_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "REQUEST_S", 0.2)
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5.0) as client:
+            client.sendall(b"GET /livez HT")
+            assert client.recv(100) == b""
+    finally:
+        server.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
+def test_an_ipv6_address() -> None:
+    server = MetricsServer("[::1]:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{server.port}/livez", timeout=5) as reply:
+            assert reply.status == 200
+    finally:
+        server.close()
+
+
+def test_a_fault_in_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: bool(1 / 0), ready=lambda: True)
+    try:
+        with pytest.raises(http.client.RemoteDisconnected):
+            status_of(server.port, "livez")
+        assert "ZeroDivisionError" in caplog.text
     finally:
         server.close()

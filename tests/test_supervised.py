@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -212,7 +213,7 @@ def test_what_the_watchdog_aborts_leaves_the_line_at_which_it_hung(tmp_path: Pat
             assert box.process.wait(PATIENCE_S) == -signal.SIGABRT
             with pytest.raises(grpc.RpcError):
                 call.result()
-        box.await_true(lambda: "in _synthesise" in "".join(box.lines) and "in hang" in "".join(box.lines))
+        box.await_true(lambda: "in _make" in "".join(box.lines) and "in hang" in "".join(box.lines))
 
 
 def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
@@ -236,13 +237,17 @@ def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> No
         assert "Traceback" not in "".join(box.lines)
 
 
-def test_a_bundle_that_is_not_there_is_never_ready(tmp_path: Path) -> None:
-    with supervised(tmp_path, bundle=tmp_path / "nothing") as box:
+def test_a_damaged_bundle_is_never_ready(tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
+    path = max(damaged.rglob("*.*"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with supervised(tmp_path, bundle=damaged) as box:
         assert box.process.wait(PATIENCE_S) == Exit.BUNDLE
-        box.await_told("STOPPING")
     assert not box.messages("READY") and not box.messages("WATCHDOG")
     assert not any(text.startswith("ready") for text in box.messages("STATUS"))
-    assert "nothing: not a bundle" in box.messages("STATUS")[-1]
+    assert "damaged" in box.messages("STATUS")[-1]
 
 
 @pytest.mark.parametrize(

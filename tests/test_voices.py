@@ -3,53 +3,36 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import subprocess
+import sys
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
+from appliance import voices
 from appliance.audio import reference
 from appliance.contract.mel import MelSpec
 from appliance.errors import (
+    Cancelled,
     InvalidReference,
     InvalidRequest,
     StorageError,
+    VoiceDamaged,
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.voices import NAME_RULE, Features, VoiceStore
+from appliance.job import Features, Reference
+from appliance.voices import NAME_RULE, VoiceStore
 
-
-@dataclass
-class Preparation:
-    """The real one for a small mel, which counts how often it is asked."""
-
-    spec: MelSpec = field(default_factory=lambda: MelSpec("vocos"))
-    asked: int = 0
-    version: int = 1
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.spec.fingerprint}/{self.version}"
-
-    @property
-    def sample_rate_hz(self) -> int:
-        return self.spec.sample_rate_hz
-
-    def features(self, audio: bytes) -> Features:
-        self.asked += 1
-        made = reference.prepare_reference("", audio, ".", self.spec, 0.1)
-        return Features(made.samples, made.log_mel, made.rms)
-
-    def transcript(self, text: str) -> str:
-        return reference.complete_transcript(text)
-
-    def warnings(self, audio: bytes) -> tuple[str, ...]:
-        return ("only a test",)
+SPEC = MelSpec("vocos")
 
 
 def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -> bytes:
@@ -62,11 +45,13 @@ def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -
 @dataclass
 class Place:
     root: Path
-    preparation: Preparation
+    level: float = 0.1
+    prepared: int = 0
+    """How often audio was decoded."""
 
     def open(self, **options: int) -> VoiceStore:
         limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **options}
-        return VoiceStore(self.root / "voices", self.root / "cache", self.preparation, **limits)
+        return VoiceStore(self.root / "voices", self.root / "cache", SPEC, self.level, **limits)
 
     @property
     def cached(self) -> list[Path]:
@@ -74,13 +59,20 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path, Preparation())
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+
+    def prepare(audio: bytes, *rest: Any) -> Features:
+        made.prepared += 1
+        return reference.prepare(audio, *rest)
+
+    monkeypatch.setattr(voices, "prepare", prepare)
+    return made
 
 
-def same(a: object, b: object) -> bool:
+def same(a: Reference, b: Reference) -> bool:
     return all(
-        np.asarray(getattr(a, name)).tobytes() == np.asarray(getattr(b, name)).tobytes()
+        np.asarray(getattr(a.features, name)).tobytes() == np.asarray(getattr(b.features, name)).tobytes()
         for name in ("samples", "log_mel", "rms")
     )
 
@@ -90,14 +82,14 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Place) -> None:
     made = place.open().create("ann", audio, "Hello there", "Ann agreed on 1 May: naïve “quotes”\n2nd line")
     store = place.open()
     assert store.get("ann") == made
-    assert made.warnings == ("only a test",)
+    assert [warning.split(":")[0] for warning in made.warnings] == ["only 1.1 s of speech"]
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
     # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
     rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
     assert made.rms == pytest.approx(rms, rel=1e-3)
     assert (place.root / "voices" / "ann" / "audio").read_bytes() == audio
     assert store.reference("ann").transcript == "Hello there. "
-    assert store.reference("ann").rms == pytest.approx(rms, rel=1e-3)
+    assert store.reference("ann").features.rms == pytest.approx(rms, rel=1e-3)
 
 
 def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Place) -> None:
@@ -105,10 +97,10 @@ def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Place) -
     store.create("ann", wav(), "Hello there.")
     memory = store.reference("ann")
     disk = place.open().reference("ann")
-    assert place.preparation.asked == 1
+    assert place.prepared == 1
     shutil.rmtree(place.root / "cache")
     fresh = place.open().reference("ann")
-    assert place.preparation.asked == 2
+    assert place.prepared == 2
     assert same(memory, disk) and same(disk, fresh)
 
 
@@ -137,27 +129,27 @@ def test_a_damaged_cache_file_is_made_again(place: Place, where: str) -> None:
         packed[{"checksum": 3, "middle": len(packed) // 2, "last": -1}[where]] ^= 1
     path.write_bytes(packed)
     assert same(place.open().reference("ann"), good.reference("ann"))
-    assert place.preparation.asked == 2
+    assert place.prepared == 2
     assert same(place.open().reference("ann"), good.reference("ann"))
-    assert place.preparation.asked == 2
+    assert place.prepared == 2
 
 
 def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Place) -> None:
     place.open().create("ann", wav(), "Hello there.")
-    place.preparation.version = 2
+    place.level = 0.2
     place.open().reference("ann")
-    assert place.preparation.asked == 2
+    assert place.prepared == 2
 
 
 def test_the_transcript_is_no_part_of_the_cache(place: Place) -> None:
     store = place.open()
     store.create("ann", wav(), "Hello there.")
     store.create("bea", wav(), "Something else.")
-    asked = place.preparation.asked
+    prepared = place.prepared
     assert len(place.cached) == 1
     assert store.reference("ann").transcript != store.reference("bea").transcript
     assert same(store.reference("ann"), store.reference("bea"))
-    assert place.preparation.asked == asked
+    assert place.prepared == prepared
 
 
 def test_memory_holds_the_most_recently_used(place: Place) -> None:
@@ -165,20 +157,20 @@ def test_memory_holds_the_most_recently_used(place: Place) -> None:
     store.create("ann", wav(pitch_hz=200), "Hello there.")
     store.create("bea", wav(pitch_hz=300), "Hello there.")
     shutil.rmtree(place.root / "cache")
-    asked = place.preparation.asked
+    prepared = place.prepared
     store.reference("bea")
-    assert place.preparation.asked == asked
+    assert place.prepared == prepared
     store.reference("ann")
-    assert place.preparation.asked == asked + 1
+    assert place.prepared == prepared + 1
 
 
 def test_shared_references_cannot_be_written_to(place: Place) -> None:
     store = place.open()
     store.create("ann", wav(), "Hello there.")
     with pytest.raises(ValueError, match="read-only"):
-        store.reference("ann").samples[0] = 1.0
+        store.reference("ann").features.samples[0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
-        place.open().reference("ann").log_mel[0] = 1.0
+        place.open().reference("ann").features.log_mel[0] = 1.0
 
 
 def test_the_same_again_is_no_error_and_other_content_is(place: Place) -> None:
@@ -297,32 +289,199 @@ def test_audio_changed_by_hand_is_noticed(place: Place) -> None:
     (place.root / "voices" / "ann" / "audio").write_bytes(wav(pitch_hz=100))
     shutil.rmtree(place.root / "cache")
     store = place.open()
-    with pytest.raises(StorageError, match="is not the file"):
+    with pytest.raises(VoiceDamaged, match="is not the file"):
         store.reference("ann")
     (problem,) = store.check()
     assert problem.startswith("voice ann: ")
 
 
-def test_a_spoiled_record_is_named_and_the_others_still_listed(place: Place) -> None:
+def spoil(folder: Path, how: str) -> None:
+    """Damage a stored voice."""
+    record = folder / "voice.yaml"
+    if how == "unknown key":
+        record.write_text("name: ann\nage: 30\n")
+    elif how == "not yaml":
+        record.write_bytes(b"name: [\xff")
+    elif how == "no date":
+        record.write_text("created: 2026-13-45\n")
+    elif how == "another name":
+        record.write_text(record.read_text().replace("name: ann", "name: bob"))
+    elif how == "no record":
+        record.unlink()
+    elif how == "no audio":
+        (folder / "audio").unlink()
+    elif how == "other audio":
+        (folder / "audio").write_bytes(b"another")
+
+
+DAMAGES = ["unknown key", "not yaml", "no date", "another name", "no record", "no audio", "other audio"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced(place: Place, how: str) -> None:
+    store = place.open()
+    made = store.create("ann", wav(), "Hello there.")
+    store.create("bea", wav(0.5), "Hello there.")
+    shutil.rmtree(place.root / "cache")
+    spoil(place.root / "voices" / "ann", how)
+    store = place.open()
+    with pytest.raises(VoiceDamaged, match=r"^voice 'ann': ") as caught:
+        store.reference("ann")
+    assert str(place.root) not in str(caught.value)
+    (problem,) = store.check()
+    assert problem.startswith("voice ann: ") and "'ann': " not in problem
+    assert store.page().voices[-1].name == "bea"
+    assert store.create("ann", wav(), "Hello there.").sha256 == made.sha256
+    assert store.reference("ann").transcript == "Hello there. "
+    assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_voice_can_be_deleted(place: Place, how: str) -> None:
     store = place.open()
     store.create("ann", wav(), "Hello there.")
-    store.create("bea", wav(), "Hello there.")
-    (place.root / "voices" / "ann" / "voice.yaml").write_text("name: ann\nage: 30\n")
-    with pytest.raises(StorageError, match="unknown key age"):
-        store.get("ann")
-    assert [voice.name for voice in store.page().voices] == ["bea"]
+    spoil(place.root / "voices" / "ann", how)
+    store.delete("ann")
+    assert list((place.root / "voices").iterdir()) == []
+    with pytest.raises(VoiceNotFound):
+        store.delete("ann")
 
 
-def test_leftovers_of_an_interrupted_create_are_swept(place: Place) -> None:
+def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = place.open()
-    (place.root / "voices" / ".ann.0123abcd").mkdir()
-    (place.root / "voices" / ".git").mkdir()
+    store.create("ann", wav(), "Hello there.")
+
+    def full(self: Path, **options: Any) -> Any:
+        raise OSError(24, "Too many open files", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", full)
+        with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
+            store.create("ann", wav(0.7), "Something else.")
+    assert store.get("ann").transcript == "Hello there."
+
+
+def test_another_consent_note_is_refused_and_none_is_not(place: Place) -> None:
+    store = place.open()
+    made = store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.")
+    assert store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.") == made
+    assert store.create("ann", wav(), "Hello there.") == made
+    with pytest.raises(VoiceExists, match="another consent note"):
+        store.create("ann", wav(), "Hello there.", "Ann agreed to something else.")
+
+
+@pytest.mark.parametrize("transcript", ["\u200b", "\u2060\ufeff \u00ad", "\ufe0f"])
+def test_a_transcript_that_cannot_be_seen_is_refused(place: Place, transcript: str) -> None:
+    with pytest.raises(InvalidReference, match="transcript: is empty"):
+        place.open().create("ann", wav(), transcript)
+
+
+def test_a_transcript_that_cannot_be_all_is_warned_of(place: Place) -> None:
+    made = place.open().create("ann", wav(3.5), "a")
+    assert [warning.partition(":")[0] for warning in made.warnings] == ["the transcript probably lacks words"]
+    assert place.open().get("ann").warnings == made.warnings
+
+
+def test_an_upload_is_decoded_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    real = reference.decode
+    monkeypatch.setattr(reference, "decode", lambda audio: decoded.append(len(audio)) or real(audio))
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    assert len(decoded) == 1
+    store.create("ann", wav(), "Hello there.")
+    assert len(decoded) == 1
+
+
+def test_a_create_that_is_stopped_leaves_nothing(place: Place) -> None:
+    def stop() -> None:
+        raise Cancelled("stopped")
+
+    store = place.open()
+    with pytest.raises(Cancelled):
+        store.create("ann", wav(), "Hello there.", checkpoint=stop)
+    assert list((place.root / "voices").iterdir()) == place.cached == []
+
+
+def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename = os.fsync, os.rename
+
+    def synced(descriptor: int) -> None:
+        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name.partition('.ann.')[0]}")
+        sync(descriptor)
+
+    def renamed(old: Path, new: Path) -> None:
+        rename(old, new)
+        events.append("rename")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    # The new folder's name, which begins with .ann., is cut off.
+    assert events[:5] == ["sync audio", "sync voice.yaml", "sync ", "rename", "sync voices"]
+    events.clear()
+    store.delete("ann")
+    assert events == ["rename", "sync voices"]
+
+
+LEFTOVERS = (".ann.0123abcd", f".{'a' * 64}-{'b' * 16}.ref.0123abcd")
+
+
+def test_leftovers_are_swept(place: Place) -> None:
+    store = place.open()
+    folder, cache = place.root / "voices", place.root / "cache"
+    (folder / LEFTOVERS[0]).mkdir()
+    (folder / ".git").mkdir()
+    (cache / LEFTOVERS[1]).write_bytes(b"half")
     assert store.names() == []
     store.sweep()
-    assert [path.name for path in (place.root / "voices").iterdir()] == [".git"]
+    assert [path.name for path in folder.iterdir()] == [".git"]
+    assert list(cache.iterdir()) == []
+
+
+def test_what_another_process_is_writing_is_not_swept(place: Place) -> None:
+    store = place.open()
+    paths = place.root / "voices" / LEFTOVERS[0], place.root / "cache" / LEFTOVERS[1]
+    for path in paths:
+        path.mkdir()
+    writer = (
+        "import fcntl, os, sys\n"
+        "for folder in sys.argv[1:]: fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)\n"
+        "print(); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", writer, *(str(path.parent) for path in paths)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        store.sweep()
+        assert all(path.exists() for path in paths)
+        other.kill()
+    store.sweep()
+    assert not any(path.exists() for path in paths)
+
+
+def test_two_stores_of_one_folder_take_turns(place: Place) -> None:
+    """Of several writers of one name, one stores it and the others see that."""
+    content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
+
+    def create(i: int) -> str:
+        try:
+            return place.open().create("ann", *content[i]).transcript
+        except VoiceExists:
+            return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        stored = [transcript for transcript in pool.map(create, range(4)) if transcript]
+    assert stored == [place.open().get("ann").transcript]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "voices").write_text("a file")
     with pytest.raises(StorageError, match="voices"):
-        Place(tmp_path, Preparation()).open()
+        Place(tmp_path).open()

@@ -64,7 +64,7 @@ KERNEL_NAMES = (
 
 SETTINGS = {
     "bundle": {"path", "verify"},
-    "engine": {"backend", "threads", "spinning"},
+    "engine": {"backend", "threads", "spinning", "lanes"},
     "synthesis": {
         "nfe",
         "guidance",
@@ -72,9 +72,21 @@ SETTINGS = {
         "unary_segmentation",
         "stream_segmentation",
         "max_text_characters",
+        "max_nfe",
+        "max_audio_s",
+        "max_work_s",
     },
     "voices": {"folder", "cache", "memory_entries", "max_reference_bytes"},
-    "scheduler": {"queue_length"},
+    "scheduler": {
+        "policy",
+        "realtime_s",
+        "high_s",
+        "normal_s",
+        "queue_length",
+        "backlog_s",
+        "user_rate",
+        "weights",
+    },
     "server": {
         "listen",
         "socket",
@@ -83,6 +95,8 @@ SETTINGS = {
         "max_receive_bytes",
         "message_s",
         "stream_buffer_s",
+        "write_timeout_s",
+        "max_calls",
         "drain_s",
     },
     "device": {"sysroot", "clocks"},
@@ -91,7 +105,7 @@ SETTINGS = {
 """Keys of the configuration that may be shown, and of those only values of a known kind."""
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
-    r"|ort-cpu|ort-cuda|ort-trt|trt|tensorrt|upstream|low_latency|debug|info|warning|error|/"
+    r"|ort-cpu|ort-cuda|ort-trt|trt|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
     r"|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance"
     r"|/run/f5-appliance/(?:grpc\.sock|clocks\.json)"
     r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"

@@ -22,51 +22,60 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61ppliance/rpc/appliance.proto\x12\x0c\x61ppliance.v1\"n\n\x0b\x41udioConfig\x12-\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1b.appliance.v1.AudioEncoding\x12\x19\n\x11sample_rate_hertz\x18\x02 \x01(\r\x12\x15\n\rspeaking_rate\x18\x03 \x01(\x02\"\xff\x01\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_config\x18\x03 \x01(\x0b\x32\x19.appliance.v1.AudioConfig\x12\x16\n\tnfe_steps\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x15\n\x08guidance\x18\x06 \x01(\x02H\x02\x88\x01\x01\x12\x30\n\x0csegmentation\x18\x07 \x01(\x0e\x32\x1a.appliance.v1.SegmentationB\x0c\n\n_nfe_stepsB\x07\n\x05_seedB\x0b\n\t_guidanceJ\x04\x08\x08\x10\x14\"\xf7\x01\n\x06Header\x12\x19\n\x11sample_rate_hertz\x18\x01 \x01(\r\x12-\n\x08\x65ncoding\x18\x02 \x01(\x0e\x32\x1b.appliance.v1.AudioEncoding\x12\x11\n\tnfe_steps\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x10\n\x08guidance\x18\x05 \x01(\x02\x12\x30\n\x0csegmentation\x18\x06 \x01(\x0e\x32\x1a.appliance.v1.Segmentation\x12\r\n\x05voice\x18\x07 \x01(\t\x12\x10\n\x08segments\x18\x08 \x01(\r\x12\x0c\n\x04text\x18\t \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\n \x01(\t\"\xc5\x01\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x16\n\x0e\x66irst_audio_ms\x18\x02 \x01(\x01\x12\x14\n\x0c\x63ondition_ms\x18\x03 \x01(\x01\x12\x10\n\x08steps_ms\x18\x04 \x01(\x01\x12\x12\n\nvocoder_ms\x18\x05 \x01(\x01\x12\x10\n\x08total_ms\x18\x06 \x01(\x01\x12\x10\n\x08\x61udio_ms\x18\x07 \x01(\x01\x12\x0b\n\x03rtf\x18\x08 \x01(\x01\x12\x10\n\x08segments\x18\t \x01(\r\x12\x11\n\tnfe_steps\x18\n \x01(\r\"q\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12$\n\x06header\x18\x02 \x01(\x0b\x32\x14.appliance.v1.Header\x12&\n\x07timings\x18\x03 \x01(\x0b\x32\x15.appliance.v1.Timings\"O\n\x05\x41udio\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x15\n\rsample_offset\x18\x03 \x01(\x04\x12\x0f\n\x07segment\x18\x04 \x01(\r\">\n\x03\x45nd\x12\x0f\n\x07samples\x18\x01 \x01(\x04\x12&\n\x07timings\x18\x02 \x01(\x0b\x32\x15.appliance.v1.Timings\"\x95\x01\n\x18StreamSynthesizeResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.appliance.v1.HeaderH\x00\x12$\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x13.appliance.v1.AudioH\x00\x12 \n\x03\x65nd\x18\x03 \x01(\x0b\x32\x11.appliance.v1.EndH\x00\x42\t\n\x07message\"\xa7\x01\n\x05Voice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ntranscript\x18\x02 \x01(\t\x12\x14\n\x0c\x63onsent_note\x18\x03 \x01(\t\x12\x0f\n\x07\x63reated\x18\x04 \x01(\t\x12\x0e\n\x06sha256\x18\x05 \x01(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x12\n\nduration_s\x18\x07 \x01(\x01\x12\x0b\n\x03rms\x18\x08 \x01(\x01\x12\x10\n\x08warnings\x18\t \x03(\t\":\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"R\n\x12ListVoicesResponse\x12#\n\x06voices\x18\x01 \x03(\x0b\x32\x13.appliance.v1.Voice\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1f\n\x0fGetVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"r\n\x12\x43reateVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61udio\x18\x02 \x01(\x0c\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x14\n\x0c\x63onsent_note\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"\"\n\x12\x44\x65leteVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteVoiceResponse*C\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x07\n\x03WAV\x10\x01\x12\t\n\x05PCM16\x10\x02*K\n\x0cSegmentation\x12\x1c\n\x18SEGMENTATION_UNSPECIFIED\x10\x00\x12\x0c\n\x08UPSTREAM\x10\x01\x12\x0f\n\x0bLOW_LATENCY\x10\x02\x32\xbd\x01\n\x0bSynthesizer\x12O\n\nSynthesize\x12\x1f.appliance.v1.SynthesizeRequest\x1a .appliance.v1.SynthesizeResponse\x12]\n\x10StreamSynthesize\x12\x1f.appliance.v1.SynthesizeRequest\x1a&.appliance.v1.StreamSynthesizeResponse0\x01\x32\xb3\x02\n\x06Voices\x12O\n\nListVoices\x12\x1f.appliance.v1.ListVoicesRequest\x1a .appliance.v1.ListVoicesResponse\x12>\n\x08GetVoice\x12\x1d.appliance.v1.GetVoiceRequest\x1a\x13.appliance.v1.Voice\x12\x44\n\x0b\x43reateVoice\x12 .appliance.v1.CreateVoiceRequest\x1a\x13.appliance.v1.Voice\x12R\n\x0b\x44\x65leteVoice\x12 .appliance.v1.DeleteVoiceRequest\x1a!.appliance.v1.DeleteVoiceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61ppliance/rpc/appliance.proto\x12\x0c\x61ppliance.v1\x1a\x1egoogle/protobuf/duration.proto\"n\n\x0b\x41udioConfig\x12-\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1b.appliance.v1.AudioEncoding\x12\x19\n\x11sample_rate_hertz\x18\x02 \x01(\r\x12\x15\n\rspeaking_rate\x18\x03 \x01(\x02\"\xff\x03\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_config\x18\x03 \x01(\x0b\x32\x19.appliance.v1.AudioConfig\x12\x16\n\tnfe_steps\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x15\n\x08guidance\x18\x06 \x01(\x02H\x02\x88\x01\x01\x12\x30\n\x0csegmentation\x18\x07 \x01(\x0e\x32\x1a.appliance.v1.Segmentation\x12(\n\x08priority\x18\x08 \x01(\x0e\x32\x16.appliance.v1.Priority\x12\x0f\n\x07\x63hannel\x18\t \x01(\t\x12\x10\n\x08user_key\x18\n \x01(\t\x12\x15\n\rsupersede_key\x18\x0b \x01(\t\x12\x30\n\rqueue_timeout\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\rmin_nfe_steps\x18\r \x01(\rH\x03\x88\x01\x01\x12&\n\x07playout\x18\x0e \x01(\x0e\x32\x15.appliance.v1.Playout\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x0c\n\n_nfe_stepsB\x07\n\x05_seedB\x0b\n\t_guidanceB\x10\n\x0e_min_nfe_stepsJ\x04\x08\x10\x10\x14\"\xca\x02\n\x06Header\x12\x19\n\x11sample_rate_hertz\x18\x01 \x01(\r\x12-\n\x08\x65ncoding\x18\x02 \x01(\x0e\x32\x1b.appliance.v1.AudioEncoding\x12\x11\n\tnfe_steps\x18\x03 \x01(\r\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x10\n\x08guidance\x18\x05 \x01(\x02\x12\x30\n\x0csegmentation\x18\x06 \x01(\x0e\x32\x1a.appliance.v1.Segmentation\x12\r\n\x05voice\x18\x07 \x01(\t\x12\x10\n\x08segments\x18\x08 \x01(\r\x12\x0c\n\x04text\x18\t \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\n \x01(\t\x12\x12\n\nrequest_id\x18\x0b \x01(\t\x12(\n\x08priority\x18\x0c \x01(\x0e\x32\x16.appliance.v1.Priority\x12\x13\n\x0bpromised_ms\x18\r \x01(\x01\"\xc5\x01\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x01\x12\x16\n\x0e\x66irst_audio_ms\x18\x02 \x01(\x01\x12\x14\n\x0c\x63ondition_ms\x18\x03 \x01(\x01\x12\x10\n\x08steps_ms\x18\x04 \x01(\x01\x12\x12\n\nvocoder_ms\x18\x05 \x01(\x01\x12\x10\n\x08total_ms\x18\x06 \x01(\x01\x12\x10\n\x08\x61udio_ms\x18\x07 \x01(\x01\x12\x0b\n\x03rtf\x18\x08 \x01(\x01\x12\x10\n\x08segments\x18\t \x01(\r\x12\x11\n\tnfe_steps\x18\n \x01(\r\"q\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12$\n\x06header\x18\x02 \x01(\x0b\x32\x14.appliance.v1.Header\x12&\n\x07timings\x18\x03 \x01(\x0b\x32\x15.appliance.v1.Timings\"O\n\x05\x41udio\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x15\n\rsample_offset\x18\x03 \x01(\x04\x12\x0f\n\x07segment\x18\x04 \x01(\r\">\n\x03\x45nd\x12\x0f\n\x07samples\x18\x01 \x01(\x04\x12&\n\x07timings\x18\x02 \x01(\x0b\x32\x15.appliance.v1.Timings\"\x95\x01\n\x18StreamSynthesizeResponse\x12&\n\x06header\x18\x01 \x01(\x0b\x32\x14.appliance.v1.HeaderH\x00\x12$\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x13.appliance.v1.AudioH\x00\x12 \n\x03\x65nd\x18\x03 \x01(\x0b\x32\x11.appliance.v1.EndH\x00\x42\t\n\x07message\",\n\x16\x43\x61ncelSynthesisRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"\x19\n\x17\x43\x61ncelSynthesisResponse\"\xa7\x01\n\x05Voice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ntranscript\x18\x02 \x01(\t\x12\x14\n\x0c\x63onsent_note\x18\x03 \x01(\t\x12\x0f\n\x07\x63reated\x18\x04 \x01(\t\x12\x0e\n\x06sha256\x18\x05 \x01(\t\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x12\n\nduration_s\x18\x07 \x01(\x01\x12\x0b\n\x03rms\x18\x08 \x01(\x01\x12\x10\n\x08warnings\x18\t \x03(\t\":\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"R\n\x12ListVoicesResponse\x12#\n\x06voices\x18\x01 \x03(\x0b\x32\x13.appliance.v1.Voice\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x1f\n\x0fGetVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"r\n\x12\x43reateVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61udio\x18\x02 \x01(\x0c\x12\x12\n\ntranscript\x18\x03 \x01(\t\x12\x14\n\x0c\x63onsent_note\x18\x04 \x01(\t\x12\x15\n\rvalidate_only\x18\x05 \x01(\x08\"\"\n\x12\x44\x65leteVoiceRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteVoiceResponse*C\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x07\n\x03WAV\x10\x01\x12\t\n\x05PCM16\x10\x02*K\n\x0cSegmentation\x12\x1c\n\x18SEGMENTATION_UNSPECIFIED\x10\x00\x12\x0c\n\x08UPSTREAM\x10\x01\x12\x0f\n\x0bLOW_LATENCY\x10\x02*R\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x08\n\x04\x42ULK\x10\x01\x12\n\n\x06NORMAL\x10\x02\x12\x08\n\x04HIGH\x10\x03\x12\x0c\n\x08REALTIME\x10\x04*;\n\x07Playout\x12\x17\n\x13PLAYOUT_UNSPECIFIED\x10\x00\x12\n\n\x06SERIAL\x10\x01\x12\x0b\n\x07OVERLAP\x10\x02\x32\x9d\x02\n\x0bSynthesizer\x12O\n\nSynthesize\x12\x1f.appliance.v1.SynthesizeRequest\x1a .appliance.v1.SynthesizeResponse\x12]\n\x10StreamSynthesize\x12\x1f.appliance.v1.SynthesizeRequest\x1a&.appliance.v1.StreamSynthesizeResponse0\x01\x12^\n\x0f\x43\x61ncelSynthesis\x12$.appliance.v1.CancelSynthesisRequest\x1a%.appliance.v1.CancelSynthesisResponse2\xb3\x02\n\x06Voices\x12O\n\nListVoices\x12\x1f.appliance.v1.ListVoicesRequest\x1a .appliance.v1.ListVoicesResponse\x12>\n\x08GetVoice\x12\x1d.appliance.v1.GetVoiceRequest\x1a\x13.appliance.v1.Voice\x12\x44\n\x0b\x43reateVoice\x12 .appliance.v1.CreateVoiceRequest\x1a\x13.appliance.v1.Voice\x12R\n\x0b\x44\x65leteVoice\x12 .appliance.v1.DeleteVoiceRequest\x1a!.appliance.v1.DeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'appliance.rpc.appliance_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDIOENCODING']._serialized_start=1801
-  _globals['_AUDIOENCODING']._serialized_end=1868
-  _globals['_SEGMENTATION']._serialized_start=1870
-  _globals['_SEGMENTATION']._serialized_end=1945
-  _globals['_AUDIOCONFIG']._serialized_start=47
-  _globals['_AUDIOCONFIG']._serialized_end=157
-  _globals['_SYNTHESIZEREQUEST']._serialized_start=160
-  _globals['_SYNTHESIZEREQUEST']._serialized_end=415
-  _globals['_HEADER']._serialized_start=418
-  _globals['_HEADER']._serialized_end=665
-  _globals['_TIMINGS']._serialized_start=668
-  _globals['_TIMINGS']._serialized_end=865
-  _globals['_SYNTHESIZERESPONSE']._serialized_start=867
-  _globals['_SYNTHESIZERESPONSE']._serialized_end=980
-  _globals['_AUDIO']._serialized_start=982
-  _globals['_AUDIO']._serialized_end=1061
-  _globals['_END']._serialized_start=1063
-  _globals['_END']._serialized_end=1125
-  _globals['_STREAMSYNTHESIZERESPONSE']._serialized_start=1128
-  _globals['_STREAMSYNTHESIZERESPONSE']._serialized_end=1277
-  _globals['_VOICE']._serialized_start=1280
-  _globals['_VOICE']._serialized_end=1447
-  _globals['_LISTVOICESREQUEST']._serialized_start=1449
-  _globals['_LISTVOICESREQUEST']._serialized_end=1507
-  _globals['_LISTVOICESRESPONSE']._serialized_start=1509
-  _globals['_LISTVOICESRESPONSE']._serialized_end=1591
-  _globals['_GETVOICEREQUEST']._serialized_start=1593
-  _globals['_GETVOICEREQUEST']._serialized_end=1624
-  _globals['_CREATEVOICEREQUEST']._serialized_start=1626
-  _globals['_CREATEVOICEREQUEST']._serialized_end=1740
-  _globals['_DELETEVOICEREQUEST']._serialized_start=1742
-  _globals['_DELETEVOICEREQUEST']._serialized_end=1776
-  _globals['_DELETEVOICERESPONSE']._serialized_start=1778
-  _globals['_DELETEVOICERESPONSE']._serialized_end=1799
-  _globals['_SYNTHESIZER']._serialized_start=1948
-  _globals['_SYNTHESIZER']._serialized_end=2137
-  _globals['_VOICES']._serialized_start=2140
-  _globals['_VOICES']._serialized_end=2447
+  _globals['_AUDIOENCODING']._serialized_start=2245
+  _globals['_AUDIOENCODING']._serialized_end=2312
+  _globals['_SEGMENTATION']._serialized_start=2314
+  _globals['_SEGMENTATION']._serialized_end=2389
+  _globals['_PRIORITY']._serialized_start=2391
+  _globals['_PRIORITY']._serialized_end=2473
+  _globals['_PLAYOUT']._serialized_start=2475
+  _globals['_PLAYOUT']._serialized_end=2534
+  _globals['_AUDIOCONFIG']._serialized_start=79
+  _globals['_AUDIOCONFIG']._serialized_end=189
+  _globals['_SYNTHESIZEREQUEST']._serialized_start=192
+  _globals['_SYNTHESIZEREQUEST']._serialized_end=703
+  _globals['_HEADER']._serialized_start=706
+  _globals['_HEADER']._serialized_end=1036
+  _globals['_TIMINGS']._serialized_start=1039
+  _globals['_TIMINGS']._serialized_end=1236
+  _globals['_SYNTHESIZERESPONSE']._serialized_start=1238
+  _globals['_SYNTHESIZERESPONSE']._serialized_end=1351
+  _globals['_AUDIO']._serialized_start=1353
+  _globals['_AUDIO']._serialized_end=1432
+  _globals['_END']._serialized_start=1434
+  _globals['_END']._serialized_end=1496
+  _globals['_STREAMSYNTHESIZERESPONSE']._serialized_start=1499
+  _globals['_STREAMSYNTHESIZERESPONSE']._serialized_end=1648
+  _globals['_CANCELSYNTHESISREQUEST']._serialized_start=1650
+  _globals['_CANCELSYNTHESISREQUEST']._serialized_end=1694
+  _globals['_CANCELSYNTHESISRESPONSE']._serialized_start=1696
+  _globals['_CANCELSYNTHESISRESPONSE']._serialized_end=1721
+  _globals['_VOICE']._serialized_start=1724
+  _globals['_VOICE']._serialized_end=1891
+  _globals['_LISTVOICESREQUEST']._serialized_start=1893
+  _globals['_LISTVOICESREQUEST']._serialized_end=1951
+  _globals['_LISTVOICESRESPONSE']._serialized_start=1953
+  _globals['_LISTVOICESRESPONSE']._serialized_end=2035
+  _globals['_GETVOICEREQUEST']._serialized_start=2037
+  _globals['_GETVOICEREQUEST']._serialized_end=2068
+  _globals['_CREATEVOICEREQUEST']._serialized_start=2070
+  _globals['_CREATEVOICEREQUEST']._serialized_end=2184
+  _globals['_DELETEVOICEREQUEST']._serialized_start=2186
+  _globals['_DELETEVOICEREQUEST']._serialized_end=2220
+  _globals['_DELETEVOICERESPONSE']._serialized_start=2222
+  _globals['_DELETEVOICERESPONSE']._serialized_end=2243
+  _globals['_SYNTHESIZER']._serialized_start=2537
+  _globals['_SYNTHESIZER']._serialized_end=2822
+  _globals['_VOICES']._serialized_start=2825
+  _globals['_VOICES']._serialized_end=3132
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -18,12 +21,34 @@ class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEGMENTATION_UNSPECIFIED: _ClassVar[Segmentation]
     UPSTREAM: _ClassVar[Segmentation]
     LOW_LATENCY: _ClassVar[Segmentation]
+
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    BULK: _ClassVar[Priority]
+    NORMAL: _ClassVar[Priority]
+    HIGH: _ClassVar[Priority]
+    REALTIME: _ClassVar[Priority]
+
+class Playout(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PLAYOUT_UNSPECIFIED: _ClassVar[Playout]
+    SERIAL: _ClassVar[Playout]
+    OVERLAP: _ClassVar[Playout]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 WAV: AudioEncoding
 PCM16: AudioEncoding
 SEGMENTATION_UNSPECIFIED: Segmentation
 UPSTREAM: Segmentation
 LOW_LATENCY: Segmentation
+PRIORITY_UNSPECIFIED: Priority
+BULK: Priority
+NORMAL: Priority
+HIGH: Priority
+REALTIME: Priority
+PLAYOUT_UNSPECIFIED: Playout
+SERIAL: Playout
+OVERLAP: Playout
 
 class AudioConfig(_message.Message):
     __slots__ = ("encoding", "sample_rate_hertz", "speaking_rate")
@@ -36,7 +61,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +69,14 @@ class SynthesizeRequest(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     GUIDANCE_FIELD_NUMBER: _ClassVar[int]
     SEGMENTATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    USER_KEY_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDE_KEY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    MIN_NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    PLAYOUT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
     audio_config: AudioConfig
@@ -51,10 +84,18 @@ class SynthesizeRequest(_message.Message):
     seed: int
     guidance: float
     segmentation: Segmentation
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ...) -> None: ...
+    priority: Priority
+    channel: str
+    user_key: str
+    supersede_key: str
+    queue_timeout: _duration_pb2.Duration
+    min_nfe_steps: int
+    playout: Playout
+    request_id: str
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend")
+    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms")
     SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +106,9 @@ class Header(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_MS_FIELD_NUMBER: _ClassVar[int]
     sample_rate_hertz: int
     encoding: AudioEncoding
     nfe_steps: int
@@ -75,7 +119,10 @@ class Header(_message.Message):
     segments: int
     text: str
     backend: str
-    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ...) -> None: ...
+    request_id: str
+    priority: Priority
+    promised_ms: float
+    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps")
@@ -140,6 +187,16 @@ class StreamSynthesizeResponse(_message.Message):
     audio: Audio
     end: End
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., audio: _Optional[_Union[Audio, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ...) -> None: ...
+
+class CancelSynthesisRequest(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
+class CancelSynthesisResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Voice(_message.Message):
     __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings")

@@ -45,6 +45,11 @@ class SynthesizerStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.SynthesizeRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.StreamSynthesizeResponse.FromString,
                 _registered_method=True)
+        self.CancelSynthesis = channel.unary_unary(
+                '/appliance.v1.Synthesizer/CancelSynthesis',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.FromString,
+                _registered_method=True)
 
 
 class SynthesizerServicer(object):
@@ -66,6 +71,14 @@ class SynthesizerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelSynthesis(self, request, context):
+        """Ends a request that waits or sounds, as its own caller could by cancelling the call. The engine stops
+        within one step; the call ends with CANCELLED. NOT_FOUND when no such request is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SynthesizerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +91,11 @@ def add_SynthesizerServicer_to_server(servicer, server):
                     servicer.StreamSynthesize,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.SynthesizeRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.StreamSynthesizeResponse.SerializeToString,
+            ),
+            'CancelSynthesis': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelSynthesis,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +153,33 @@ class Synthesizer(object):
             '/appliance.v1.Synthesizer/StreamSynthesize',
             appliance_dot_rpc_dot_appliance__pb2.SynthesizeRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.StreamSynthesizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelSynthesis(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Synthesizer/CancelSynthesis',
+            appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from appliance.audio.encode import check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
-from appliance.contract.schedule import MAX_NFE
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding, Request, Segmentation, Timings
+from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
 
@@ -24,6 +24,19 @@ SEGMENTATIONS: dict[int, Segmentation] = {
     pb.UPSTREAM: Segmentation.UPSTREAM,
     pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
 }
+PRIORITIES: dict[int, Priority] = {
+    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    pb.BULK: Priority.BULK,
+    pb.NORMAL: Priority.NORMAL,
+    pb.HIGH: Priority.HIGH,
+    pb.REALTIME: Priority.REALTIME,
+}
+MAX_KEY_CHARACTERS = 128
+"""Of a channel, user_key or supersede_key."""
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_QUEUE_TIMEOUT_S = 3_600.0
+FEWER_STEPS = 0.75
+"""Steps are taken away by this until the request is in time or has its fewest."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +46,58 @@ class Defaults:
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a message asks for."""
+
+    ways: tuple[Request, ...]
+    """The request, and how it may be served where it cannot be in time so: the best first."""
+    terms: Terms
+
+
+def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool, client: str) -> Asked:
+    """Everything that a message asks for. Raises InvalidRequest, UnsupportedEncoding."""
+    request = request_of(message, defaults, stream=stream)
+    ways = [request]
+    if not message.segmentation and _is_adaptive(message, defaults.synthesis, stream=stream):
+        ways = [replace(request, segmentation=s) for s in (Segmentation.UPSTREAM, Segmentation.LOW_LATENCY)]
+    nfe, fewest = request.nfe, request.nfe
+    if message.HasField("min_nfe_steps"):
+        fewest = _within("min_nfe_steps", message.min_nfe_steps, 1, request.nfe)
+    while nfe > fewest:
+        nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
+        ways.append(replace(ways[-1], nfe=nfe))
+    return Asked(tuple(ways), terms_of(message, client))
+
+
+def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
+    """How the request stands to others. Raises InvalidRequest."""
+    request_id = message.request_id or secrets.token_hex(6)
+    if not REQUEST_ID.fullmatch(request_id):
+        raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
+    if message.priority not in PRIORITIES:
+        raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
+    if message.playout not in (pb.PLAYOUT_UNSPECIFIED, pb.SERIAL, pb.OVERLAP):
+        raise InvalidRequest("playout", f"must be SERIAL or OVERLAP, not {message.playout}")
+    timeout_s = None
+    if message.HasField("queue_timeout"):
+        timeout_s = message.queue_timeout.seconds + message.queue_timeout.nanos / 1e9
+        timeout_s = _within("queue_timeout", timeout_s, 0.0, MAX_QUEUE_TIMEOUT_S)
+    priority = PRIORITIES[message.priority]
+    is_bulk = priority is Priority.BULK and message.playout == pb.PLAYOUT_UNSPECIFIED
+    overlaps = message.playout == pb.OVERLAP or is_bulk
+    return Terms(
+        request_id=request_id,
+        client=client,
+        channel=_key("channel", message.channel),
+        user=_key("user_key", message.user_key),
+        supersede=_key("supersede_key", message.supersede_key),
+        priority=priority,
+        playout=Playout.OVERLAP if overlaps else Playout.SERIAL,
+        queue_timeout_s=timeout_s,
+    )
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool) -> Request:
@@ -47,18 +112,19 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     return Request(
         text=clean(message.text, limit_characters=synthesis.max_text_characters),
         voice=_voice(message.voice),
-        nfe=_within("nfe_steps", nfe, 1, MAX_NFE),
+        nfe=_within("nfe_steps", nfe, 1, synthesis.max_nfe),
         seed=_seed(message, synthesis),
         guidance=_within("guidance", guidance, 0.0, MAX_GUIDANCE),
         segmentation=_segmentation(message.segmentation, synthesis, stream=stream),
         speaking_rate=_within("audio_config.speaking_rate", speed, MIN_SPEAKING_RATE, MAX_SPEAKING_RATE),
         encoding=_encoding(audio.encoding, stream=stream),
         sample_rate_hz=check_rate(rate_hz),
+        stream=stream,
     )
 
 
-def header_of(request: Request, segments: int, backend: str) -> pb.Header:
-    """What the daemon made of a request."""
+def header_of(request: Request, terms: Terms, segments: int, backend: str, promised_s: float) -> pb.Header:
+    """What the daemon made of a request; `promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
         encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),
@@ -70,6 +136,9 @@ def header_of(request: Request, segments: int, backend: str) -> pb.Header:
         segments=segments,
         text=request.text,
         backend=backend,
+        request_id=terms.request_id,
+        priority=pb.Priority.Name(terms.priority.value),
+        promised_ms=promised_s * 1e3,
     )
 
 
@@ -89,13 +158,17 @@ def timings_of(timings: Timings) -> pb.Timings:
     )
 
 
-def trailers_of(timings: Timings, degraded: str = "") -> tuple[tuple[str, str], ...]:
+def trailers_of(
+    timings: Timings, terms: Terms, promised_s: float = 0.0, degraded: str = ""
+) -> tuple[tuple[str, str], ...]:
     """The figures again as trailing metadata, for clients that read no messages but the audio.
 
     `degraded` says why they may be worse than usual, and is absent when it is empty.
     """
     synth_s = timings.condition_s + timings.steps_s + timings.vocoder_s
     return (
+        ("x-request-id", terms.request_id),
+        *((("x-promised-ms", f"{promised_s * 1e3:.1f}"),) if promised_s else ()),
         ("x-queue-ms", f"{timings.queue_s * 1e3:.1f}"),
         ("x-ttfa-ms", f"{timings.first_audio_s * 1e3:.1f}"),
         ("x-synth-ms", f"{synth_s * 1e3:.1f}"),
@@ -142,9 +215,21 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
     return ENCODINGS[value]
 
 
+def _key(field: str, value: str) -> str:
+    if len(value) > MAX_KEY_CHARACTERS:
+        raise InvalidRequest(field, f"has {len(value)} characters; at most {MAX_KEY_CHARACTERS} are allowed")
+    return value
+
+
+def _is_adaptive(message: pb.SynthesizeRequest, synthesis: SynthesisConfig, *, stream: bool) -> bool:
+    seeded = message.HasField("seed") or synthesis.seed is not None
+    return stream and synthesis.stream_segmentation == "adaptive" and not seeded
+
+
 def _segmentation(value: int, synthesis: SynthesisConfig, *, stream: bool) -> Segmentation:
     if value == pb.SEGMENTATION_UNSPECIFIED:
-        return Segmentation(synthesis.stream_segmentation if stream else synthesis.unary_segmentation)
+        wanted = synthesis.stream_segmentation if stream else synthesis.unary_segmentation
+        return Segmentation.LOW_LATENCY if wanted == "adaptive" else Segmentation(wanted)
     if value not in SEGMENTATIONS:
         raise InvalidRequest("segmentation", f"must be UPSTREAM or LOW_LATENCY, not {value}")
     return SEGMENTATIONS[value]

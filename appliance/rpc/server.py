@@ -25,6 +25,14 @@ CLOCKS = "clocks"
 """A name for health checks beside the services': SERVING when the box's clocks are as they should be. The
 others stay SERVING when they are not, since slower speech is speech."""
 SOCKET_MODE = 0o660
+MAX_SEND_BYTES = 64 << 20
+"""11 minutes of speech at 48 kHz in one reply; longer ones are streamed."""
+UNCOMPRESSED = 1
+"""Bit set of the compression algorithms that are accepted: identity alone."""
+KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
+IDLE_MS = 600_000
+"""A connection without calls is closed after this; clients reconnect with their next call."""
+HANDSHAKE_MS = 20_000
 
 
 class AddressInUse(Exception):
@@ -58,10 +66,20 @@ async def listen(
         interceptors=(StatusInterceptor(observe),),
         options=(
             ("grpc.max_receive_message_length", config.max_receive_bytes),
-            ("grpc.max_send_message_length", -1),
+            ("grpc.max_send_message_length", MAX_SEND_BYTES),
+            # A kilobyte of gzip may be a megabyte in memory before its size is known.
+            ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED),
             # Two daemons on one port would each get some of the calls.
             ("grpc.so_reuseport", 0),
+            # A client that is frozen or unplugged keeps its connection open, and its streams with it.
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            # Where this is longer (60 s by default), the timeout above has no effect.
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            # Open calls, health watches included, keep a connection from being idle.
+            ("grpc.max_connection_idle_ms", IDLE_MS),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ),
     )
     servicer = health.aio.HealthServicer()

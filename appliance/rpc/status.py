@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.errors import (
@@ -22,10 +24,18 @@ from appliance.errors import (
     DeadlineMissed,
     EngineFault,
     InvalidRequest,
+    Overloaded,
     QueueFull,
+    RateLimited,
+    ReaderStalled,
+    RequestNotFound,
     StorageError,
+    Superseded,
+    TooManyCalls,
     Unavailable,
     UnsupportedEncoding,
+    UploadsFull,
+    VoiceDamaged,
     VoiceExists,
     VoiceNotFound,
 )
@@ -49,20 +59,29 @@ class Rule:
 
     code: grpc.StatusCode
     retry_s: int = 0
-    """When trying again may help; 0 for never."""
+    """When trying again may help, unless the error knows better; 0 for never."""
 
 
 TABLE: dict[type[ApplianceError], Rule] = {
     InvalidRequest: Rule(grpc.StatusCode.INVALID_ARGUMENT),
     VoiceNotFound: Rule(grpc.StatusCode.NOT_FOUND),
+    RequestNotFound: Rule(grpc.StatusCode.NOT_FOUND),
     VoiceExists: Rule(grpc.StatusCode.ALREADY_EXISTS),
     UnsupportedEncoding: Rule(grpc.StatusCode.UNIMPLEMENTED),
     QueueFull: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    Overloaded: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    RateLimited: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    TooManyCalls: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    UploadsFull: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
+    Superseded: Rule(grpc.StatusCode.ABORTED),
+    # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
+    ReaderStalled: Rule(grpc.StatusCode.ABORTED),
     DeadlineMissed: Rule(grpc.StatusCode.DEADLINE_EXCEEDED),
     Cancelled: Rule(grpc.StatusCode.CANCELLED),
     Unavailable: Rule(grpc.StatusCode.UNAVAILABLE, retry_s=2),
     ConfigError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
     BundleError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
+    VoiceDamaged: Rule(grpc.StatusCode.FAILED_PRECONDITION),
     StorageError: Rule(grpc.StatusCode.FAILED_PRECONDITION),
     EngineFault: Rule(grpc.StatusCode.INTERNAL),
     ApplianceError: Rule(grpc.StatusCode.INTERNAL),
@@ -83,13 +102,17 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
     """An error with its details: ErrorInfo always, BadRequest for a field, RetryInfo if a retry may help."""
     rule = rule_for(error)
     message = _shortened(str(error))
-    details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason_of(type(error)), domain=DOMAIN)]
+    wait_s = rule.retry_s if error.retry_s is None else error.retry_s
+    known = {} if error.retry_s is None else {"wait_ms": str(round(1000 * wait_s))}
+    details: list[Any] = [
+        error_details_pb2.ErrorInfo(reason=reason_of(type(error)), domain=DOMAIN, metadata=known)
+    ]
     if isinstance(error, InvalidRequest):
         violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    if rule.retry_s:
+    if known or wait_s:
         retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromSeconds(rule.retry_s)
+        retry.retry_delay.FromNanoseconds(round(1e9 * wait_s))
         details.append(retry)
     packed = []
     for detail in details:
@@ -100,7 +123,7 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a method raises into its status. The daemon goes on, whatever it was."""
+    """Turns what a method raises into its status, and reports every call to the observer."""
 
     def __init__(self, observe: Observer = lambda method, code, reason: None) -> None:
         self._observe = observe
@@ -120,29 +143,39 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             if handler.response_streaming
             else grpc.unary_unary_rpc_method_handler
         )
+        behaviour = handler.unary_stream or handler.unary_unary
+        # Without a deserializer of gRPC's, whose failures are UNKNOWN and a traceback, the bytes come here.
         return make(
-            self._guarded(method, handler.unary_stream or handler.unary_unary),
-            request_deserializer=handler.request_deserializer,
+            self._guarded(method, behaviour, handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
-    def _guarded(self, method: str, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-        async def guarded(request: Any, context: Context) -> Any:
+    def _guarded(
+        self, method: str, behaviour: Callable[..., Awaitable[Any]], parse: Callable[[bytes], Any]
+    ) -> Callable[..., Any]:
+        async def guarded(message: bytes, context: Context) -> Any:
+            allowed_s = _remaining_s(context)
             try:
-                reply = await behaviour(request, context)
+                reply = await behaviour(_parsed(message, method, parse), context)
             except asyncio.CancelledError:
-                self._observe(method, grpc.StatusCode.CANCELLED.name, "")
+                if _is_past(_remaining_s(context), allowed_s):
+                    self._observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
+                else:
+                    self._observe(method, grpc.StatusCode.CANCELLED.name, "")
                 raise
             except ApplianceError as error:
-                await self._abort(method, error, context)
-            except Exception as error:
+                failure = error
+            except Exception:
                 number = secrets.token_hex(4)
-                logger.exception("%s failed, error %s", method, number)
-                fault = ApplianceError(f"internal error {number}; the daemon's log has it")
-                fault.__cause__ = error
-                await self._abort(method, fault, context)
-            self._observe(method, grpc.StatusCode.OK.name, "")
-            return reply
+                logger.exception("%s from %s failed, error %s", method, context.peer(), number)
+                failure = ApplianceError(f"internal error {number}; the daemon's log has it")
+            else:
+                self._observe(method, grpc.StatusCode.OK.name, "")
+                return reply
+            # A client that does not read gets its status late or never, and until then a traceback would keep
+            # the call's audio.
+            failure.__traceback__ = failure.__context__ = None
+            await self._abort(method, failure, context)
 
         return guarded
 
@@ -151,9 +184,32 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         code = rule_for(error).code
         self._observe(method, code.name, reason_of(type(error)))
         if isinstance(error, EngineFault):
-            logger.error("%s: %s", method, error)
+            logger.error("%s from %s: %s", method, context.peer(), error)
         await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
         raise AssertionError("abort returned")
+
+
+def _parsed(message: bytes, method: str, parse: Callable[[bytes], Any]) -> Any:
+    try:
+        return parse(message)
+    except DecodeError as error:
+        raise InvalidRequest(
+            "message", f"is not the protobuf of a {method} request, as appliance.proto has it ({error})"
+        ) from error
+
+
+def _remaining_s(context: Context) -> float:
+    # None where the caller set no deadline, which the declared type does not say.
+    left = cast("float | None", context.time_remaining())
+    return math.inf if left is None else left
+
+
+def _is_past(remaining_s: float, allowed_s: float) -> bool:
+    """Whether a cancelled call's deadline passed, rather than its caller cancelled.
+
+    The caller's clock is ahead by the message's way here, and gRPC rounds deadlines up by as much as 1 %.
+    """
+    return math.isfinite(allowed_s) and remaining_s <= 0.1 + 0.01 * allowed_s
 
 
 def _shortened(message: str) -> str:

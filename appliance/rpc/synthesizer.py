@@ -1,167 +1,303 @@
-"""The Synthesizer service: a message becomes a request, a request a job, its packets the reply."""
+"""The Synthesizer service: a message becomes a job, what the scheduler delivers becomes the reply."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 import grpc
-import numpy as np
 
-from appliance.audio import encode
+from appliance.audio.reply import Reply
 from appliance.config import ServerConfig
-from appliance.errors import DeadlineMissed
-from appliance.job import FloatArray, Packet, Request, Segment, Timings
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    DeadlineMissed,
+    InvalidRequest,
+    ReaderStalled,
+    RequestNotFound,
+    TooManyCalls,
+)
+from appliance.job import Made, Request, Timings
+from appliance.plan import Planner
+from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.mailbox import Mailbox
-from appliance.rpc.requests import Defaults, header_of, request_of, timings_of, trailers_of
-from appliance.scheduler import Clock, Job, Join, Scheduler
+from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of
+from appliance.scheduler import Clock, Scheduler
 
 logger = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A request made ready for the engine."""
-
-    segments: tuple[Segment, ...]
-    join: Join
+SHORT_SAMPLES = 1 << 17
+"""Up to 5 s of audio, which take about a millisecond, are encoded on the event loop."""
+SOUND_THREADS = 2
+"""Threads that cross-fade, resample and encode."""
 
 
 class Observer(Protocol):
     """Who counts what was spoken."""
 
-    def spoken(self, timings: Timings) -> None: ...
+    def spoken(self, timings: Timings, promised_s: float) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class Speech:
     """What the service needs from the rest of the daemon."""
 
-    plan: Callable[[Request], Plan]
-    """Called on a worker; raises ApplianceError."""
-    workers: Executor
+    planner: Planner
     scheduler: Scheduler
-    defaults: Callable[[], Defaults]
-    """Raises Unavailable until the bundle is read."""
+    defaults: Defaults
     observer: Observer
     clock: Clock
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
-    backend: Callable[[], str] = lambda: ""
-    """Label of the engine's backend."""
+
+
+@dataclass(eq=False)
+class Call:
+    """One synthesis call while it lasts."""
+
+    job: Job
+    asked: Asked
+    results: asyncio.Queue[Result]
+    task: asyncio.Task[Any]
+    request: Request = field(init=False)
+    """As it is served."""
+    reply: Reply = field(init=False)
+    admitted: bool = False
+    """Whether it has the two above."""
+    first_audio: float = math.nan
+    """When the transport was given the first of it, if it was."""
+    writing_since: float | None = None
+    """When the transport was given what it has not yet taken."""
+    ended_by: ApplianceError | None = None
+    """Why the daemon ended it, if it did."""
+
+    @property
+    def promised_s(self) -> float:
+        """From arrival to the promised first audio; 0 without a promise."""
+        promised = math.isfinite(self.job.due) and not self.job.late_s
+        return self.job.due - self.job.arrived if promised else 0.0
+
+    def stalled_s(self, now: float, *, playing: bool) -> float:
+        """How long its reader has taken nothing.
+
+        A client's window may hold more than a minute of audio, and one that reads as it plays (`playing`)
+        takes nothing more until it has played that.
+        """
+        if self.writing_since is None:
+            return 0.0
+        since = self.writing_since
+        if playing and not math.isnan(self.first_audio):
+            since = max(since, self.first_audio + self.job.written_s)
+        return now - since
+
+    def end(self, why: ApplianceError) -> None:
+        """End it now, whatever it waits for."""
+        if self.ended_by is None:
+            self.ended_by = why
+            self.task.cancel()
+
+    async def made(self) -> AsyncIterator[Made]:
+        """Finished segments, in order. Raises the error that ended the job."""
+        while isinstance(result := await self.results.get(), Made):
+            yield result
+        if isinstance(result, ApplianceError):
+            raise result
 
 
 class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     """Speaks; see appliance.proto."""
 
     def __init__(self, speech: Speech, server: ServerConfig) -> None:
-        self._speech = speech
-        self._message_s = server.message_s
-        self._buffer_s = server.stream_buffer_s
-        self._calls = 0
+        self.speech = speech
+        self._server = server
+        self._calls: set[Call] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-
-    async def idle(self) -> None:
-        """Returns when no reply is being sent."""
-        await self._idle.wait()
+        # One thread plans, so that jobs are admitted in order of arrival.
+        self._planning = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        async with self._job(message, context, stream=False) as (request, plan, mailbox):
-            parts: list[FloatArray] = []
-            while isinstance(result := await mailbox.get(), Packet):
-                parts.append(result.samples)
-            samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-            self._finish(context, result)
-            return pb.SynthesizeResponse(
-                audio=encode.encode(samples, request.encoding, request.sample_rate_hz),
-                header=header_of(request, len(plan.segments), self._speech.backend()),
-                timings=timings_of(result),
-            )
+        async with self._call(message, context, stream=False) as call:
+            async for made in call.made():
+                await self._sounding(len(made.samples), call.reply.keep, made)
+            audio = await self._sounding(call.reply.samples, call.reply.whole)
+            call.first_audio = self.speech.clock()
+            timings = self._finish(call, context)
+            return pb.SynthesizeResponse(audio=audio, header=self._header(call), timings=timings_of(timings))
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        async with self._job(message, context, stream=True) as (request, plan, mailbox):
-            header = header_of(request, len(plan.segments), self._speech.backend())
-            await context.write(pb.StreamSynthesizeResponse(header=header))
-            encoder = encode.Encoder(request.encoding, request.sample_rate_hz)
+        async with self._call(message, context, stream=True) as call:
+            await self._write(call, context, pb.StreamSynthesizeResponse(header=self._header(call)))
             sequence = offset = 0
-            while isinstance(result := await mailbox.get(), Packet):
-                for piece in pieces(result.samples, round(self._message_s * request.sample_rate_hz)):
-                    audio = pb.Audio(
-                        data=encoder.push(piece),
-                        sequence=sequence,
-                        sample_offset=offset,
-                        segment=result.segment,
-                    )
-                    # Returns when the transport has taken it: a slow reader holds this up and nothing else.
-                    await context.write(pb.StreamSynthesizeResponse(audio=audio))
-                    mailbox.sent(len(piece))
-                    sequence, offset = sequence + 1, offset + len(piece)
-            self._finish(context, result)
-            end = pb.End(samples=offset, timings=timings_of(result))
-            await context.write(pb.StreamSynthesizeResponse(end=end))
+            async for made in call.made():
+                pieces = await self._sounding(len(made.samples), call.reply.messages, made)
+                for data, samples in pieces:
+                    if not sequence:
+                        call.first_audio = self.speech.clock()
+                    audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment)
+                    await self._write(call, context, pb.StreamSynthesizeResponse(audio=audio))
+                    self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
+                    sequence, offset = sequence + 1, offset + samples
+            timings = self._finish(call, context)
+            end = pb.End(samples=offset, timings=timings_of(timings))
+            await self._write(call, context, pb.StreamSynthesizeResponse(end=end))
+
+    async def CancelSynthesis(
+        self, message: pb.CancelSynthesisRequest, context: Context
+    ) -> pb.CancelSynthesisResponse:
+        call = self._named(message.request_id)
+        if call is None:
+            raise RequestNotFound(f"no request {message.request_id!r} waits or sounds")
+        call.end(Cancelled("cancelled by CancelSynthesis"))
+        return pb.CancelSynthesisResponse()
+
+    @property
+    def planning(self) -> int:
+        """Calls that are not admitted yet."""
+        return sum(not call.admitted for call in list(self._calls))
+
+    @property
+    def sending(self) -> int:
+        """Calls whose audio is made and on its way to their readers."""
+        return sum(call.admitted and call.job.ended for call in list(self._calls))
+
+    async def idle(self) -> None:
+        """Returns when no call is under way."""
+        await self._idle.wait()
+
+    def drop_stalled(self, limit_s: float, *, playing: bool = True) -> None:
+        """End the calls whose readers have taken nothing for so long; `playing`: after what they can play."""
+        now = self.speech.clock()
+        for call in self._calls:
+            if call.stalled_s(now, playing=playing) > limit_s:
+                call.end(ReaderStalled("the reader has taken no audio for too long"))
+
+    def _named(self, request_id: str) -> Call | None:
+        return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._planning.shutdown(wait=False, cancel_futures=True)
+        self._sound.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def _job(
+    async def _call(
         self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
-    ) -> AsyncIterator[tuple[Request, Plan, Mailbox]]:
-        """A job in the scheduler's line, which leaves it with this context however that ends."""
-        speech, arrived = self._speech, self._speech.clock()
-        deadline = self._deadline(context, arrived)
-        speech.scheduler.check_room()
-        request = request_of(message, speech.defaults(), stream=stream)
-        plan = await asyncio.get_running_loop().run_in_executor(speech.workers, speech.plan, request)
-        limit = self._buffer_s * request.sample_rate_hz if stream else math.inf
-        mailbox = Mailbox(limit, speech.scheduler.wake)
+    ) -> AsyncIterator[Call]:
+        """Plan and admit a job; end it when the context exits."""
+        speech, arrived, client = self.speech, self.speech.clock(), context.peer()
+        deadline = _deadline(context, arrived)
+        speech.scheduler.check_open(message.request_id)
+        if self._named(message.request_id):
+            raise InvalidRequest("request_id", f"{message.request_id} is in use by another call")
+        if len(self._calls) >= self._server.max_calls:
+            raise TooManyCalls(
+                f"{self._server.max_calls} calls are under way, which is the limit", retry_s=1.0
+            )
+        asked = asked_of(message, speech.defaults, stream=stream, client=client)
+        results: asyncio.Queue[Result] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def deliver(result: Result) -> None:
+            # A closed loop has no reader left.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(results.put_nowait, result)
+
         job = Job(
-            plan.segments,
-            plan.join,
-            mailbox.put,
-            rate_hz=request.sample_rate_hz,
-            arrived=arrived,
+            asked.terms,
+            deliver,
+            arrived,
             deadline=deadline,
-            has_room=mailbox.has_room,
+            stream=stream,
+            buffer_s=self._server.stream_buffer_s if stream else math.inf,
         )
-        speech.scheduler.submit(job)
-        self._calls += 1
+
+        def admit() -> Request:
+            ways = speech.planner.ways(asked.ways)
+            return ways[speech.scheduler.admit(job, [segments for _, segments in ways])][0]
+
+        task = asyncio.current_task()
+        assert task is not None
+        call = Call(job, asked, results, task)
+        self._calls.add(call)
         self._idle.clear()
         try:
-            yield request, plan, mailbox
+            call.request = await loop.run_in_executor(self._planning, admit)
+            call.reply = Reply(speech.planner.manifest, call.request, self._server.message_s)
+            call.admitted = True
+            yield call
+        except (asyncio.CancelledError, ApplianceError) as caught:
+            error = caught if isinstance(caught, ApplianceError) else call.ended_by
+            told: object = error or "the call was cancelled"
+            if isinstance(error, InvalidRequest):
+                told = f"{error.field} is refused"  # the whole message may quote the text
+            logger.info(
+                "request %s of %s, voice %.64r: %s",
+                *(asked.terms.request_id, client, message.voice, told),
+            )
+            if error is None:
+                raise
+            raise error from caught.__cause__
         finally:
             speech.scheduler.cancel(job)
-            self._calls -= 1
+            self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
 
-    def _deadline(self, context: Context, arrived: float) -> float:
-        # None where the caller set no deadline, which the declared type does not say.
-        left = cast("float | None", context.time_remaining())
-        if left is None:
-            return math.inf
-        if left <= 0.0:
-            raise DeadlineMissed("the deadline passed before the request arrived")
-        return arrived + left
-
-    def _finish(self, context: Context, timings: Timings) -> None:
-        context.set_trailing_metadata(trailers_of(timings, self._speech.degraded()))
-        logger.info(
-            "%.2f s of audio in %.2f s, waited %.2f s", timings.audio_s, timings.total_s, timings.queue_s
+    def _header(self, call: Call) -> pb.Header:
+        job = call.job
+        return header_of(
+            call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s
         )
-        self._speech.observer.spoken(timings)
+
+    async def _sounding(self, samples: int, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Join, resample or encode: on a thread where there is much, since going there takes its time too."""
+        if samples <= SHORT_SAMPLES:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._sound, work, *arguments)
+
+    async def _write(self, call: Call, context: Context, message: pb.StreamSynthesizeResponse) -> None:
+        # Returns when the transport has taken it: a slow reader holds this up and nothing else.
+        call.writing_since = self.speech.clock()
+        await context.write(message)
+        call.writing_since = None
+
+    def _finish(self, call: Call, context: Context) -> Timings:
+        """Complete the timings, send them as trailers, count and log them."""
+        job, now = call.job, self.speech.clock()
+        timings = replace(
+            job.timings,
+            first_audio_s=call.first_audio - job.arrived if call.reply.samples else 0.0,
+            total_s=now - job.arrived,
+            audio_s=call.reply.audio_s,
+        )
+        terms, promised_s = job.terms, call.promised_s
+        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
+        logger.info(
+            "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
+            *(terms.request_id, terms.client, call.request.voice),
+            *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
+        )
+        self.speech.observer.spoken(timings, promised_s)
+        return timings
 
 
-def pieces(samples: FloatArray, longest: int) -> list[FloatArray]:
-    """Equal stretches of at most `longest` samples, so none is under half of that but a lone short one."""
-    if not len(samples):
-        return []
-    return np.array_split(samples, math.ceil(len(samples) / longest))
+def _deadline(context: Context, arrived: float) -> float:
+    # None where the caller set no deadline, which the declared type does not say.
+    left = cast("float | None", context.time_remaining())
+    if left is None:
+        return math.inf
+    if left <= 0.0:
+        raise DeadlineMissed("the deadline passed before the request arrived")
+    return arrived + left

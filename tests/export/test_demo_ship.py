@@ -12,14 +12,14 @@ import pytest
 import soundfile
 import torch
 
-from appliance.audio.reference import prepare_reference
+from appliance.audio.reference import complete_transcript, prepare
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
-from appliance.job import Request, Segmentation
-from appliance.plan import plan
+from appliance.job import Reference, Request, Segmentation
+from appliance.plan import Planner
 from appliance.text.chinese import to_tokens
 from export.checkpoint import load_dit, load_vocos
 from export.demo import averages, letters, ship, store, vocoder_train
@@ -226,18 +226,11 @@ def test_reference_voices_are_unheard_sentences_with_their_text(folder: Path, sh
 def test_the_shipped_bundle_speaks_through_the_engine(folder: Path, shipped: Bundle) -> None:
     voice = folder / "voice" / "voices" / "slt.wav"
     manifest = shipped.manifest
-    transcript = voice.with_suffix(".txt").read_text()
-    reference = prepare_reference("slt", voice.read_bytes(), transcript.strip(), manifest.mel, 0.1)
+    transcript = complete_transcript(voice.with_suffix(".txt").read_text().strip())
+    reference = Reference(transcript, prepare(voice.read_bytes(), manifest.mel, 0.1))
     request = Request("Thanks for the follow!", "slt", 5, 1, 2.0, Segmentation.UPSTREAM)
-    [segment] = plan(
-        request,
-        reference,
-        spec=manifest.mel,
-        vocabulary=read_vocabulary(shipped.vocab),
-        to_tokens=to_tokens,
-        defaults=manifest.defaults,
-        max_frames=manifest.max_frames,
-    )
+    planner = Planner(manifest, read_vocabulary(shipped.vocab), lambda name: reference, to_tokens)
+    [segment] = planner.plan(request)
     engine = Synthesizer(shipped, OrtBackend(1), lanes=1)
     lane = engine.open(segment)
     for _ in range(request.nfe):

@@ -17,7 +17,7 @@ import pytest
 
 from appliance.device.box import Box
 from appliance.device.tools import Tools
-from scripts.installer import releases, switching, wheels
+from scripts.installer import environment, releases, switching, wheels
 from scripts.installer.installation import Installation, Options
 from scripts.installer.source import Source
 from scripts.installer.target import Target
@@ -199,7 +199,9 @@ class Workshop:
         target = Target(box, staged=not live)
         lines: list[str] = []
         installation = Installation(target, source, options, lines.append, gate or switching.Start(30.0))
-        key = (str(box.root.text("/etc/nv_tegra_release")), str(source.folder))
+        # What was only unpacked is no release to one who wants the real thing.
+        built_by = environment.build.__module__
+        key = (str(box.root.text("/etc/nv_tegra_release")), str(source.folder), built_by)
         place = target.at(releases.RELEASES) / version
         new = not place.exists()
         if new and key in self._built and not options.dry_run:

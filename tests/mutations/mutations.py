@@ -169,7 +169,7 @@ MUTATIONS = (
         "appliance/daemon.py",
         "            if warm.done() and not stopped.done():\n",
         "            if not stopped.done():\n",
-        "tests/test_supervised.py::test_a_bundle_that_is_not_there_is_never_ready",
+        "tests/test_supervised.py::test_a_damaged_bundle_is_never_ready",
     ),
     Mutation(
         "unpinned clocks are not told to callers",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
+from typing import cast
 
 import grpc
 import numpy as np
@@ -16,18 +19,20 @@ import pytest
 import pytest_asyncio
 import soundfile
 
-from appliance.audio import encode, reference
-from appliance.audio.decode import decode
-from appliance.config import ServerConfig, SynthesisConfig
+from appliance.config import SchedulerConfig, ServerConfig, SynthesisConfig
+from appliance.contract import bundle
+from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
-from appliance.job import FloatArray, Request, Timings
+from appliance.job import Reference, Request, Segment, Timings
+from appliance.plan import Planner
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Listening, listen
-from appliance.rpc.synthesizer import Plan, Speech, Synthesizer
+from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
-from appliance.voices import Features, VoiceStore
+from appliance.voices import VoiceStore
+from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
 
 RATE_HZ = 24_000
@@ -44,114 +49,131 @@ def speech_wav(
     return buffer.getvalue()
 
 
-class Preparation:
-    """The real preparation for a model with Vocos mels."""
-
-    fingerprint = SPEC.fingerprint
-    sample_rate_hz = RATE_HZ
-
-    def features(self, audio: bytes) -> Features:
-        made = reference.prepare_reference("", audio, ".", SPEC, 0.1)
-        return Features(made.samples, made.log_mel, made.rms)
-
-    def transcript(self, text: str) -> str:
-        return reference.complete_transcript(text)
-
-    def warnings(self, audio: bytes) -> tuple[str, ...]:
-        return reference.warnings(reference.trim(decode(audio)))
-
-
-class Resampling:
-    """A join without cross-fade."""
-
-    def __init__(self, rate_hz: int) -> None:
-        self._resampler = encode.Resampler(RATE_HZ, rate_hz)
-
-    def push(self, samples: FloatArray, *, last: bool) -> FloatArray:
-        return self._resampler.push(samples, last=last)
-
-
 @dataclass
 class Box:
     """What the tests hold of the daemon."""
 
     engine: FakeEngine
     scheduler: Scheduler
+    planner: SentencePlanner
+    speech: Speech
+    service: Synthesizer
     store: VoiceStore
     listening: Listening
     socket: Path
-    spoken: list[Timings] = field(default_factory=list)
+    spoken: list[tuple[Timings, float]] = field(default_factory=list)
+    """What was counted, with the promised seconds to first audio."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.listening.port}"
 
-    def until(self, true: Callable[[], bool]) -> None:
-        """Wait for another thread."""
-        end = time.monotonic() + 5.0
+    async def soon(self, true: Callable[[], bool]) -> None:
+        """Wait for another thread, or for another task."""
+        end = time.monotonic() + 10.0
         while not true():
             assert time.monotonic() < end, "it did not happen"
-            time.sleep(0.002)
+            await asyncio.sleep(0.002)
+
+    async def still(self) -> None:
+        """Until the engine has made no call for a while."""
+        calls = -1
+        while calls != len(self.engine.calls):
+            calls = len(self.engine.calls)
+            await asyncio.sleep(0.3)
+
+    @contextmanager
+    def held(self) -> Iterator[Event]:
+        """The engine stays in its next step until the event is set or the context ends."""
+        go = Event()
+        self.engine.on_step = lambda: go.wait(30.0) and None
+        try:
+            yield go
+        finally:
+            go.set()
+            self.engine.on_step = lambda: None
 
 
-def plan_with(store: VoiceStore) -> Callable[[Request], Plan]:
-    """A segment of half a second for each sentence."""
+@dataclass
+class SentencePlanner:
+    """Half a second for each sentence, whatever the segmentation; `cut` decides otherwise."""
 
-    def plan(request: Request) -> Plan:
-        store.reference(request.voice)
-        texts = request.text.split(". ")
-        segments = [
-            segment(text, index=index, nfe=request.nfe, seed=request.seed) for index, text in enumerate(texts)
-        ]
-        return Plan(tuple(segments), Resampling(request.sample_rate_hz))
+    manifest: Manifest
+    reference: Callable[[str], Reference]
+    cut: Callable[[Request], list[Segment]] = lambda request: [
+        segment(text, index=index, nfe=request.nfe, seed=request.seed)
+        for index, text in enumerate(request.text.split(". "))
+    ]
 
-    return plan
+    def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
+        self.reference(requests[0].voice)
+        return [(request, self.cut(request)) for request in requests]
 
 
 @pytest_asyncio.fixture
 async def box(tmp_path: Path) -> AsyncIterator[Box]:
     store = VoiceStore(
-        tmp_path / "voices", tmp_path / "cache", Preparation(), memory_entries=8, max_reference_bytes=12 << 20
+        tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
     )
     store.create("ann", speech_wav(), "Hello there.")
-    workers = ThreadPoolExecutor(2)
-    scheduler = Scheduler(queue_length=2)
-    spoken: list[Timings] = []
+    manifest = bundle.read(BUNDLE, verify=False).manifest
+    planner = SentencePlanner(
+        replace(manifest, defaults=replace(manifest.defaults, cross_fade_s=0.0)),
+        lambda voice: store.reference(voice),
+    )
+    loop = asyncio.get_running_loop()
+
+    def at(when: float, act: Callable[[], None]) -> None:
+        loop.call_soon_threadsafe(loop.call_at, when, act)
+
+    scheduler = Scheduler(SchedulerConfig(queue_length=8), at=at)
+    spoken: list[tuple[Timings, float]] = []
     observed: list[tuple[str, str, str]] = []
 
     class Observer:
-        def spoken(self, timings: Timings) -> None:
-            spoken.append(timings)
+        def spoken(self, timings: Timings, promised_s: float) -> None:
+            spoken.append((timings, promised_s))
 
     speech = Speech(
-        plan=plan_with(store),
-        workers=workers,
+        planner=cast(Planner, planner),
         scheduler=scheduler,
-        defaults=lambda: Defaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
+        defaults=Defaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
         observer=Observer(),
         clock=time.monotonic,
-        backend=lambda: "fake (f64)",
     )
     server = ServerConfig(
-        listen="127.0.0.1:0", socket=str(tmp_path / "run" / "grpc.sock"), stream_buffer_s=1.0
+        listen="127.0.0.1:0",
+        socket=str(tmp_path / "run" / "grpc.sock"),
+        stream_buffer_s=1.0,
+        max_calls=12,
     )
-    listening = await listen(
-        server,
-        Synthesizer(speech, server),
-        Voices(lambda: store, workers),
-        lambda *call: observed.append(call),
-    )
+    service = Synthesizer(speech, server)
+    uploads = Voices(store)
+    listening = await listen(server, service, uploads, lambda *call: observed.append(call))
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()
-    yield Box(engine, scheduler, store, listening, Path(server.socket), spoken, observed)
+    box = Box(
+        engine, scheduler, planner, speech, service, store, listening, Path(server.socket), spoken, observed
+    )
+    await box.soon(lambda: bool(scheduler.backend))
+    yield box
     scheduler.drain()
     scheduler.cancel_all()
-    thread.join(5.0)
+    await asyncio.to_thread(thread.join, 5.0)
     assert not thread.is_alive()
     await listening.server.stop(grace=0.2)
-    workers.shutdown()
+    service.close()
+    uploads.close()
+
+
+@asynccontextmanager
+async def connection(box: Box, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
+    """A connection of its own, which is another client to the daemon."""
+    own = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
+    async with grpc.aio.insecure_channel(box.address, options=(*own, *options)) as channel:
+        yield channel
 
 
 @pytest_asyncio.fixture

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import socket
 import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,7 @@ from appliance.config import ServerConfig
 from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc import server as module
 from appliance.rpc.server import SERVICES, AddressInUse, listen
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
@@ -93,7 +99,7 @@ async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.a
         descriptor_pb2.FileDescriptorProto.FromString(data)
         for data in replies[1].file_descriptor_response.file_descriptor_proto
     ]
-    assert [file.package for file in files] == ["appliance.v1"]
+    assert files[0].package == "appliance.v1"
 
 
 async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
@@ -168,3 +174,139 @@ async def test_a_drained_scheduler_answers_unavailable_with_retry(
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "draining" in str(caught.value.details())
     await asyncio.sleep(0)
+
+
+GZIP_CLIENT = """
+import sys, grpc
+with grpc.insecure_channel(
+    sys.argv[1], options=(("grpc.max_send_message_length", -1),), compression=grpc.Compression.Gzip
+) as channel:
+    try:
+        channel.unary_unary("/appliance.v1.Voices/CreateVoice")(bytes(100 << 20))
+    except grpc.RpcError as error:
+        print(error.code().name, error.details())
+"""
+
+
+def peak_mib() -> float:
+    """Most memory that this process has held since the last reset."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 1024
+
+
+async def test_a_compressed_message_is_refused_before_it_is_inflated(box: Box) -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_mib()
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", GZIP_CLIENT, box.address, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await asyncio.wait_for(client.communicate(), 30)
+    assert output.decode().startswith("UNIMPLEMENTED Compression algorithm 'gzip' is disabled")
+    assert peak_mib() - before < 20
+
+
+async def test_a_reply_over_the_limit_is_refused_clearly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SEND_BYTES", 1_000)
+
+    class Long(appliance_pb2_grpc.VoicesServicer):
+        async def GetVoice(self, message: pb.GetVoiceRequest, context: Any) -> pb.Voice:
+            return pb.Voice(transcript="a" * 2_000)
+
+    async with served(Long()) as address, grpc.aio.insecure_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as caught:
+            await appliance_pb2_grpc.VoicesStub(channel).GetVoice(pb.GetVoiceRequest())
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@asynccontextmanager
+async def served(voices: Any) -> AsyncIterator[str]:
+    """The address of a server with these voices and nothing to say."""
+    synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
+    config = ServerConfig(listen="127.0.0.1:0", socket="")
+    listening = await listen(config, synthesizer, voices, lambda *call: None)
+    try:
+        yield f"127.0.0.1:{listening.port}"
+    finally:
+        await listening.server.stop(0)
+
+
+@asynccontextmanager
+async def freezable(address: str) -> AsyncIterator[tuple[str, Callable[[], None], asyncio.Event]]:
+    """A way to a server that can be frozen: (address, freeze, set when the server closes the connection)."""
+    host, port = address.split(":")
+    frozen, closed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if not frozen.is_set():
+                writer.write(data)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection(host, int(port))
+        up = asyncio.ensure_future(pump(reader, to_server))
+        with contextlib.suppress(ConnectionError):
+            await pump(from_server, writer)
+        closed.set()
+        up.cancel()
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+            await up
+        for stream in (to_server, writer):
+            stream.close()
+            with contextlib.suppress(ConnectionError):
+                await stream.wait_closed()
+        ended.set()
+
+    proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", frozen.set, closed
+    finally:
+        proxy.close()
+        await asyncio.wait_for(ended.wait(), 5.0)
+
+
+@pytest.mark.parametrize("quiet_s", [0.0, 1.5])
+async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, quiet_s: float) -> None:
+    """Also after several pings without a word between them."""
+    monkeypatch.setattr(module, "KEEPALIVE_MS", 300)
+    monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", 300)
+    async with (
+        served(appliance_pb2_grpc.VoicesServicer()) as address,
+        freezable(address) as (way, freeze, closed),
+        grpc.aio.insecure_channel(way) as channel,
+    ):
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == HEALTH.NOT_SERVING
+        await asyncio.sleep(quiet_s)
+        assert not closed.is_set()
+        freeze()
+        await asyncio.wait_for(closed.wait(), 5.0)
+
+
+async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_MS", 300)
+    async with (
+        served(appliance_pb2_grpc.VoicesServicer()) as address,
+        freezable(address) as (way, _, closed),
+        grpc.aio.insecure_channel(way) as channel,
+    ):
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        await watch.read()
+        await asyncio.sleep(1.0)
+        assert not closed.is_set()
+        watch.cancel()
+        await asyncio.wait_for(closed.wait(), 5.0)
+
+
+async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HANDSHAKE_MS", 300)
+    async with served(appliance_pb2_grpc.VoicesServicer()) as address:
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        await asyncio.wait_for(reader.read(), 5.0)
+        writer.close()
+        await writer.wait_closed()

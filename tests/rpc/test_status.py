@@ -1,22 +1,36 @@
-"""The table from errors to statuses: complete, and small enough to travel."""
+"""The table from errors to statuses, and the interceptor that applies it to every call."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import threading
+from typing import Any
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 
 from appliance import errors
-from appliance.errors import ApplianceError, InvalidReference, InvalidRequest
+from appliance.errors import (
+    ApplianceError,
+    InvalidReference,
+    InvalidRequest,
+    Overloaded,
+    QueueFull,
+    ResourceExhausted,
+)
+from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import TABLE, reason_of, rule_for, to_status
+from tests.rpc.conftest import Box
+from tests.rpc.test_synthesizer import refusal, reply_of, request
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ApplianceError)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_error_has_a_status_of_its_own_or_its_parents(kind: type[ApplianceError]) -> None:
-    assert kind in TABLE or kind is InvalidReference
+    assert kind in TABLE or kind in (InvalidReference, ResourceExhausted)
     assert isinstance(TABLE.get(kind, TABLE[InvalidRequest]).code, grpc.StatusCode)
 
 
@@ -26,7 +40,7 @@ def test_the_nearest_class_counts() -> None:
     class Sudden(errors.QueueFull):
         pass
 
-    assert rule_for(Sudden()).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert rule_for(Sudden("no room")).code is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_reasons_are_upper_snake_case() -> None:
@@ -41,3 +55,99 @@ def test_the_longest_message_fits_into_a_clients_8_kib() -> None:
     assert percent_encoded + base64 < 8_000
     assert status.message.startswith("text: 長")
     assert status.message.endswith("…")
+
+
+def details_of(error: ApplianceError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.RetryInfo]:
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    for detail in to_status(error).details:
+        detail.Unpack(info), detail.Unpack(retry)
+    return info, retry
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "wait_ms"),
+    [
+        (Overloaded("no room", 0.734), 0.734, "734"),
+        (QueueFull("no room", 12.5), 12.5, "12500"),
+        (QueueFull("no room"), 1.0, None),
+        (InvalidRequest("text", "is empty"), 0.0, None),
+    ],
+)
+def test_an_errors_own_wait_goes_before_the_tables(
+    error: ApplianceError, seconds: float, wait_ms: str | None
+) -> None:
+    info, retry = details_of(error)
+    assert retry.retry_delay.ToNanoseconds() / 1e9 == pytest.approx(seconds)
+    assert info.metadata.get("wait_ms") == wait_ms
+
+
+MALFORMED = [b"\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe", b"\x08" + b"\xff" * 11]
+"""A bad tag, a string that ends early, one that is not UTF-8, an endless number."""
+
+
+@pytest.mark.parametrize(
+    "method", ["Synthesizer/Synthesize", "Synthesizer/StreamSynthesize", "Voices/CreateVoice"]
+)
+@pytest.mark.parametrize("data", MALFORMED)
+async def test_bytes_that_are_no_message_are_invalid_and_counted(
+    box: Box, channel: grpc.aio.Channel, caplog: pytest.LogCaptureFixture, method: str, data: bytes
+) -> None:
+    stream = method.endswith("/StreamSynthesize")
+    call: Any = (channel.unary_stream if stream else channel.unary_unary)(f"/appliance.v1.{method}")(data)
+    error, details = await refusal(call.read() if stream else call)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "is not the protobuf of a" in str(error.details())
+    assert details["BadRequest"].field_violations[0].field == "message"
+    assert box.observed == [(method.partition("/")[2], "INVALID_ARGUMENT", "INVALID_REQUEST")]
+    assert caplog.records == []
+
+
+async def hold_the_engine(box: Box, synthesizer: Any) -> tuple[asyncio.Future[Any], threading.Event]:
+    go, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        go.wait(5.0)
+
+    box.engine.on_step = hold
+    first = asyncio.ensure_future(reply_of(synthesizer.Synthesize(request())))
+    await asyncio.to_thread(held.wait, 5.0)
+    return first, go
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("deadline", [False, True])
+async def test_a_missed_deadline_is_not_counted_as_cancelled(
+    box: Box, synthesizer: appliance_pb2_grpc.SynthesizerStub, stream: bool, deadline: bool
+) -> None:
+    first, go = await hold_the_engine(box, synthesizer)
+    ask: Any = synthesizer.StreamSynthesize if stream else synthesizer.Synthesize
+    # gRPC sends what is over a second in steps of 10 ms, rounded up.
+    call = ask(request("late"), timeout=1.001 if deadline else 30.0)
+    waiting = asyncio.ensure_future(_until_the_end(call, stream))
+    if not deadline:
+        await asyncio.sleep(0.3)
+        call.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await box.soon(lambda: bool(box.observed))
+    name = "StreamSynthesize" if stream else "Synthesize"
+    expected = ("DEADLINE_EXCEEDED", "DEADLINE_MISSED") if deadline else ("CANCELLED", "")
+    assert box.observed == [(name, *expected)]
+    go.set()
+    assert (await first).audio
+
+
+async def _until_the_end(call: Any, stream: bool) -> None:
+    if not stream:
+        await call
+    else:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+
+
+async def test_an_unexpected_fault_is_logged_with_the_callers_address(
+    synthesizer: appliance_pb2_grpc.SynthesizerStub, box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    box.store.reference = lambda name: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    await refusal(synthesizer.Synthesize(request()))
+    assert "Synthesize from ipv4:127.0.0.1:" in caplog.text

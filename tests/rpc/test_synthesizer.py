@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import itertools
 import threading
 import wave
 from typing import Any
@@ -12,13 +11,16 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.audio import encode
+from appliance.config import SchedulerConfig
+from appliance.errors import EngineFault
+from appliance.job import FloatArray, Load
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import DETAILS_KEY
-from appliance.rpc.synthesizer import pieces
 from tests.fakes_engine import samples_of, segment
 from tests.rpc.conftest import Box
 
@@ -35,6 +37,11 @@ def expected(*texts: str, nfe: int = 3, seed: int = 5) -> np.ndarray[Any, Any]:
     )
 
 
+def start(call: Any) -> asyncio.Future[Any]:
+    """Begin a call whose reply is awaited later."""
+    return asyncio.ensure_future(reply_of(call))
+
+
 async def reply_of(call: Any) -> Any:
     """A call's reply, as a coroutine that a task can be made of."""
     return await call
@@ -43,7 +50,7 @@ async def reply_of(call: Any) -> Any:
 async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
     """The error of a call and its details, by type."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
+        await asyncio.wait_for(reply_of(call), 15.0)
     error = caught.value
     found = {}
     for key, value in error.trailing_metadata() or ():
@@ -58,10 +65,13 @@ async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
 
 
 async def test_unary_wav_holds_the_engines_samples(synthesizer: Stub) -> None:
-    reply = await synthesizer.Synthesize(request())
+    reply = await synthesizer.Synthesize(request(request_id="chat-1"))
     with wave.open(io.BytesIO(reply.audio)) as audio:
         assert (audio.getframerate(), audio.getnchannels(), audio.getsampwidth()) == (24_000, 1, 2)
         assert audio.readframes(10**9) == encode.pcm16(expected("one", "two"))
+    # The whole of it is promised: the target of NORMAL requests, and as long as it plays.
+    assert 600 + 2 * 49 * 256 / 24 <= reply.header.promised_ms < 10_000
+    reply.header.ClearField("promised_ms")
     assert reply.header == pb.Header(
         sample_rate_hertz=24_000,
         encoding=pb.WAV,
@@ -73,6 +83,8 @@ async def test_unary_wav_holds_the_engines_samples(synthesizer: Stub) -> None:
         segments=2,
         text="one. two",
         backend="fake (f64)",
+        request_id="chat-1",
+        priority=pb.NORMAL,
     )
     assert (reply.timings.segments, reply.timings.nfe_steps) == (2, 3)
     assert reply.timings.audio_ms == pytest.approx(2 * 49 * 256 / 24)
@@ -111,7 +123,8 @@ async def test_a_streamed_wav_has_its_header_once(synthesizer: Stub) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_trailers_carry_the_figures(synthesizer: Stub, box: Box, stream: bool) -> None:
-    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request())
+    asked = request(request_id="chat-1")
+    call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(asked)
     if stream:
         async for _ in call:
             pass
@@ -123,7 +136,10 @@ async def test_trailers_carry_the_figures(synthesizer: Stub, box: Box, stream: b
     times = [float(trailers[f"x-{name}-ms"]) for name in ("queue", "ttfa", "synth")]
     assert all(t >= 0.0 for t in times) and times[0] <= times[1]
     assert float(trailers["x-rtf"]) > 0.0
-    assert [timings.segments for timings in box.spoken] == [2]
+    assert trailers["x-request-id"] == "chat-1"
+    ((timings, promised_s),) = box.spoken
+    assert timings.segments == 2
+    assert float(trailers["x-promised-ms"]) == pytest.approx(1e3 * promised_s, abs=0.1)
     assert box.observed[-1] == ("StreamSynthesize" if stream else "Synthesize", "OK", "")
 
 
@@ -140,7 +156,7 @@ async def test_absent_fields_take_the_defaults_and_a_drawn_seed_repeats(synthesi
 
 
 async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: Box) -> None:
-    box.scheduler._queue_length = 20
+    box.scheduler.config = SchedulerConfig()
     texts = [f"text {i}. and more" for i in range(10)]
     replies = await asyncio.gather(
         *(
@@ -163,11 +179,21 @@ async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: B
         ({"voice": ""}, "INVALID_ARGUMENT", "voice", "is empty"),
         ({"voice": "bob"}, "NOT_FOUND", None, "'bob'"),
         ({"voice": "../ann"}, "NOT_FOUND", None, "'../ann'"),
-        ({"nfe_steps": 0}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 64, not 0"),
-        ({"nfe_steps": 65}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 64, not 65"),
+        ({"nfe_steps": 0}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 0"),
+        ({"nfe_steps": 65}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 65"),
         ({"guidance": -1.0}, "INVALID_ARGUMENT", "guidance", "between 0.0 and 10.0"),
         ({"guidance": float("nan")}, "INVALID_ARGUMENT", "guidance", "not nan"),
         ({"segmentation": 9}, "INVALID_ARGUMENT", "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),
+        ({"priority": 5}, "INVALID_ARGUMENT", "priority", "BULK, NORMAL, HIGH or REALTIME, not 5"),
+        ({"playout": 3}, "INVALID_ARGUMENT", "playout", "SERIAL or OVERLAP, not 3"),
+        ({"channel": "c" * 129}, "INVALID_ARGUMENT", "channel", "has 129 characters; at most 128"),
+        ({"user_key": "u" * 129}, "INVALID_ARGUMENT", "user_key", "has 129 characters"),
+        ({"supersede_key": "s" * 129}, "INVALID_ARGUMENT", "supersede_key", "has 129 characters"),
+        ({"request_id": "a b"}, "INVALID_ARGUMENT", "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
+        ({"request_id": "r" * 65}, "INVALID_ARGUMENT", "request_id", "must be 1 to 64"),
+        ({"min_nfe_steps": 4}, "INVALID_ARGUMENT", "min_nfe_steps", "between 1 and 3, not 4"),
+        ({"queue_timeout": Duration(seconds=-1)}, "INVALID_ARGUMENT", "queue_timeout", "not -1.0"),
+        ({"queue_timeout": Duration(seconds=3_601)}, "INVALID_ARGUMENT", "queue_timeout", "3600.0, not"),
         ({"audio_config": {"encoding": 7}}, "UNIMPLEMENTED", None, "7 is not supported; WAV and PCM16"),
         (
             {"audio_config": {"sample_rate_hertz": 2}},
@@ -206,26 +232,6 @@ async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(
     assert (await synthesizer.Synthesize(request())).audio
 
 
-async def test_a_full_queue_says_when_to_come_back(synthesizer: Stub, box: Box) -> None:
-    go, held = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        go.wait(5.0)
-
-    box.engine.on_step = hold
-    calls = [asyncio.ensure_future(reply_of(synthesizer.Synthesize(request())))]
-    await asyncio.to_thread(held.wait, 5.0)
-    calls += [asyncio.ensure_future(reply_of(synthesizer.Synthesize(request()))) for _ in range(2)]
-    await asyncio.to_thread(box.until, lambda: box.scheduler.load.waiting == 2)
-    error, details = await refusal(synthesizer.Synthesize(request()))
-    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert details["RetryInfo"].retry_delay.ToSeconds() == 1
-    assert details["ErrorInfo"].reason == "QUEUE_FULL"
-    go.set()
-    assert all(reply.audio for reply in await asyncio.gather(*calls))
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_cancels_frees_the_engine_within_one_call(
     synthesizer: Stub, box: Box, stream: bool
@@ -242,37 +248,35 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
     waiting = asyncio.ensure_future(call.read() if stream else reply_of(call))
     while not reached.is_set():
         await asyncio.sleep(0.002)
-    stopped = box.scheduler._current
     call.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await asyncio.to_thread(box.until, lambda: stopped is not None and stopped.stopped is not None)
+    await box.soon(lambda: box.scheduler.load == Load())
     go.set()
-    await asyncio.to_thread(box.until, lambda: box.scheduler.load.running == 0)
+    await box.soon(lambda: box.engine.lanes == 0)
     assert box.engine.calls == ["open one", "step", "step"]
-    assert box.engine.lanes == 0
     assert (await synthesizer.Synthesize(request())).audio
 
 
 async def test_a_deadline_that_passes_while_waiting(synthesizer: Stub, box: Box) -> None:
-    go, held = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        go.wait(5.0)
-
-    box.engine.on_step = hold
-    first = asyncio.ensure_future(reply_of(synthesizer.Synthesize(request())))
-    await asyncio.to_thread(held.wait, 5.0)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await synthesizer.Synthesize(request("late"), timeout=0.1)
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    go.set()
+    with box.held():
+        first = start(synthesizer.Synthesize(request()))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await synthesizer.Synthesize(request("late"), timeout=0.3)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        # The caller's clock is ahead of the daemon's by the time that the call was under way.
+        await box.soon(lambda: box.scheduler.load.waiting == 0)
     assert (await first).audio
     assert "open late" not in box.engine.calls
 
 
-async def test_audio_that_is_not_finite_is_internal_and_never_sent(synthesizer: Stub, box: Box) -> None:
-    box.engine.finishing = lambda samples: samples * np.float32("nan")
+async def test_a_fault_of_the_engine_is_internal_and_only_of_its_own_request(
+    synthesizer: Stub, box: Box
+) -> None:
+    def fail(samples: FloatArray) -> FloatArray:
+        raise EngineFault("the vocoder produced numbers that are not finite")
+
+    box.engine.finishing = fail
     error, details = await refusal(synthesizer.Synthesize(request()))
     assert error.code() is grpc.StatusCode.INTERNAL
     assert details["ErrorInfo"].reason == "ENGINE_FAULT"
@@ -284,6 +288,7 @@ async def test_audio_that_is_not_finite_is_internal_and_never_sent(synthesizer: 
     assert received == ["header"]
     box.engine.finishing = lambda samples: samples
     assert (await synthesizer.Synthesize(request())).audio
+    assert "prove" not in box.engine.calls
 
 
 async def test_what_nobody_expected_is_internal_with_a_number_in_the_log(
@@ -311,35 +316,13 @@ async def _read_slowly(lagging: Stub, synthesizer: Stub, box: Box) -> None:
     many = ". ".join(f"t{i}" for i in range(100))
     slow = lagging.StreamSynthesize(request(many, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}))
     assert (await slow.read()).WhichOneof("message") == "header"
-    await asyncio.to_thread(_until_still, box)
+    await box.still()
     begun = box.engine.calls.count("step")
     assert begun < 100
+    assert box.scheduler.load == Load(running=1, parked=1)
     assert (await synthesizer.Synthesize(request("other"))).audio
     assert "open other" in box.engine.calls
     count = 0
     while (message := await slow.read()) is not grpc.aio.EOF:
         count += len(message.audio.data) // 2
     assert count == pytest.approx(100 * 49 * 256 * 2, abs=2)
-
-
-def _until_still(box: Box) -> None:
-    """Until the engine has made no call for a while."""
-    for previous in itertools.count():
-        calls = len(box.engine.calls)
-        threading.Event().wait(0.3)
-        if calls and calls == len(box.engine.calls):
-            return
-        assert previous < 30
-
-
-@pytest.mark.parametrize("count", [1, 2_399, 4_800, 4_801, 9_600, 12_544, 100_000])
-def test_pieces_are_even(count: int) -> None:
-    samples = np.arange(count, dtype=np.float32)
-    cut = pieces(samples, 4_800)
-    np.testing.assert_array_equal(np.concatenate(cut), samples)
-    assert max(map(len, cut)) <= 4_800
-    assert len(cut) == 1 or min(map(len, cut)) >= 2_400
-
-
-def test_no_samples_make_no_pieces() -> None:
-    assert pieces(np.zeros(0, np.float32), 4_800) == []

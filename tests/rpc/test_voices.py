@@ -1,18 +1,25 @@
-"""The Voices service over real gRPC: what a bot may send, and what it is told when that cannot be a voice."""
+"""The Voices service over real gRPC: voices, files that cannot be one, and uploads beside other calls."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from appliance.errors import Cancelled
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
+from appliance.voices import Voice
 from tests.rpc.conftest import Box, speech_wav
-from tests.rpc.test_synthesizer import refusal
+from tests.rpc.test_synthesizer import refusal, reply_of, request
 
 Stub = appliance_pb2_grpc.VoicesStub
 
@@ -61,6 +68,28 @@ async def test_a_voice_with_other_content_is_not_overwritten(voices: Stub) -> No
     error, details = await refusal(voices.CreateVoice(create(name="ann")))
     assert error.code() is grpc.StatusCode.ALREADY_EXISTS
     assert details["ErrorInfo"].reason == "VOICE_EXISTS"
+
+
+async def test_another_consent_note_is_not_dropped(voices: Stub) -> None:
+    made = await voices.CreateVoice(create(consent_note="Bea agreed."))
+    error, _ = await refusal(voices.CreateVoice(create(consent_note="Bea agreed to more.")))
+    assert error.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert "another consent note" in str(error.details())
+    assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
+
+
+async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, tmp_path: Path) -> None:
+    record = tmp_path / "voices" / "ann" / "voice.yaml"
+    for mend in ("delete", "create"):
+        record.write_text("name: ann\nage: 30\n")
+        error, details = await refusal(voices.GetVoice(pb.GetVoiceRequest(name="ann")))
+        assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert details["ErrorInfo"].reason == "VOICE_DAMAGED"
+        assert str(tmp_path) not in str(error.details())
+        if mend == "delete":
+            await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"))
+        made = await voices.CreateVoice(create(name="ann"))
+        assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == made
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
@@ -117,3 +146,83 @@ async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voice
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "at most 12582912" in details["BadRequest"].field_violations[0].description
     assert (await voices.CreateVoice(create())).name == "bea"
+
+
+class Uploads:
+    """Uploads that stay at their first checkpoint until they are let go."""
+
+    def __init__(self, box: Box) -> None:
+        self.begun: list[str] = []
+        self.stopped: list[str] = []
+        self.go = threading.Event()
+        self._create = box.store.create
+        box.store.create = self.create  # type: ignore[method-assign]
+
+    def create(self, name: str, *content: Any, checkpoint: Callable[[], None], **options: Any) -> Voice:
+        self.begun.append(name)
+        while not self.go.wait(0.005):
+            try:
+                checkpoint()
+            except Cancelled:
+                self.stopped.append(name)
+                raise
+        return self._create(name, *content, checkpoint=checkpoint, **options)
+
+
+@pytest.fixture
+def uploads(box: Box) -> Iterator[Uploads]:
+    held = Uploads(box)
+    yield held
+    held.go.set()
+
+
+async def fill(voices: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
+    """As many uploads as may be under way: one begun, the others waiting."""
+    calls = []
+    for i in range(UPLOAD_THREADS + UPLOADS_WAITING):
+        calls.append(asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{i}")))))
+        begun = min(i + 1, UPLOAD_THREADS)
+        await box.soon(lambda begun=begun: len(uploads.begun) == begun)
+    await asyncio.sleep(0.1)
+    return calls
+
+
+async def test_speech_and_lists_do_not_wait_for_uploads(
+    voices: Stub, synthesizer: Any, box: Box, uploads: Uploads
+) -> None:
+    calls = await fill(voices, uploads, box)
+    assert (await synthesizer.Synthesize(request(), timeout=2.0)).audio
+    assert len((await voices.ListVoices(pb.ListVoicesRequest(), timeout=2.0)).voices) == 1
+    assert (await voices.GetVoice(pb.GetVoiceRequest(name="ann"), timeout=2.0)).name == "ann"
+    await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"), timeout=2.0)
+    uploads.go.set()
+    made = await asyncio.gather(*calls)
+    assert sorted(voice.name for voice in made) == box.store.names()
+
+
+async def test_only_a_few_uploads_may_wait(voices: Stub, box: Box, uploads: Uploads) -> None:
+    calls = await fill(voices, uploads, box)
+    error, details = await refusal(voices.CreateVoice(create()))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details["ErrorInfo"].reason == "UPLOADS_FULL"
+    assert details["RetryInfo"].retry_delay.ToSeconds() == 1
+    uploads.go.set()
+    await asyncio.gather(*calls)
+    assert (await voices.CreateVoice(create())).name == "bea"
+
+
+async def test_cancelled_uploads_are_not_begun_or_end_early(voices: Stub, box: Box, uploads: Uploads) -> None:
+    calls = await fill(voices, uploads, box)
+    begun, (first, kept, *waiting) = uploads.begun[0], calls
+    for call in waiting:
+        call.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    # Their places are free at once.
+    more = asyncio.ensure_future(reply_of(voices.CreateVoice(create())))
+    await asyncio.sleep(0.1)
+    first.cancel()
+    await box.soon(lambda: uploads.stopped == [begun])
+    uploads.go.set()
+    names = {(await kept).name, (await more).name}
+    assert set(uploads.begun) == {begun, *names}
+    assert box.store.names() == sorted({"ann", *names})

@@ -17,6 +17,7 @@ PROGRAMS = (
     f"{CURRENT}/scripts/health",
     "/usr/bin/jetson_clocks",
     "/usr/sbin/nvpmodel",
+    "/bin/kill",
 )
 NVIDIA = ("nvpower", "nvpmodel", "nvfancontrol")
 NVIDIAS_UNIT = """\

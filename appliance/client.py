@@ -1,0 +1,504 @@
+"""The gRPC client, blocking (`Client`) and for asyncio (`AsyncClient`), with the same methods.
+
+    with Client() as client:
+        wav = client.speak("Hello, chat.", "anna").audio
+        for event in client.stream("Hello, chat.", "anna", priority="high"):
+            if isinstance(event, Piece):
+                play(event.data)
+
+Methods raise CallFailed, and ValueError or OverflowError for an argument that the message cannot hold.
+`timeout` is a call's deadline in seconds, at which the daemon stops working on it too; None sets none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.appliance_pb2 import End, Header, Timings, Voice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = [
+    "AsyncClient",
+    "AsyncStream",
+    "CallFailed",
+    "Client",
+    "End",
+    "Event",
+    "Header",
+    "Options",
+    "Piece",
+    "Priority",
+    "Reply",
+    "Stream",
+    "Timings",
+    "Voice",
+]
+
+ADDRESS = "127.0.0.1:50051"
+REACH_S = 5.0
+"""Default timeout of calls that compute nothing."""
+SPEAK_S = 300.0
+"""Default timeout of a synthesis: above what the longest text takes at the speed of speech."""
+UPLOAD_S = 60.0
+SAMPLE_BYTES = 2
+WAV_HEADER_BYTES = 44
+DETAILS_KEY = "grpc-status-details-bin"
+
+Priority = Literal["bulk", "normal", "high", "realtime"]
+PRIORITIES: tuple[str, ...] = get_args(Priority)
+
+
+class Options(TypedDict, total=False):
+    """Optional arguments of `speak` and `stream`. None or absent: the daemon's default."""
+
+    encoding: Literal["wav", "pcm16"] | None
+    """Default: WAV from `speak`, PCM16 from `stream`."""
+    rate: int | None
+    """Hz; default: the model's."""
+    speed: float | None
+    """Speaking rate, 0.25 to 4; above 1 is faster."""
+    nfe: int | None
+    """Function evaluations of the flow, 1 to 64."""
+    seed: int | None
+    guidance: float | None
+    segmentation: Literal["upstream", "low_latency"] | None
+    priority: Priority | None
+    channel: str | None
+    """Player of the reply; replies of one channel play one after the other."""
+    user: str | None
+    """Author of the message, for rate limits."""
+    supersede: str | None
+    """Abort this channel's waiting requests with the same key."""
+    queue_timeout: float | None
+    """Seconds by which the first sound may miss its target before the request is refused."""
+    min_nfe: int | None
+    """Accept a reply with as few steps as this rather than a refusal."""
+    playout: Literal["serial", "overlap"] | None
+    request_id: str | None
+    """Name for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One audio message of a stream."""
+
+    data: bytes
+    sample_offset: int
+    """Samples of this reply before `data`."""
+    segment: int
+    arrived: float
+    """time.monotonic() when it was read."""
+
+
+Event = Header | Piece | End
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete reply. Times are seconds from the call, measured at this end."""
+
+    audio: bytes
+    header: Header
+    timings: Timings
+    wall_s: float
+    first_audio_s: float
+    """Equal to `wall_s` for a reply in one message."""
+
+    @property
+    def audio_s(self) -> float:
+        """Duration of the audio."""
+        size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
+        rate_hz = self.header.sample_rate_hertz
+        return size / SAMPLE_BYTES / rate_hz if rate_hz else 0.0
+
+
+class CallFailed(Exception):
+    """A call that was refused, broke, was cancelled or ran out of time."""
+
+    def __init__(
+        self, status: str, message: str, reason: str = "", field: str = "", retry_s: float | None = None
+    ) -> None:
+        super().__init__(f"{message} ({status})")
+        self.status = status
+        """Name of the gRPC status: "RESOURCE_EXHAUSTED"."""
+        self.message = message
+        self.reason = reason
+        """The daemon's own reason, "QUEUE_FULL"; empty where gRPC itself failed the call."""
+        self.field = field
+        """Field of the request that is wrong, or empty."""
+        self.retry_s = retry_s
+        """Seconds after which the same call may succeed; None: no time is known."""
+
+    @property
+    def unreachable(self) -> bool:
+        """True if no daemon listens at the address."""
+        return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message
+
+
+class Stream:
+    """A reply as it comes: a Header, Pieces, an End. Leaving the iteration early cancels the call."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._begun = time.monotonic()
+
+    def __iter__(self) -> Iterator[Event]:
+        try:
+            with _failures():
+                for message in self._call:
+                    yield _event(message)
+        finally:
+            self._call.cancel()
+
+    def cancel(self) -> None:
+        """End the call from any thread; its iteration raises CallFailed with CANCELLED."""
+        self._call.cancel()
+
+    def reply(self) -> Reply:
+        """Receive the whole stream."""
+        return _gathered(list(self), self._begun)
+
+
+class AsyncStream:
+    """Stream for asyncio."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+        self._begun = time.monotonic()
+        self._cancelled = False
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            with _failures():
+                async for message in self._call:
+                    yield _event(message)
+        except asyncio.CancelledError:
+            # grpc.aio raises the same for a cancelled call as for a cancelled task.
+            if not self._cancelled:
+                raise
+            raise CallFailed("CANCELLED", "cancelled by this client") from None
+        finally:
+            self._call.cancel()
+
+    def cancel(self) -> None:
+        """End the call; its iteration raises CallFailed with CANCELLED."""
+        self._cancelled = True
+        self._call.cancel()
+
+    async def reply(self) -> Reply:
+        """Receive the whole stream."""
+        return _gathered([event async for event in self], self._begun)
+
+
+class Client:
+    """A blocking client; any number of threads may share it."""
+
+    def __init__(self, address: str = ADDRESS, *, own_connection: bool = False) -> None:
+        """Connect on first use to host:port or unix:PATH.
+
+        `own_connection` shares no TCP connection with other clients of this process.
+        """
+        self._connection = grpc.insecure_channel(address, options=_arguments(own_connection))
+        self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
+        self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
+        self._health: Any = health_pb2_grpc.HealthStub(self._connection)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and cancel its calls."""
+        self._connection.close()
+
+    def speak(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> Reply:
+        """Speak a text and return the whole reply."""
+        request, begun = _request(text, voice, **options), time.monotonic()
+        return _whole(self._call(self._synthesizer.Synthesize, request, timeout), begun)
+
+    def stream(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> Stream:
+        """Speak a text; the reply comes while it is made."""
+        request = _request(text, voice, **options)
+        return Stream(self._synthesizer.StreamSynthesize(request, timeout=timeout))
+
+    def cancel(self, request_id: str, *, timeout: float | None = REACH_S) -> None:
+        """End a request of any client by its id."""
+        self._call(
+            self._synthesizer.CancelSynthesis, pb.CancelSynthesisRequest(request_id=request_id), timeout
+        )
+
+    def voices(self, *, timeout: float | None = REACH_S) -> Iterator[Voice]:
+        """Iterate over all voices by name; `timeout` is for each page."""
+        token = ""
+        while True:
+            page = self._call(self._voices.ListVoices, pb.ListVoicesRequest(page_token=token), timeout)
+            yield from page.voices
+            if not (token := page.next_page_token):
+                return
+
+    def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
+        """Return a stored voice."""
+        voice: Voice = self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
+        return voice
+
+    def add_voice(
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        *,
+        consent_note: str = "",
+        validate_only: bool = False,
+        timeout: float | None = UPLOAD_S,
+    ) -> Voice:
+        """Store a reference voice from a WAV, FLAC, Ogg or MP3 file and exactly what is said in it."""
+        request = pb.CreateVoiceRequest(
+            name=name,
+            audio=audio,
+            transcript=transcript,
+            consent_note=consent_note,
+            validate_only=validate_only,
+        )
+        voice: Voice = self._call(self._voices.CreateVoice, request, timeout)
+        return voice
+
+    def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
+        """Delete a stored voice."""
+        self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
+
+    def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
+        """Return "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
+        return _serving(
+            self._call(self._health.Check, health_pb2.HealthCheckRequest(service=service), timeout)
+        )
+
+    def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
+        with _failures():
+            return method(request, timeout=timeout)
+
+
+class AsyncClient:
+    """Client for asyncio; make it inside the event loop that uses it."""
+
+    def __init__(self, address: str = ADDRESS, *, own_connection: bool = False) -> None:
+        """Connect on first use to host:port or unix:PATH; see Client."""
+        self._connection = grpc.aio.insecure_channel(address, options=_arguments(own_connection))
+        self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
+        self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
+        self._health: Any = health_pb2_grpc.HealthStub(self._connection)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection and cancel its calls."""
+        await self._connection.close()
+
+    async def speak(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> Reply:
+        """Speak a text and return the whole reply."""
+        request, begun = _request(text, voice, **options), time.monotonic()
+        return _whole(await self._call(self._synthesizer.Synthesize, request, timeout), begun)
+
+    def stream(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> AsyncStream:
+        """Speak a text; the reply comes while it is made."""
+        request = _request(text, voice, **options)
+        return AsyncStream(self._synthesizer.StreamSynthesize(request, timeout=timeout))
+
+    async def cancel(self, request_id: str, *, timeout: float | None = REACH_S) -> None:
+        """End a request of any client by its id."""
+        request = pb.CancelSynthesisRequest(request_id=request_id)
+        await self._call(self._synthesizer.CancelSynthesis, request, timeout)
+
+    async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
+        """Iterate over all voices by name; `timeout` is for each page."""
+        token = ""
+        while True:
+            request = pb.ListVoicesRequest(page_token=token)
+            page = await self._call(self._voices.ListVoices, request, timeout)
+            for voice in page.voices:
+                yield voice
+            if not (token := page.next_page_token):
+                return
+
+    async def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
+        """Return a stored voice."""
+        voice: Voice = await self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
+        return voice
+
+    async def add_voice(
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        *,
+        consent_note: str = "",
+        validate_only: bool = False,
+        timeout: float | None = UPLOAD_S,
+    ) -> Voice:
+        """Store a reference voice from a WAV, FLAC, Ogg or MP3 file and exactly what is said in it."""
+        request = pb.CreateVoiceRequest(
+            name=name,
+            audio=audio,
+            transcript=transcript,
+            consent_note=consent_note,
+            validate_only=validate_only,
+        )
+        voice: Voice = await self._call(self._voices.CreateVoice, request, timeout)
+        return voice
+
+    async def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
+        """Delete a stored voice."""
+        await self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
+
+    async def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
+        """Return "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
+        request = health_pb2.HealthCheckRequest(service=service)
+        return _serving(await self._call(self._health.Check, request, timeout))
+
+    async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
+        with _failures():
+            return await method(request, timeout=timeout)
+
+
+def _arguments(own_connection: bool) -> Sequence[tuple[str, int]]:
+    return (
+        # gRPC's 4 MiB are 80 s of audio.
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", int(own_connection)),
+    )
+
+
+def _request(
+    text: str,
+    voice: str,
+    *,
+    encoding: str | None = None,
+    rate: int | None = None,
+    speed: float | None = None,
+    nfe: int | None = None,
+    seed: int | None = None,
+    guidance: float | None = None,
+    segmentation: str | None = None,
+    priority: str | None = None,
+    channel: str | None = None,
+    user: str | None = None,
+    supersede: str | None = None,
+    queue_timeout: float | None = None,
+    min_nfe: int | None = None,
+    playout: str | None = None,
+    request_id: str | None = None,
+) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(
+        text=text,
+        voice=voice,
+        audio_config={
+            "encoding": _upper(encoding),
+            "sample_rate_hertz": rate,
+            "speaking_rate": speed,
+        },
+        nfe_steps=nfe,
+        seed=seed,
+        guidance=guidance,
+        segmentation=_upper(segmentation),
+        priority=_upper(priority),
+        channel=channel,
+        user_key=user,
+        supersede_key=supersede,
+        queue_timeout=None if queue_timeout is None else timedelta(seconds=queue_timeout),
+        min_nfe_steps=min_nfe,
+        playout=_upper(playout),
+        request_id=request_id,
+    )
+
+
+def _upper(name: str | None) -> str | None:
+    return name and name.upper()
+
+
+def _event(message: pb.StreamSynthesizeResponse) -> Event:
+    arrived = time.monotonic()
+    if message.HasField("audio"):
+        audio = message.audio
+        return Piece(audio.data, audio.sample_offset, audio.segment, arrived)
+    return message.header if message.HasField("header") else message.end
+
+
+def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:
+    wall_s = time.monotonic() - begun
+    return Reply(reply.audio, reply.header, reply.timings, wall_s, wall_s)
+
+
+def _gathered(events: Sequence[Event], begun: float) -> Reply:
+    wall_s = time.monotonic() - begun
+    pieces = [event for event in events if isinstance(event, Piece)]
+    header = next((event for event in events if isinstance(event, Header)), Header())
+    timings = next((event.timings for event in events if isinstance(event, End)), Timings())
+    first_audio_s = pieces[0].arrived - begun if pieces else wall_s
+    return Reply(b"".join(piece.data for piece in pieces), header, timings, wall_s, first_audio_s)
+
+
+def _serving(reply: health_pb2.HealthCheckResponse) -> str:
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise gRPC's errors as CallFailed."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Any) -> CallFailed:
+    """Read the details that the daemon packs into google.rpc.Status: ErrorInfo, BadRequest, RetryInfo."""
+    status = status_pb2.Status()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            status.ParseFromString(value)
+    info, bad, retry = (
+        error_details_pb2.ErrorInfo(),
+        error_details_pb2.BadRequest(),
+        error_details_pb2.RetryInfo(),
+    )
+    retry_s = None
+    for detail in status.details:
+        detail.Unpack(info)
+        detail.Unpack(bad)
+        if detail.Unpack(retry):
+            retry_s = retry.retry_delay.ToTimedelta().total_seconds()
+    field = bad.field_violations[0].field if bad.field_violations else ""
+    return CallFailed(error.code().name, error.details() or "", info.reason, field, retry_s)

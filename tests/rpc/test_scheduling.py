@@ -1,0 +1,495 @@
+"""What requests may ask of the scheduler, and what it refuses them, over real gRPC with a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import re
+import threading
+import time
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance.audio.reply import Reply
+from appliance.config import SchedulerConfig, SynthesisConfig
+from appliance.job import Load, Request, Segment, Segmentation
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc import synthesizer as rpc
+from tests.fakes_engine import segment
+from tests.rpc.conftest import Box, connection
+from tests.rpc.test_synthesizer import Stub, refusal, request, start
+
+TICK_S = 0.005
+"""What a call of the fake engine takes where it takes time."""
+
+
+async def read(call: Any) -> tuple[pb.Header, int]:
+    """A stream's header, and how many samples came."""
+    header, samples = pb.Header(), 0
+    while (message := await call.read()) is not grpc.aio.EOF:
+        if message.HasField("header"):
+            header = message.header
+        samples += len(message.audio.data) // 2
+    return header, samples
+
+
+def sentences(count: int, letter: str = "t") -> str:
+    return ". ".join(f"{letter}{i}" for i in range(count))
+
+
+# Who goes first.
+
+
+async def test_a_long_stream_does_not_hold_up_the_next_caller(synthesizer: Stub, box: Box) -> None:
+    box.engine.costs.call_s = TICK_S
+    box.engine.on_step = lambda: time.sleep(TICK_S)
+    long = asyncio.ensure_future(read(synthesizer.StreamSynthesize(request(sentences(80)))))
+    await box.soon(lambda: "open t4" in box.engine.calls)
+    async with connection(box) as channel:
+        call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(request("Hello."))
+        await read(call)
+        trailers = dict(list(await call.trailing_metadata()))
+    assert float(trailers["x-ttfa-ms"]) < 1_000
+    assert not long.done()
+    _, samples = await long
+    assert samples == 80 * 49 * 256
+    opened = [name for name in box.engine.calls if name.startswith("open")]
+    assert opened.index("open Hello.") < 40
+
+
+async def test_messages_of_one_connection_are_taken_in_order_of_arrival(synthesizer: Stub, box: Box) -> None:
+    planning, go = threading.Event(), threading.Event()
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        if asked.text == "slow":
+            planning.set()
+            assert go.wait(10.0)
+        return plain(asked)
+
+    box.planner.cut = cut
+    slow = start(synthesizer.Synthesize(request("slow")))
+    await box.soon(planning.is_set)
+    quick = start(synthesizer.Synthesize(request("quick")))
+    await box.soon(lambda: box.service.planning == 2)
+    await asyncio.sleep(0.1)
+    go.set()
+    assert (await quick).audio and (await slow).audio
+    assert [name for name in box.engine.calls if name.startswith("open")] == ["open slow", "open quick"]
+
+
+async def test_a_priority_is_a_promise_and_a_place(synthesizer: Stub, box: Box) -> None:
+    promised = {}
+    for name in ("REALTIME", "HIGH", "NORMAL", "BULK"):
+        header, _ = await read(synthesizer.StreamSynthesize(request("a", priority=name, channel=name)))
+        assert pb.Priority.Name(header.priority) == name
+        promised[name] = header.promised_ms
+    for name, least in {"REALTIME": 300, "HIGH": 450, "NORMAL": 600}.items():
+        assert least <= promised[name] < least + 5_000
+    assert promised["BULK"] == 0.0
+    assert (await synthesizer.Synthesize(request())).header.priority == pb.NORMAL
+    box.engine.calls.clear()
+    with box.held():
+        calls = [start(synthesizer.Synthesize(request("now", channel="0")))]
+        await box.soon(lambda: "step" in box.engine.calls)
+        for number, name in enumerate(("BULK", "NORMAL", "REALTIME"), 1):
+            calls.append(start(synthesizer.Synthesize(request(name, priority=name, channel=str(number)))))
+            await box.soon(lambda number=number: box.scheduler.load.waiting == number)  # type: ignore[misc]
+    await asyncio.gather(*calls)
+    opened = [name.partition(" ")[2] for name in box.engine.calls if name.startswith("open")]
+    assert opened == ["now", "REALTIME", "NORMAL", "BULK"]
+
+
+async def test_a_later_message_replaces_one_with_its_key(synthesizer: Stub, box: Box) -> None:
+    with box.held():
+        calls = [start(synthesizer.Synthesize(request("now", channel="a")))]
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        old, kept, new = (
+            synthesizer.Synthesize(request(text, channel=channel, supersede_key="score"))
+            for text, channel in (("one nil", "b"), ("other", "c"), ("two nil", "b"))
+        )
+        waiting = asyncio.ensure_future(refusal(old))
+        calls.append(start(kept))
+        await box.soon(lambda: box.scheduler.load.waiting == 2)
+        calls.append(start(new))
+        error, details = await waiting
+        assert error.code() is grpc.StatusCode.ABORTED
+        assert details["ErrorInfo"].reason == "SUPERSEDED"
+    assert all(reply.audio for reply in await asyncio.gather(*calls))
+    assert "open one nil" not in box.engine.calls
+
+
+# How it may be served.
+
+
+def cut_by_segmentation(asked: Request) -> list[Segment]:
+    """One piece, or a short one and the rest, which together cost more."""
+    frames = [400] if asked.segmentation is Segmentation.UPSTREAM else [60, 400]
+    return [segment(f"{i}", index=i, nfe=asked.nfe, frames=n) for i, n in enumerate(frames)]
+
+
+@pytest.mark.parametrize(
+    ("frame_s", "seeded", "expected"),
+    [(1e-6, False, pb.UPSTREAM), (2e-3, False, pb.LOW_LATENCY), (1e-6, True, pb.LOW_LATENCY)],
+)
+async def test_a_stream_is_cut_where_its_first_sound_would_be_late(
+    synthesizer: Stub, box: Box, frame_s: float, seeded: bool, expected: int
+) -> None:
+    box.planner.cut = cut_by_segmentation
+    box.engine.costs.frame_s = frame_s
+    asked = request()
+    if not seeded:
+        asked.ClearField("seed")
+    header, _ = await read(synthesizer.StreamSynthesize(asked))
+    assert header.segmentation == expected
+    assert header.segments == (1 if expected == pb.UPSTREAM else 2)
+    assert (await synthesizer.Synthesize(asked)).header.segmentation == pb.UPSTREAM
+
+
+async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer: Stub, box: Box) -> None:
+    box.engine.costs.call_s = 0.1
+    asked = request("one", nfe_steps=32)
+    error, details = await refusal(synthesizer.Synthesize(asked, timeout=2.5))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert details["ErrorInfo"].reason == "DEADLINE_MISSED"
+    asked.min_nfe_steps = 4
+    call = synthesizer.Synthesize(asked, timeout=2.5)
+    reply = await call
+    trailers = dict(list(await call.trailing_metadata()))
+    taken = reply.header.nfe_steps
+    assert 4 <= taken <= 24
+    assert (reply.timings.nfe_steps, trailers["x-nfe"]) == (taken, str(taken))
+    assert box.engine.calls.count("step") == taken
+
+
+async def test_more_steps_than_are_allowed_are_refused(synthesizer: Stub, box: Box) -> None:
+    box.speech.defaults = replace(box.speech.defaults, synthesis=SynthesisConfig(max_nfe=8))
+    assert (await synthesizer.Synthesize(request(nfe_steps=8))).audio
+    error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=9)))
+    assert error.details() == "nfe_steps: must be between 1 and 8, not 9"
+    assert details["BadRequest"].field_violations[0].field == "nfe_steps"
+
+
+# Who is refused.
+
+
+async def test_a_client_that_fills_its_share_leaves_room_for_others(synthesizer: Stub, box: Box) -> None:
+    async with connection(box) as second, connection(box) as third:
+        others = [appliance_pb2_grpc.SynthesizerStub(channel) for channel in (second, third)]
+        with box.held():
+            calls = [start(synthesizer.Synthesize(request()))]
+            await box.soon(lambda: box.scheduler.load.running == 1)
+            calls += [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(4)]
+            await box.soon(lambda: box.scheduler.load.waiting == 4)
+            error, details = await refusal(synthesizer.Synthesize(request(channel="c4")))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert error.details() == "4 requests of this client wait already, which is its share"
+            assert details["ErrorInfo"].reason == "QUEUE_FULL"
+            calls += [start(others[0].Synthesize(request(channel=f"d{i}"))) for i in range(4)]
+            await box.soon(lambda: box.scheduler.load.waiting == 8)
+            error, _ = await refusal(others[1].Synthesize(request()))
+            assert error.details() == "8 requests wait already, which is the limit"
+        assert all(reply.audio for reply in await asyncio.gather(*calls))
+
+
+async def test_a_refusal_says_when_there_will_be_room(synthesizer: Stub, box: Box) -> None:
+    box.scheduler.config = SchedulerConfig(backlog_s=3.0)
+    with box.held():
+        call = start(synthesizer.Synthesize(request(sentences(20))))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        # 20 sentences of about half a second are to be played before.
+        error, details = await refusal(synthesizer.Synthesize(request()))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert details["ErrorInfo"].reason == "QUEUE_FULL"
+        retry_ms = details["RetryInfo"].retry_delay.ToMilliseconds()
+        assert 20 * 49 * 256 / 24 - 3_000 < retry_ms < 20 * 49 * 256 / 24 + 20_000
+        assert int(details["ErrorInfo"].metadata["wait_ms"]) == pytest.approx(retry_ms, abs=1)
+    assert (await call).audio
+
+
+async def test_a_queue_timeout_bounds_the_wait_for_what_plays_before(synthesizer: Stub, box: Box) -> None:
+    with box.held():
+        calls = [start(synthesizer.Synthesize(request(sentences(20))))]
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        for seconds in (0, 2):
+            asked = request(queue_timeout=Duration(seconds=seconds))
+            error, details = await refusal(synthesizer.Synthesize(asked))
+            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert f"queue_timeout is {seconds} s" in str(error.details())
+            assert details["ErrorInfo"].reason == "OVERLOADED"
+            assert details["RetryInfo"].retry_delay.ToMilliseconds() > 5_000
+        patient = request(queue_timeout=Duration(seconds=60))
+        calls += [start(synthesizer.Synthesize(asked)) for asked in (patient, request())]
+        await box.soon(lambda: box.scheduler.load.waiting == 2)
+    replies = await asyncio.gather(*calls)
+    assert replies[1].header.promised_ms > 20 * 49 * 256 / 24
+
+
+async def test_a_user_has_so_many_requests_a_minute(synthesizer: Stub, box: Box) -> None:
+    box.scheduler.config = SchedulerConfig(user_rate=2.0)
+    for _ in range(2):
+        assert (await synthesizer.Synthesize(request(user_key="bob"))).audio
+    error, details = await refusal(synthesizer.Synthesize(request(user_key="bob")))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details["ErrorInfo"].reason == "RATE_LIMITED"
+    assert 10_000 < details["RetryInfo"].retry_delay.ToMilliseconds() <= 30_000
+    for other in ("ann", ""):
+        assert (await synthesizer.Synthesize(request(user_key=other))).audio
+
+
+async def test_calls_are_limited_however_little_they_want(synthesizer: Stub, box: Box) -> None:
+    box.scheduler.config = SchedulerConfig()
+    with box.held():
+        calls = [start(synthesizer.Synthesize(request())) for _ in range(12)]
+        await box.soon(lambda: box.scheduler.load == Load(waiting=11, running=1))
+        error, details = await refusal(synthesizer.Synthesize(request()))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert error.details() == "12 calls are under way, which is the limit"
+        assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
+    assert all(reply.audio for reply in await asyncio.gather(*calls))
+    assert (await synthesizer.Synthesize(request())).audio
+
+
+# How it may be ended.
+
+
+async def cancel(synthesizer: Stub, request_id: str) -> None:
+    await synthesizer.CancelSynthesis(pb.CancelSynthesisRequest(request_id=request_id))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_is_cancelled_by_its_id(synthesizer: Stub, box: Box, stream: bool) -> None:
+    with box.held():
+        asked = request(request_id="mine")
+        call = synthesizer.StreamSynthesize(asked) if stream else synthesizer.Synthesize(asked)
+        if stream:
+            assert (await call.read()).header.request_id == "mine"
+        waiting = asyncio.ensure_future(refusal(call.read() if stream else call))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        for _ in range(2):
+            error, details = await refusal(synthesizer.Synthesize(asked))
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert details["BadRequest"].field_violations[0].field == "request_id"
+        await cancel(synthesizer, "mine")
+        error, details = await waiting
+        assert error.code() is grpc.StatusCode.CANCELLED
+        assert details["ErrorInfo"].reason == "CANCELLED"
+        assert box.scheduler.load == Load()
+        for unknown in ("mine", "other", ""):
+            error, details = await refusal(
+                synthesizer.CancelSynthesis(pb.CancelSynthesisRequest(request_id=unknown))
+            )
+            assert error.code() is grpc.StatusCode.NOT_FOUND
+            assert details["ErrorInfo"].reason == "REQUEST_NOT_FOUND"
+    await box.soon(lambda: box.engine.lanes == 0)
+    assert (await synthesizer.Synthesize(asked)).audio
+
+
+async def test_another_connection_cancels_by_the_id_that_the_daemon_drew(synthesizer: Stub, box: Box) -> None:
+    with box.held():
+        call = synthesizer.StreamSynthesize(request())
+        drawn = (await call.read()).header.request_id
+        async with connection(box) as channel:
+            await cancel(appliance_pb2_grpc.SynthesizerStub(channel), drawn)
+        error, _ = await refusal(call.read())
+    assert error.code() is grpc.StatusCode.CANCELLED
+
+
+async def test_a_request_that_is_planned_can_be_cancelled_by_its_id(synthesizer: Stub, box: Box) -> None:
+    planning, go = threading.Event(), threading.Event()
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        planning.set()
+        assert go.wait(10.0)
+        return plain(asked)
+
+    box.planner.cut = cut
+    waiting = asyncio.ensure_future(refusal(synthesizer.Synthesize(request(request_id="mine"))))
+    await box.soon(planning.is_set)
+    await cancel(synthesizer, "mine")
+    error, _ = await waiting
+    assert error.code() is grpc.StatusCode.CANCELLED
+    go.set()
+    box.planner.cut = plain
+    assert (await synthesizer.Synthesize(request(request_id="mine"))).audio
+
+
+async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behind(
+    synthesizer: Stub, box: Box
+) -> None:
+    planning, go = threading.Event(), threading.Event()
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        planning.set()
+        assert go.wait(10.0)
+        return plain(asked)
+
+    box.planner.cut = cut
+    call = synthesizer.Synthesize(request(request_id="mine"))
+    waiting = start(call)
+    await box.soon(planning.is_set)
+    assert box.service.planning == 1
+    call.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await asyncio.wait_for(box.service.idle(), 5.0)
+    go.set()
+    box.planner.cut = plain
+    assert (await synthesizer.Synthesize(request("next", request_id="mine"))).audio
+    assert [name for name in box.engine.calls if name.startswith("open")] == ["open next"]
+    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, Load())
+
+
+async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy") -> Any:
+    """A stream of minutes of which nobody reads more than the header; the engine has made all of it."""
+    box.service._server = replace(box.service._server, stream_buffer_s=600.0)
+    box.speech.defaults = replace(box.speech.defaults, synthesis=SynthesisConfig())
+    asked = request(
+        sentences(300), nfe_steps=1, request_id=request_id, audio_config={"sample_rate_hertz": 48_000}
+    )
+    call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(asked)
+    assert (await call.read()).WhichOneof("message") == "header"
+    await box.soon(lambda: box.service.sending == 1)
+    return call
+
+
+SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
+
+
+async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
+    async with connection(box) as channel:
+        call = await lazy(box, channel)
+        (kept,) = box.service._calls
+        ended = weakref.ref(kept)
+        await box.soon(lambda: box.scheduler.load == Load())
+        taken_s = -1.0
+        while kept.job.written_s != taken_s:
+            taken_s = kept.job.written_s
+            await asyncio.sleep(0.3)
+        del kept
+        assert taken_s > 6.0, "a client's window takes many seconds"
+        now = time.monotonic()
+        for later_s, ends in ((29.0, False), (taken_s + 25.0, False), (taken_s + 35.0, True)):
+            box.speech.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
+            box.service.drop_stalled(30.0)
+            await asyncio.sleep(0.05)
+            assert box.service.sending == (0 if ends else 1), "what it has may be played first"
+        await asyncio.wait_for(box.service.idle(), 5.0)
+        assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
+        # The status waits for the reader, and nothing else does.
+        await asyncio.sleep(0.1)
+        gc.collect()
+        assert ended() is None
+        error, details = await asyncio.wait_for(refusal(read(call)), 10.0)
+        assert error.code() is grpc.StatusCode.ABORTED
+        assert details["ErrorInfo"].reason == "READER_STALLED"
+
+
+async def test_what_is_only_sent_is_cancelled_by_its_id_too(synthesizer: Stub, box: Box) -> None:
+    async with connection(box, *SMALL_WINDOW) as channel:
+        call = await lazy(box, channel)
+        error, _ = await refusal(synthesizer.Synthesize(request(request_id="lazy")))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await cancel(synthesizer, "lazy")
+        await asyncio.wait_for(box.service.idle(), 5.0)
+        error, _ = await refusal(read(call))
+        assert error.code() is grpc.StatusCode.CANCELLED
+    assert (await synthesizer.Synthesize(request(request_id="lazy"))).audio
+
+
+async def test_a_stream_that_is_set_aside_goes_on_as_soon_as_it_is_read(synthesizer: Stub, box: Box) -> None:
+    """Not only when the engine's thread looks again, which it does every second."""
+    box.service._server = replace(box.service._server, stream_buffer_s=0.0)
+    begun = time.monotonic()
+    _, samples = await read(synthesizer.StreamSynthesize(request(sentences(30), nfe_steps=1)))
+    assert samples == 30 * 49 * 256
+    assert time.monotonic() - begun < 15.0
+
+
+# Threads, logs and figures.
+
+
+@pytest.mark.parametrize("name", ["keep", "whole", "messages"])
+async def test_audio_is_put_together_while_others_are_answered(
+    synthesizer: Stub, channel: grpc.aio.Channel, box: Box, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    threads: list[int] = []
+    real = getattr(Reply, name)
+
+    def slow(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        time.sleep(0.5)
+        return real(*arguments)
+
+    monkeypatch.setattr(Reply, name, slow)
+    monkeypatch.setattr(rpc, "SHORT_SAMPLES", 0)
+    call: Any = synthesizer.StreamSynthesize if name == "messages" else synthesizer.Synthesize
+    asked = call(request())
+    whole = asyncio.ensure_future(read(asked)) if name == "messages" else start(asked)
+    health: Any = health_pb2_grpc.HealthStub(channel)
+    longest_s = 0.0
+    while not whole.done():
+        begun = time.monotonic()
+        await health.Check(health_pb2.HealthCheckRequest())
+        longest_s = max(longest_s, time.monotonic() - begun)
+        await asyncio.sleep(0.01)
+    assert threads and not {threading.get_ident(), box.engine._thread} & set(threads)
+    assert longest_s < 0.4
+
+
+async def test_the_states_of_requests_add_up(synthesizer: Stub, box: Box) -> None:
+    planning, go = threading.Event(), threading.Event()
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        if asked.text == "last":
+            planning.set()
+            assert go.wait(10.0)
+        return plain(asked)
+
+    box.planner.cut = cut
+    async with connection(box, *SMALL_WINDOW) as channel:
+        call = await lazy(box, channel)
+        with box.held():
+            calls = [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(3)]
+            await box.soon(lambda: box.scheduler.load == Load(waiting=2, running=1))
+            calls += [start(synthesizer.Synthesize(request("last", channel=f"d{i}"))) for i in range(2)]
+            await box.soon(planning.is_set)
+            await box.soon(lambda: box.service.planning == 2)
+            assert (box.service.sending, box.scheduler.load) == (1, Load(waiting=2, running=1))
+            go.set()
+        await asyncio.gather(*calls)
+        call.cancel()
+    await asyncio.wait_for(box.service.idle(), 5.0)
+    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, Load())
+
+
+async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(
+    synthesizer: Stub, box: Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        time.sleep(0.3)
+        return plain(asked)
+
+    box.planner.cut = cut
+    with caplog.at_level(logging.INFO, "appliance.rpc.synthesizer"):
+        call = synthesizer.Synthesize(request("Secret words", request_id="chat-7"))
+        await call
+        trailers = dict(list(await call.trailing_metadata()))
+        await refusal(synthesizer.Synthesize(request("Secret words", request_id="chat-8", voice="bob")))
+    assert 300 <= float(trailers["x-queue-ms"]) <= float(trailers["x-ttfa-ms"])
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.match(r"request chat-7 of ipv4:127\.0\.0\.1:\d+, voice 'ann': 0\.52 s of audio in", lines[0])
+    assert re.match(r"request chat-8 of ipv4:127\.0\.0\.1:\d+, voice 'bob': no voice", lines[1])
+    assert "Secret" not in caplog.text

@@ -1,0 +1,469 @@
+"""The client against a daemon process, and against a server that answers what a daemon rarely does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import re
+import subprocess
+import sys
+import threading
+import time
+import wave
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance import client as client_module
+from appliance.client import AsyncClient, CallFailed, Client, End, Header, Options, Piece, Reply
+from appliance.config import LOOPBACK_GRPC
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from tests.daemons import ROOT, Running, free_port, reference_wav, running
+
+TEXT = "Thanks for the follow, welcome to the stream."
+LONG = " ".join([TEXT] * 8)
+TRANSCRIPT = "Some call me nature, others call me mother nature."
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("client")) as box:
+        box.add_voice()
+        yield box
+
+
+@pytest.fixture
+def client(box: Running) -> Iterator[Client]:
+    with Client(box.address) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def asynchronous(box: Running) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(box.address, own_connection=True) as client:
+        yield client
+
+
+# Speaking.
+
+
+def test_one_message_and_a_stream_hold_the_same_audio(box: Running, client: Client) -> None:
+    options: Options = {"seed": 3, "segmentation": "low_latency", "encoding": "pcm16", "rate": 16_000}
+    whole = client.speak(LONG, "ann", **options)
+    streamed = client.stream(LONG, "ann", **options).reply()
+    assert whole.audio == streamed.audio
+    assert whole.header.request_id != streamed.header.request_id
+    for header in (whole.header, streamed.header):
+        header.ClearField("request_id")
+        header.ClearField("promised_ms")
+    assert whole.header == streamed.header and whole.header.seed == 3
+    assert whole.audio_s == pytest.approx(whole.timings.audio_ms / 1e3, abs=1e-3)
+    assert 0.0 < streamed.first_audio_s < streamed.wall_s
+    assert whole.first_audio_s == whole.wall_s
+
+
+async def test_asyncio_receives_the_same(box: Running, client: Client) -> None:
+    options: Options = {"seed": 3, "segmentation": "upstream", "encoding": "pcm16"}
+    expected = client.speak(TEXT, "ann", **options)
+    async with asynchronous(box) as other:
+        assert (await other.speak(TEXT, "ann", **options)).audio == expected.audio
+        assert (await other.stream(TEXT, "ann", **options).reply()).audio == expected.audio
+
+
+def test_the_duration_of_a_wav_leaves_out_its_header(client: Client, tmp_path: Path) -> None:
+    reply = client.speak(TEXT, "ann")
+    (tmp_path / "a.wav").write_bytes(reply.audio)
+    with wave.open(str(tmp_path / "a.wav")) as audio:
+        assert reply.audio_s == audio.getnframes() / audio.getframerate()
+
+
+def check_events(events: list[Any]) -> None:
+    """A header, pieces without gaps in the order of their arrival, an end."""
+    header, *pieces, end = events
+    assert isinstance(header, Header) and isinstance(end, End)
+    offset, arrived = 0, 0.0
+    for piece in pieces:
+        assert isinstance(piece, Piece)
+        assert piece.sample_offset == offset and piece.arrived >= arrived
+        offset, arrived = offset + len(piece.data) // 2, piece.arrived
+    assert end.samples == offset > 0
+    assert {piece.segment for piece in pieces} == set(range(header.segments))
+
+
+async def test_events_of_a_stream(box: Running, client: Client) -> None:
+    check_events(list(client.stream(LONG, "ann")))
+    async with asynchronous(box) as other:
+        check_events([event async for event in other.stream(LONG, "ann")])
+
+
+# Ending.
+
+
+def cancelled_calls(box: Running) -> float:
+    page = box.http("/metrics")[1]
+    return sum(map(float, re.findall(r"^f5_\w+\{[^}]*CANCELLED[^}]*\} (\S+)$", page, re.MULTILINE)))
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 5.0
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_cancel_from_another_thread(client: Client) -> None:
+    stream = client.stream(LONG, "ann")
+    received = []
+    with pytest.raises(CallFailed) as caught:
+        for event in stream:
+            received.append(event)
+            if isinstance(event, Piece):
+                threading.Thread(target=stream.cancel).start()
+    assert caught.value.status == "CANCELLED"
+    assert not any(isinstance(event, End) for event in received)
+
+
+async def test_cancel_in_asyncio(box: Running) -> None:
+    async with asynchronous(box) as client:
+        stream = client.stream(LONG, "ann")
+        with pytest.raises(CallFailed) as caught:
+            async for event in stream:
+                if isinstance(event, Piece):
+                    stream.cancel()
+        assert caught.value.status == "CANCELLED"
+
+
+async def test_a_cancelled_task_stays_cancelled(box: Running) -> None:
+    async with asynchronous(box) as client:
+        task = asyncio.ensure_future(client.stream(LONG, "ann").reply())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_leaving_a_stream_ends_its_call(box: Running, client: Client) -> None:
+    before = cancelled_calls(box)
+    for event in client.stream(LONG, "ann"):
+        if isinstance(event, Piece):
+            break
+    until(lambda: cancelled_calls(box) == before + 1)
+
+
+# Errors.
+
+
+async def failure_of(box: Running, text: str, voice: str, **options: Any) -> CallFailed:
+    """The one error that every way to speak raises."""
+    with Client(box.address) as client:
+        with pytest.raises(CallFailed) as first:
+            client.speak(text, voice, **options)
+        with pytest.raises(CallFailed) as second:
+            client.stream(text, voice, **options).reply()
+    async with asynchronous(box) as other:
+        with pytest.raises(CallFailed) as third:
+            await other.speak(text, voice, **options)
+        with pytest.raises(CallFailed) as fourth:
+            await other.stream(text, voice, **options).reply()
+    errors = [vars(caught.value) for caught in (first, second, third, fourth)]
+    assert errors.count(errors[0]) == 4
+    return first.value
+
+
+async def test_a_field_that_is_wrong(box: Running) -> None:
+    error = await failure_of(box, TEXT, "ann", nfe=65)
+    assert (error.status, error.reason, error.field) == ("INVALID_ARGUMENT", "INVALID_REQUEST", "nfe_steps")
+    assert str(error) == "nfe_steps: must be between 1 and 32, not 65 (INVALID_ARGUMENT)"
+    assert error.retry_s is None and not error.unreachable
+
+
+async def test_a_voice_that_is_not_there(box: Running) -> None:
+    error = await failure_of(box, TEXT, "bob")
+    assert (error.status, error.reason, error.message) == (
+        "NOT_FOUND",
+        "VOICE_NOT_FOUND",
+        "no voice is named 'bob'",
+    )
+
+
+async def test_a_deadline(box: Running) -> None:
+    # The daemon's own refusal may arrive before the client's clock ends the call.
+    async with asynchronous(box) as client:
+        with pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
+            await client.stream(LONG, "ann", timeout=0.01).reply()
+    with Client(box.address) as blocking, pytest.raises(CallFailed, match="DEADLINE_EXCEEDED"):
+        blocking.speak(LONG, "ann", timeout=0.01)
+
+
+def test_no_daemon() -> None:
+    with Client(f"127.0.0.1:{free_port()}") as client, pytest.raises(CallFailed) as caught:
+        client.health()
+    assert caught.value.unreachable
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seed": -1}, {"priority": "loud"}, {"queue_timeout": float("nan")}, {"queue_timeout": 1e300}]
+)
+def test_arguments_that_no_message_holds(client: Client, wrong: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        client.speak(TEXT, "ann", **wrong)
+
+
+# Voices and health.
+
+
+def test_voices_from_add_to_remove(client: Client) -> None:
+    audio = reference_wav(4.0)
+    checked = client.add_voice("bea", audio, TRANSCRIPT, validate_only=True)
+    assert checked.duration_s > 1.0
+    assert [voice.name for voice in client.voices()] == ["ann"]
+    client.add_voice("bea", audio, TRANSCRIPT, consent_note="Bea agreed.")
+    assert [voice.name for voice in client.voices()] == ["ann", "bea"]
+    assert (client.voice("bea").transcript, client.voice("bea").consent_note) == (TRANSCRIPT, "Bea agreed.")
+    client.remove_voice("bea")
+    with pytest.raises(CallFailed, match="NOT_FOUND"):
+        client.voice("bea")
+
+
+async def test_voices_in_asyncio(box: Running) -> None:
+    async with asynchronous(box) as client:
+        await client.add_voice("cat", reference_wav(4.0), TRANSCRIPT)
+        assert [voice.name async for voice in client.voices()] == ["ann", "cat"]
+        assert (await client.voice("cat")).name == "cat"
+        await client.remove_voice("cat")
+        assert [voice.name async for voice in client.voices()] == ["ann"]
+
+
+async def test_health(box: Running, client: Client) -> None:
+    async with asynchronous(box) as other:
+        for service in ("", "appliance.v1.Synthesizer", "clocks"):
+            assert client.health(service) == await other.health(service) == "SERVING"
+    with pytest.raises(CallFailed, match="NOT_FOUND"):
+        client.health("weather")
+
+
+# A server that keeps what it was sent.
+
+PAGES = {"": (["a", "b"], "more"), "more": (["c"], "")}
+FIVE_MIB = 5 << 20
+
+
+class Recorder(
+    appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.VoicesServicer, health_pb2_grpc.HealthServicer
+):
+    """Answers every call and records its request and deadline."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.left_s: list[float | None] = []
+
+    def _record(self, request: Any, context: Any) -> None:
+        self.requests.append(request)
+        self.left_s.append(context.time_remaining())
+
+    def Synthesize(self, request: Any, context: Any) -> pb.SynthesizeResponse:
+        self._record(request, context)
+        return pb.SynthesizeResponse(audio=bytes(FIVE_MIB))
+
+    def StreamSynthesize(self, request: Any, context: Any) -> Iterator[pb.StreamSynthesizeResponse]:
+        self._record(request, context)
+        yield pb.StreamSynthesizeResponse(audio=pb.Audio(data=bytes(FIVE_MIB)))
+        if request.text == "stop":
+            context.abort(grpc.StatusCode.CANCELLED, "cancelled by its id")
+
+    def CancelSynthesis(self, request: Any, context: Any) -> pb.CancelSynthesisResponse:
+        self._record(request, context)
+        return pb.CancelSynthesisResponse()
+
+    def ListVoices(self, request: Any, context: Any) -> pb.ListVoicesResponse:
+        self._record(request, context)
+        names, token = PAGES[request.page_token]
+        return pb.ListVoicesResponse(voices=[pb.Voice(name=name) for name in names], next_page_token=token)
+
+    def GetVoice(self, request: Any, context: Any) -> pb.Voice:
+        self._record(request, context)
+        return pb.Voice(name=request.name)
+
+    def CreateVoice(self, request: Any, context: Any) -> pb.Voice:
+        self._record(request, context)
+        return pb.Voice(name=request.name)
+
+    def DeleteVoice(self, request: Any, context: Any) -> Any:
+        self._record(request, context)
+        info = error_details_pb2.ErrorInfo(reason="OVERLOADED", domain="f5-appliance")
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(1_250)
+        details = [any_pb2.Any(), any_pb2.Any()]
+        details[0].Pack(info)
+        details[1].Pack(retry)
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+        status = status_pb2.Status(code=code.value[0], message="busy", details=details)
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, "busy")
+
+    def Check(self, request: Any, context: Any) -> Any:
+        self._record(request, context)
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+@pytest.fixture
+def recorder() -> Iterator[tuple[Recorder, str]]:
+    with ThreadPoolExecutor(4) as workers:
+        server = grpc.server(workers)
+        servicer = Recorder()
+        appliance_pb2_grpc.add_SynthesizerServicer_to_server(servicer, server)
+        appliance_pb2_grpc.add_VoicesServicer_to_server(servicer, server)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield servicer, f"127.0.0.1:{port}"
+        server.stop(0).wait()
+
+
+EVERY_OPTION: Options = {
+    "encoding": "wav",
+    "rate": 16_000,
+    "speed": 1.5,
+    "nfe": 9,
+    "seed": 1 << 60,
+    "guidance": 2.5,
+    "segmentation": "low_latency",
+    "priority": "realtime",
+    "channel": "chat",
+    "user": "ann",
+    "supersede": "score",
+    "queue_timeout": 2.5,
+    "min_nfe": 3,
+    "playout": "overlap",
+    "request_id": "r-1",
+}
+EVERY_FIELD = pb.SynthesizeRequest(
+    text=TEXT,
+    voice="ann",
+    audio_config=pb.AudioConfig(encoding=pb.WAV, sample_rate_hertz=16_000, speaking_rate=1.5),
+    nfe_steps=9,
+    seed=1 << 60,
+    guidance=2.5,
+    segmentation=pb.LOW_LATENCY,
+    priority=pb.REALTIME,
+    channel="chat",
+    user_key="ann",
+    supersede_key="score",
+    queue_timeout=timedelta(seconds=2.5),
+    min_nfe_steps=3,
+    playout=pb.OVERLAP,
+    request_id="r-1",
+)
+
+
+def test_the_options_are_all_fields_of_a_request() -> None:
+    assert {field.name for field, _ in EVERY_FIELD.ListFields()} == set(EVERY_FIELD.DESCRIPTOR.fields_by_name)
+    keywords = set(inspect.signature(client_module._request).parameters) - {"text", "voice"}
+    assert keywords == set(EVERY_OPTION) == set(Options.__annotations__)
+
+
+async def use_all(address: str) -> None:
+    """Call every method of both clients."""
+    with Client(address) as client:
+        replies: list[Reply] = [
+            client.speak(TEXT, "ann", **EVERY_OPTION),
+            client.stream(TEXT, "ann", **EVERY_OPTION).reply(),
+        ]
+        client.cancel("r-1")
+        assert [voice.name for voice in client.voices()] == ["a", "b", "c"]
+        assert (client.voice("a").name, client.add_voice("b", b"x", "y").name) == ("a", "b")
+        with pytest.raises(CallFailed) as caught:
+            client.remove_voice("b")
+        assert client.health() == "NOT_SERVING"
+    async with AsyncClient(address) as other:
+        replies.append(await other.speak(TEXT, "ann", **EVERY_OPTION))
+        replies.append(await other.stream(TEXT, "ann", **EVERY_OPTION).reply())
+        await other.cancel("r-1")
+        assert [voice.name async for voice in other.voices()] == ["a", "b", "c"]
+        assert ((await other.voice("a")).name, (await other.add_voice("b", b"x", "y")).name) == ("a", "b")
+        with pytest.raises(CallFailed) as again:
+            await other.remove_voice("b")
+        assert await other.health() == "NOT_SERVING"
+    assert [len(reply.audio) for reply in replies] == [FIVE_MIB] * 4
+    assert vars(caught.value) == vars(again.value)
+    error = caught.value
+    assert (error.status, error.reason, error.retry_s) == ("RESOURCE_EXHAUSTED", "OVERLOADED", 1.25)
+
+
+async def test_every_call_has_a_deadline_and_both_clients_send_the_same(
+    recorder: tuple[Recorder, str],
+) -> None:
+    servicer, address = recorder
+    await use_all(address)
+    assert all(left is not None and left < 301.0 for left in servicer.left_s)
+    half = len(servicer.requests) // 2
+    assert servicer.requests[:half] == servicer.requests[half:]
+    assert servicer.requests[0] == servicer.requests[1] == EVERY_FIELD
+    assert servicer.requests[2] == pb.CancelSynthesisRequest(request_id="r-1")
+
+
+async def test_a_stream_that_the_daemon_cancels(recorder: tuple[Recorder, str]) -> None:
+    """CallFailed in asyncio too, where grpc.aio has CancelledError for calls cancelled at this end."""
+    with Client(recorder[1]) as client, pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
+        client.stream("stop", "ann").reply()
+    async with AsyncClient(recorder[1]) as other:
+        with pytest.raises(CallFailed, match=r"its id \(CANCELLED\)"):
+            await other.stream("stop", "ann").reply()
+
+
+def test_absent_options_leave_their_fields_absent(recorder: tuple[Recorder, str]) -> None:
+    servicer, address = recorder
+    with Client(address) as client:
+        client.speak(TEXT, "ann", nfe=None, priority=None, timeout=None)
+    sent = servicer.requests[0]
+    assert not any(sent.HasField(name) for name in ("nfe_steps", "seed", "guidance", "queue_timeout"))
+    assert sent.priority == sent.segmentation == sent.playout == 0
+    assert not servicer.left_s[0] or servicer.left_s[0] > 1e6
+
+
+# The module.
+
+
+def test_the_address_is_the_daemons() -> None:
+    assert client_module.ADDRESS == LOOPBACK_GRPC
+
+
+def test_import_needs_no_array_library() -> None:
+    heavy = {"numpy", "yaml", "onnxruntime", "appliance.config"}
+    code = f"import sys, appliance.client; print(*{heavy} & set(sys.modules))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert result.stdout == "\n"
+
+
+def test_the_readmes_example(box: Running, tmp_path: Path) -> None:
+    readme = (ROOT / "appliance" / "rpc" / "README.md").read_text("utf-8")
+    (code,) = re.findall(r"^```py\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    (tmp_path / "chat.py").write_text(code)
+    result = subprocess.run(
+        [sys.executable, str(tmp_path / "chat.py"), box.address, "ann"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        input=f"{TEXT}\n\n{TEXT}\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"2 INVALID_REQUEST text: is empty.* None\n", result.stdout)
+    assert [(tmp_path / f"{number}.pcm").stat().st_size > 48_000 for number in (1, 2, 3)] == [
+        True,
+        False,
+        True,
+    ]
