@@ -1,0 +1,1 @@
+"""Measuring a running daemon from outside, over gRPC."""

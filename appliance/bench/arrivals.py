@@ -1,0 +1,118 @@
+"""Messages to send, and when: Poisson arrivals of a mix, or a recorded burst."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from random import Random
+from typing import Generic, TypeVar
+
+from appliance.bench.lines import text_of
+from appliance.client import PRIORITIES, Priority
+
+Value = TypeVar("Value")
+PACES = (1.0, 0.5)
+"""Speeds of slow readers, in seconds of audio per second."""
+CANCEL_WITHIN_S = 2.0
+
+
+class BenchError(Exception):
+    """A measurement that cannot be made; the message is one line for a person."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One request of a storm. Absent fields are left to the daemon."""
+
+    at_s: float
+    """Seconds from the start of the storm."""
+    text: str
+    priority: Priority | None = None
+    channel: str = ""
+    """Empty: a channel of its own."""
+    user: str = ""
+    supersede: str = ""
+    queue_timeout_s: float | None = None
+    min_nfe: int | None = None
+    cancel_after_s: float | None = None
+    """Seconds after it is sent at which it is cancelled; None: never."""
+    pace: float | None = None
+    """Seconds of audio per second that its reader takes; None: all that comes."""
+
+    def __post_init__(self) -> None:
+        if not (self.at_s >= 0.0 and self.text.strip()):
+            raise ValueError("at_s must be from 0, and text not empty")
+        if self.priority and self.priority not in PRIORITIES:
+            raise ValueError(f"priority must be one of {', '.join(PRIORITIES)}, not {self.priority!r}")
+
+
+@dataclass(frozen=True)
+class Weighted(Generic[Value]):
+    """Values with their shares: "13=3,53=1" is 13 three times as often as 53."""
+
+    values: tuple[Value, ...]
+    weights: tuple[float, ...]
+
+    def draw(self, random: Random) -> Value:
+        """Draw one value."""
+        return random.choices(self.values, self.weights)[0]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Composition of a storm of generated messages; shares are from 0 to 1."""
+
+    words: Weighted[int]
+    priorities: Weighted[Priority]
+    cancelled: float = 0.0
+    slow: float = 0.0
+    queue_timeout_s: float | None = None
+    min_nfe: int | None = None
+
+    def message(self, at_s: float, random: Random) -> Message:
+        """Draw one message."""
+        return Message(
+            at_s,
+            text_of(self.words.draw(random), random),
+            priority=self.priorities.draw(random),
+            queue_timeout_s=self.queue_timeout_s,
+            min_nfe=self.min_nfe,
+            cancel_after_s=random.uniform(0, CANCEL_WITHIN_S) if random.random() < self.cancelled else None,
+            pace=random.choice(PACES) if random.random() < self.slow else None,
+        )
+
+
+def poisson(mix: Mix, rate_per_s: float, duration_s: float, random: Random) -> list[Message]:
+    """Draw messages whose gaps are exponential with mean 1 / rate."""
+    messages = []
+    at_s = random.expovariate(rate_per_s)
+    while at_s < duration_s:
+        messages.append(mix.message(at_s, random))
+        at_s += random.expovariate(rate_per_s)
+    return messages
+
+
+def read_burst(path: Path) -> list[Message]:
+    """Read JSON lines with the fields of Message, `at_s` and `text` at least. Raises BenchError."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BenchError(f"{path}: {error}") from error
+    known = {field.name for field in fields(Message)}
+    messages: list[Message] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if unknown := record.keys() - known:
+                raise ValueError(
+                    f"unknown key {', '.join(sorted(unknown))}; valid: {', '.join(sorted(known))}"
+                )
+            messages.append(Message(**record))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise BenchError(f"{path}, line {number}: {error}") from error
+    if not messages:
+        raise BenchError(f"{path}: holds no message")
+    return sorted(messages, key=lambda message: message.at_s)

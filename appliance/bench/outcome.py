@@ -1,0 +1,107 @@
+"""Outcome of one request, as its client measured it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from appliance.bench.arrivals import Message
+from appliance.client import Header, Timings
+
+CANCELLED = "CANCELLED"
+
+
+@dataclass
+class Outcome:
+    """One request. Times are seconds after its planned arrival, so that a late client counts as waiting."""
+
+    message: Message
+    sent_s: float = 0.0
+    header: Header | None = None
+    timings: Timings | None = None
+    """The daemon's own figures, from the End of a stream."""
+    pieces: list[tuple[int, float]] = field(default_factory=list)
+    """Sample offset and arrival of each audio message."""
+    samples: int = 0
+    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+    """Hash of the audio."""
+    cancel_s: float | None = None
+    """When its cancellation was sent; None if the reply was over or CancelSynthesis is not served."""
+    end_s: float = 0.0
+    status: str = ""
+    """OK or the name of the gRPC status."""
+    reason: str = ""
+
+    @property
+    def admitted(self) -> bool:
+        """True once the daemon sent a header."""
+        return self.header is not None
+
+    @property
+    def withdrawn(self) -> bool:
+        """True if this client cancelled it."""
+        return self.status == CANCELLED and self.message.cancel_after_s is not None
+
+    @property
+    def first_audio_s(self) -> float | None:
+        return self.pieces[0][1] if self.pieces else None
+
+    @property
+    def audio_s(self) -> float:
+        return self.samples / self.header.sample_rate_hertz if self.header else 0.0
+
+    @property
+    def promised_s(self) -> float | None:
+        """Seconds after arrival within which the first audio was promised; None without a promise."""
+        return self.header.promised_ms / 1e3 if self.header and self.header.promised_ms else None
+
+    @property
+    def underrun_s(self) -> float | None:
+        """Silence in its playback; None without audio, and for a slow reader."""
+        if not (self.header and self.pieces) or self.message.pace:
+            return None
+        return underrun_s(self.pieces, self.header.sample_rate_hertz)
+
+    @property
+    def heard(self) -> bool:
+        """True if its playback can be judged: complete, and read as fast as it came."""
+        return self.status == "OK" and self.underrun_s is not None
+
+    def record(self) -> dict[str, object]:
+        """One line of a trace."""
+        message, header, t = self.message, self.header, self.timings
+        return {
+            "at_s": round(message.at_s, 4),
+            "text": message.text,
+            "priority": message.priority,
+            "channel": message.channel,
+            "user": message.user,
+            "pace": message.pace,
+            "sent_s": round(self.sent_s, 4),
+            "status": self.status,
+            "reason": self.reason,
+            "admitted": self.admitted,
+            "promised_s": self.promised_s,
+            "first_audio_s": _rounded(self.first_audio_s),
+            "cancel_s": _rounded(self.cancel_s),
+            "end_s": round(self.end_s, 4),
+            "underrun_s": _rounded(self.underrun_s),
+            "audio_s": round(self.audio_s, 4),
+            "segments": header.segments if header else None,
+            "nfe": header.nfe_steps if header else None,
+            "engine_s": round((t.condition_ms + t.steps_ms + t.vocoder_ms) / 1e3, 4) if t else None,
+        }
+
+
+def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int) -> float:
+    """Return the silence in a playback that starts with the first piece and waits whenever it runs dry.
+
+    This total is the largest lateness of a piece against a playback that never waits.
+    """
+    first = pieces[0][1]
+    return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,160 @@
+"""The figures of a storm, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.bench.outcome import Outcome
+
+TOLERATED_S = 0.1
+"""C100 counts replies whose playback is silent for no longer."""
+SHARES = (0.5, 0.95, 0.99)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The same daemon without the storm."""
+
+    idle: Sequence[Outcome]
+    """Requests one after the other."""
+    capacity: float
+    """Seconds of audio per second that it can make."""
+
+    @property
+    def audio_s_per_character(self) -> float:
+        """Audio of a character of text, for texts that were refused."""
+        return sum(one.audio_s for one in self.idle) / sum(len(one.message.text) for one in self.idle)
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """Smallest value that at least this share of all does not exceed; None without any, or if infinite."""
+    ordered = sorted(values)
+    value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
+    return value if math.isfinite(value) else None
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float | None]:
+    """P50, P95 and P99."""
+    return {f"p{share * 100:.0f}": percentile(values, share) for share in SHARES}
+
+
+def figures(
+    outcomes: Sequence[Outcome], baseline: Baseline, duration_s: float, target_s: float | None
+) -> dict[str, Any]:
+    """Summarise a storm whose messages were planned over `duration_s`; all times in seconds.
+
+    A reply is good if its playback is silent for at most TOLERATED_S and its first audio came within the
+    daemon's promise, or within `target_s` where the daemon promised nothing.
+    """
+    # A refused request never sounds; one that was withdrawn before it sounded says nothing.
+    asked = [one for one in outcomes if not one.withdrawn or one.pieces]
+    admitted = [one for one in asked if one.admitted]
+    first = percentiles([_first_audio_s(one) for one in admitted])
+    idle = percentiles([_first_audio_s(one) for one in baseline.idle])
+    heard = [one for one in outcomes if one.heard]
+    silences = [one.underrun_s or 0.0 for one in heard]
+    # Slow readers hold up themselves alone.
+    wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
+    offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
+    goodput = sum(one.audio_s for one in heard if _is_good(one, target_s)) / wall_s
+    lost = [one for one in outcomes if one.status != "OK" and not one.withdrawn]
+    cancelled = [one for one in outcomes if one.withdrawn]
+    return {
+        "requests": len(outcomes),
+        "wall_s": wall_s,
+        "capacity": baseline.capacity,
+        "offered": offered,
+        "load": offered / baseline.capacity,
+        "admitted": sum(one.admitted for one in outcomes),
+        "idle_first_audio_s": idle,
+        "first_audio_s": first,
+        "first_audio_to_idle": {
+            name: value / idle["p50"] if value is not None and idle["p50"] else None
+            for name, value in first.items()
+        },
+        "first_audio_of_all_s": percentiles([_first_audio_s(one) for one in asked]),
+        "heard": len(heard),
+        "c0": _share(silence <= 0.0 for silence in silences),
+        "c100": _share(silence <= TOLERATED_S for silence in silences),
+        "longest_silence_s": max(silences, default=0.0),
+        "delivered": sum(one.audio_s for one in outcomes) / wall_s,
+        "goodput": goodput,
+        "goodput_to_capacity": goodput / baseline.capacity,
+        "refused": dict(Counter(one.reason or one.status for one in lost if not one.admitted)),
+        "failed": dict(Counter(one.reason or one.status for one in lost if one.admitted)),
+        "cancelled": len(cancelled),
+        "cancel_to_end_s": percentiles(
+            [one.end_s - one.cancel_s for one in cancelled if one.cancel_s is not None]
+        ),
+        "sent_late_s": percentiles([one.sent_s for one in outcomes]),
+    }
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """Format the figures for a person."""
+    first, ratio = figures["first_audio_s"], figures["first_audio_to_idle"]
+    rows = [
+        ("requests", f"{figures['requests']} in {figures['wall_s']:.1f} s, {figures['admitted']} admitted"),
+        ("capacity", f"{figures['capacity']:.2f} s of audio per second"),
+        ("offered", f"{figures['offered']:.2f} s of audio per second, {figures['load']:.2f} × capacity"),
+        ("first audio, idle", _three(figures["idle_first_audio_s"])),
+        ("first audio, admitted", _three(first)),
+        ("  ratio to idle P50", _three(ratio, unit="")),
+        ("first audio, all", _three(figures["first_audio_of_all_s"])),
+        ("C0 · C100", f"{_percent(figures['c0'])} · {_percent(figures['c100'])} of {figures['heard']}"),
+        ("longest silence", f"{figures['longest_silence_s'] * 1e3:.0f} ms"),
+        ("delivered", f"{figures['delivered']:.2f} s of audio per second"),
+        ("goodput", f"{figures['goodput']:.2f} s/s, {figures['goodput_to_capacity']:.0%} of capacity"),
+        ("refused", _counts(figures["refused"])),
+        ("failed after admission", _counts(figures["failed"])),
+        ("cancelled", str(figures["cancelled"])),
+        ("  from cancel to end", _three(figures["cancel_to_end_s"])),
+        ("sent late by", _three(figures["sent_late_s"])),
+        ("client's share of a core", f"{figures['client_cpu']:.0%}"),
+    ]
+    if (verified := figures.get("verified")) is not None:
+        rows.append(("repeated alone", f"{verified['same']} of {verified['replies']} bit-equal"))
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
+    """Lay out names and values in two columns."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _first_audio_s(outcome: Outcome) -> float:
+    return math.inf if outcome.first_audio_s is None else outcome.first_audio_s
+
+
+def _is_good(outcome: Outcome, target_s: float | None) -> bool:
+    promised_s = outcome.promised_s
+    if promised_s is None:
+        promised_s = math.inf if target_s is None else target_s
+    # The daemon promises from the arrival, which a client's own lateness delays.
+    in_time = _first_audio_s(outcome) - outcome.sent_s <= promised_s
+    return in_time and (outcome.underrun_s or 0.0) <= TOLERATED_S
+
+
+def _share(hits: Iterable[bool]) -> float | None:
+    every = list(hits)
+    return sum(every) / len(every) if every else None
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+def _three(values: Mapping[str, float | None], unit: str = "s") -> str:
+    shown = (
+        "–" if value is None else f"{value:.3f}" if unit else f"{value:.2f}" for value in values.values()
+    )
+    return " · ".join(shown) + (f" {unit}" if unit else "") + "  (P50 · P95 · P99)"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "0"

@@ -1,0 +1,209 @@
+"""The storm's arithmetic against slow plain computations, and its messages."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.bench.arrivals import BenchError, Message, Mix, Weighted, poisson, read_burst
+from appliance.bench.lines import LINES, text_of
+from appliance.bench.outcome import Outcome, underrun_s
+from appliance.bench.report import Baseline, figures, percentile, table
+from appliance.bench.storm import RAID
+from appliance.client import Header, Timings
+
+TICKS = 100
+"""Samples per second in these tests: the slow player looks at each."""
+MIX = Mix(Weighted((5, 13), (1.0, 3.0)), Weighted(("normal", "bulk"), (1.0, 1.0)), cancelled=0.2, slow=0.1)
+
+
+# Playback.
+
+
+def silence_of_a_player(pieces: list[tuple[int, int]], total: int) -> int:
+    """Play sample by sample from the first arrival; count the ticks at which the next has not arrived."""
+    clock, silent = pieces[0][1], 0
+    for sample in range(total):
+        arrived = max(arrival for offset, arrival in pieces if offset <= sample)
+        while clock < arrived:
+            clock, silent = clock + 1, silent + 1
+        clock += 1
+    return silent
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 60)), min_size=1, max_size=12),
+    st.integers(0, 1_000),
+)
+def test_underrun_is_the_silence_of_a_player(parts: list[tuple[int, int]], start: int) -> None:
+    lengths, gaps = zip(*parts, strict=True)
+    offsets = [0, *itertools.accumulate(lengths)]
+    arrivals = list(itertools.accumulate(gaps, initial=start))[1:]
+    pieces = list(zip(offsets, arrivals, strict=False))
+    expected = silence_of_a_player(pieces, offsets[-1])
+    in_seconds = [(offset, arrived / TICKS) for offset, arrived in pieces]
+    assert underrun_s(in_seconds, TICKS) == pytest.approx(expected / TICKS, abs=1e-9)
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=40), st.sampled_from((0.5, 0.95, 0.99)))
+def test_percentile_is_the_least_value_that_covers_the_share(values: list[float], share: float) -> None:
+    covering = [v for v in values if sum(other <= v for other in values) >= share * len(values)]
+    assert percentile(values, share) == min(covering)
+
+
+def test_percentile_of_nothing_and_of_what_never_came() -> None:
+    assert percentile([], 0.5) is None
+    values = [1.0] * 94 + [math.inf] * 6
+    assert (percentile(values, 0.5), percentile(values, 0.95)) == (1.0, None)
+
+
+# Messages.
+
+
+def test_poisson_arrivals() -> None:
+    """Counts per second vary as much as they are large, and gaps are exponential."""
+    messages = poisson(MIX, 20.0, 500.0, Random(1))
+    times = [message.at_s for message in messages]
+    assert times == sorted(times) and times[0] > 0.0 and times[-1] < 500.0
+    counts = [sum(second <= at < second + 1 for at in times) for second in range(500)]
+    assert statistics.mean(counts) == pytest.approx(20.0, rel=0.05)
+    assert statistics.variance(counts) == pytest.approx(20.0, rel=0.2)
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    for limit in (0.01, 0.05, 0.1, 0.2):
+        assert sum(gap > limit for gap in gaps) / len(gaps) == pytest.approx(math.exp(-20 * limit), abs=0.02)
+
+
+def test_a_mix_has_its_shares_and_a_seed_decides_it() -> None:
+    messages = poisson(MIX, 50.0, 100.0, Random(2))
+    assert messages == poisson(MIX, 50.0, 100.0, Random(2))
+    assert messages != poisson(MIX, 50.0, 100.0, Random(3))
+    for share, holds in (
+        (0.25, lambda message: len(message.text.split()) == 5),
+        (0.5, lambda message: message.priority == "bulk"),
+        (0.2, lambda message: message.cancel_after_s is not None),
+        (0.1, lambda message: message.pace is not None),
+    ):
+        assert sum(map(holds, messages)) / len(messages) == pytest.approx(share, abs=0.03)
+
+
+@pytest.mark.parametrize("words", [1, 13, 53, 400])
+def test_a_text_has_its_words(words: int) -> None:
+    text = text_of(words, Random(words))
+    assert len(text.split()) == words and text.endswith(".")
+    assert text.split()[0] in {line.split()[0].rstrip(".,?") for line in LINES} | {text}
+
+
+def test_the_raid() -> None:
+    messages = read_burst(RAID)
+    assert len(messages) == 400 and messages[-1].at_s <= 20.0
+    assert len({message.user for message in messages}) > 100
+    assert 15 < statistics.median(len(message.text) for message in messages) < 60
+    assert {message.priority for message in messages} == {None, "high"}
+    assert any(message.cancel_after_s for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"at_s": 1, "text": "x", "txt": 1}', "line 2: unknown key txt; valid: at_s, cancel_after_s"),
+        ('{"at_s": 1}', "line 2: .*text"),
+        ('{"at_s": -1, "text": "x"}', "line 2: at_s must be from 0"),
+        ('{"at_s": 1, "text": " "}', "text not empty"),
+        ('{"at_s": 1, "text": "x", "priority": "loud"}', "priority must be one of bulk, .* not 'loud'"),
+        ("[1]", "line 2"),
+        ("{", "line 2"),
+    ],
+)
+def test_a_burst_that_cannot_be_replayed(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "burst.jsonl"
+    path.write_text('{"at_s": 0, "text": "x"}\n' + line)
+    with pytest.raises(BenchError, match=message):
+        read_burst(path)
+    path.write_text("\n")
+    with pytest.raises(BenchError, match="holds no message"):
+        read_burst(path)
+    with pytest.raises(BenchError, match="No such file"):
+        read_burst(tmp_path / "none")
+
+
+# Figures.
+
+
+def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any) -> Outcome:
+    """A reply of 2 s in two pieces, the first 0.5 s after the request, the second `late_s` too late."""
+    promised_ms, message = (
+        fields.pop("promised_ms", 0.0),
+        Message(at_s, "x" * 20, **fields.pop("message", {})),
+    )
+    if status != "OK" and not fields.pop("header", False):
+        return Outcome(message, status=status, end_s=0.01, **fields)
+    pieces = [(0, 0.5), (TICKS, 1.5 + late_s)]
+    header = Header(sample_rate_hertz=TICKS, promised_ms=promised_ms)
+    return Outcome(
+        message, header=header, pieces=pieces, samples=2 * TICKS, status=status, end_s=1.6, **fields
+    )
+
+
+def test_figures_of_a_storm_done_by_hand() -> None:
+    idle = [outcome(0.0), outcome(0.0)]
+    slow, gone = {"pace": 1.0}, {"cancel_after_s": 0.1}
+    outcomes = [
+        outcome(0.0),
+        outcome(1.0, late_s=0.05),
+        outcome(2.0, late_s=0.3),
+        outcome(3.0, promised_ms=400.0),
+        outcome(4.0, promised_ms=400.0, sent_s=0.2),
+        outcome(8.0, late_s=9.0, message=slow),
+        outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
+        outcome(5.0, "RESOURCE_EXHAUSTED", reason="OVERLOADED"),
+        outcome(5.0, "UNAVAILABLE"),
+        outcome(6.0, "INTERNAL", reason="ENGINE_FAULT", header=True),
+        outcome(7.0, "CANCELLED", message=gone, cancel_s=0.1),
+    ]
+    outcomes[-1].end_s = 0.14
+    found = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, None)
+    assert found["wall_s"] == 10.0
+    assert found["offered"] == pytest.approx(11 * 20 * 0.1 / 10)
+    assert found["load"] == pytest.approx(2.2 / 4)
+    assert found["admitted"] == 7
+    assert found["first_audio_s"] == {"p50": 0.5, "p95": 0.5, "p99": 0.5}
+    assert found["first_audio_to_idle"]["p95"] == 1.0
+    assert found["first_audio_of_all_s"] == {"p50": 0.5, "p95": None, "p99": None}
+    assert found["heard"] == 5
+    assert (found["c0"], found["c100"]) == (0.6, 0.8)
+    assert found["longest_silence_s"] == pytest.approx(0.3)
+    # The first two and the fifth: the third stalls, the fourth comes after its promise.
+    assert found["goodput"] == pytest.approx(3 * 2.0 / 10)
+    assert found["delivered"] == pytest.approx(7 * 2.0 / 10)
+    assert found["refused"] == {"OVERLOADED": 2, "UNAVAILABLE": 1}
+    assert found["failed"] == {"ENGINE_FAULT": 1}
+    assert found["cancelled"] == 1 and found["cancel_to_end_s"]["p50"] == pytest.approx(0.04)
+    assert json.loads(json.dumps(found)) == found
+    assert "60.0% · 80.0% of 5" in table({**found, "client_cpu": 0.1})
+    strict = figures(outcomes, Baseline(idle, capacity=4.0), 10.0, 0.4)
+    assert strict["goodput"] == pytest.approx(1 * 2.0 / 10)
+
+
+def test_a_storm_of_which_nothing_was_admitted() -> None:
+    found = figures([outcome(0.0, "UNAVAILABLE")], Baseline([outcome(0.0)], 1.0), 1.0, None)
+    assert (found["c0"], found["goodput"], found["first_audio_s"]["p50"]) == (None, 0.0, None)
+    assert "1 UNAVAILABLE" in table({**found, "client_cpu": 0.0})
+
+
+def test_a_trace_line_holds_what_a_simulation_needs() -> None:
+    line = outcome(1.0, late_s=0.25, message={"priority": "high", "channel": "c", "user": "u"}).record()
+    assert line["underrun_s"] == 0.25 and line["first_audio_s"] == 0.5 and line["audio_s"] == 2.0
+    assert (line["at_s"], line["text"], line["status"], line["admitted"]) == (1.0, "x" * 20, "OK", True)
+    assert (line["priority"], line["channel"], line["user"]) == ("high", "c", "u")
+    assert outcome(1.0, message={"pace": 0.5}).record()["underrun_s"] is None
+    spent = Timings(queue_ms=90.0, condition_ms=10.0, steps_ms=200.0, vocoder_ms=40.0)
+    assert (line["engine_s"], outcome(1.0, timings=spent).record()["engine_s"]) == (None, 0.25)

@@ -1,0 +1,78 @@
+"""A short storm over a daemon process with the tiny bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance import cli
+from tests.daemons import Running, running
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("storm"), scheduler={"queue_length": 4}) as box:
+        box.add_voice()
+        yield box
+
+
+def storm(box: Running, *options: str) -> int:
+    return cli.main(["bench", "storm", "--address", box.address, "--idle", "3", *options])
+
+
+def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    written, trace = tmp_path / "storm.json", tmp_path / "storm.jsonl"
+    options = ["--duration", "3", "--calibrate", "0.5", "--load", "2", "--words", "5", "--verify", "3"]
+    options += ["--cancel", "0.2", "--slow", "0.1", "--json", str(written), "--trace", str(trace)]
+    assert storm(box, *options) == 0
+    found = json.loads(written.read_text())
+    assert found["verified"] == {"replies": 3, "same": 3}
+    assert 1.0 < found["load"] < 4.0
+    assert 0.0 < found["goodput"] <= found["delivered"]
+    assert found["idle_first_audio_s"]["p50"] > 0.0
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert len(lines) == found["requests"] > 10
+    refused = [line for line in lines if not line["admitted"] and line["status"] != "CANCELLED"]
+    assert len(refused) == sum(found["refused"].values())
+    assert found["cancelled"] == sum(line["status"] == "CANCELLED" for line in lines) > 0
+    shown = capsys.readouterr().out
+    assert "3 of 3 bit-equal" in shown and "× capacity" in shown
+
+
+def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:
+    burst, trace = tmp_path / "burst.jsonl", tmp_path / "trace.jsonl"
+    burst.write_text(
+        "".join(
+            json.dumps({"at_s": at / 10, "text": "Good evening.", "user": "ann"}) + "\n" for at in range(4)
+        )
+    )
+    options = ["--burst", str(burst), "--capacity", "20", "--verify", "1", "--serial", "2"]
+    assert storm(box, *options, "--trace", str(trace)) == 0
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert [line["channel"] for line in lines] == ["serial-0", "serial-1"] * 2
+    assert all(line["status"] == "OK" and line["audio_s"] > 0.2 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--load", "0"], ["--words", "many"], ["--priorities", "loud=1"], ["--cancel", "2"], ["--idle", "0"]],
+)
+def test_options_that_make_no_sense(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", "storm", *options])
+    assert caught.value.code == 2
+    assert options[0] in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_known_before_the_storm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "storm", "--json", "/nowhere/x.json"]) == 1
+    assert capsys.readouterr().err == "appliance bench: /nowhere/x.json: No such file or directory\n"
+
+
+def test_a_daemon_without_a_voice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with running(tmp_path) as silent:
+        assert storm(silent) == 1
+    assert "no voice is stored" in capsys.readouterr().err
