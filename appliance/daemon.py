@@ -159,6 +159,7 @@ class Daemon:
             ),
             observer=self._metrics,
             clock=time.monotonic,
+            at_hand=self._store.at_hand,
             degraded=lambda: self._clocks.standing.degraded,
         )
         self._configure(speech, self._config)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from appliance.errors import ApplianceError
 from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
 
-Result = Made | Timings | ApplianceError
-"""What a job delivers: audio, then timings or an error, always one of the two and always last."""
+Result = Made | ApplianceError
+"""What a job delivers: audio, until its last segment or an error."""
 
 
 @dataclass(frozen=True)

@@ -701,8 +701,7 @@ class Scheduler:
     def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None) -> None:
         """Put what a call has done into the jobs that it was made for."""
         now = self._clock()
-        seconds = now - call.begun
-        engine.costs.learn(call.kind, call.steps, seconds)
+        seconds, steps = now - call.begun, call.steps
         for job in call.jobs:
             share_s = seconds / len(call.jobs)
             if not job.guaranteed:
@@ -719,9 +718,10 @@ class Scheduler:
                 self._finished(job, result, now)  # type: ignore[arg-type]
             if job.ended:
                 self._give_up_lane(job)
+        engine.costs.learn(call.kind, steps, seconds)
 
     def _finished(self, job: Job, samples: FloatArray, now: float) -> None:
-        """A segment is made: deliver it, and the end after the last."""
+        """A segment is made: deliver it; the last ends its job."""
         self._faults = 0
         segment = job.segment
         self._give_up_lane(job)
@@ -734,7 +734,6 @@ class Scheduler:
         self._release(job, math.inf if last else now)
         if last:
             job.ended = True
-            job.deliver(job.timings)
             del self._jobs[job.terms.request_id]
             job.channel.settle()
             self._forget_idle(now)

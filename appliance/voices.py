@@ -140,21 +140,26 @@ class VoiceStore:
         voice = self.get(name)
         return Reference(complete_transcript(voice.transcript), self._prepared(voice))
 
+    def at_hand(self, name: str) -> bool:
+        """Whether `reference` has this voice in memory."""
+        known = self._records.get(name)
+        return known is not None and self._key(known[1]) in self._features
+
     def get(self, name: str) -> Voice:
         """What is known of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
-        path = self._folder / name / RECORD
+        path = os.path.join(self._folder, name, RECORD)
         with _storage(f"voice {name!r}"):
             try:
-                stat = path.stat()
+                stat = os.stat(path)
                 version = (stat.st_mtime_ns, stat.st_size)
                 known = self._records.get(name)
                 if known is None or known[0] != version:
-                    known = (version, _parse_record(path.read_bytes(), name))
+                    known = (version, _parse_record(Path(path).read_bytes(), name))
                     self._records[name] = known
             except (FileNotFoundError, NotADirectoryError):
-                if not os.path.lexists(path.parent):
+                if not os.path.lexists(self._folder / name):
                     raise VoiceNotFound(f"no voice is named {name!r}") from None
                 raise VoiceDamaged(f"voice {name!r}: {RECORD} is missing; {REMEDY}") from None
         return known[1]
@@ -393,6 +398,10 @@ class _Recent:
         self._entries = entries
         self._kept: OrderedDict[str, Features] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __contains__(self, key: str) -> bool:
+        with self._lock:
+            return key in self._kept
 
     def get(self, key: str) -> Features | None:
         with self._lock:

@@ -23,7 +23,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Load, Made, Playout, Priority, Segment, Terms, Timings
+from appliance.job import FloatArray, Load, Made, Playout, Priority, Segment, Terms
 from appliance.playout import Job, Result
 from appliance.scheduler import MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, segment
@@ -88,8 +88,9 @@ class Bench:
         return [call.removeprefix("open ") for call in self.engine.calls if call.startswith("open")]
 
     def ends(self) -> dict[str, type]:
-        """How each job ended."""
-        return {name: type(results[-1]) for name, results in self.results.items() if results}
+        """How each job ended: with the last segment or an error."""
+        last = {name: results[-1] for name, results in self.results.items() if results}
+        return {name: type(end) for name, end in last.items() if not isinstance(end, Made) or end.last}
 
 
 def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
@@ -104,13 +105,13 @@ def bench() -> Bench:
 # The order of calls.
 
 
-def test_audio_then_timings(bench: Bench) -> None:
-    bench.admit("a", 2, nfe=2)
+def test_segments_in_order_and_timings(bench: Bench) -> None:
+    job = bench.admit("a", 2, nfe=2)
     bench.serve()
-    first, second, timings = bench.results["a"]
+    first, second = bench.results["a"]
     assert isinstance(first, Made) and isinstance(second, Made)
     assert (first.segment, first.last, second.segment, second.last) == (0, False, 1, True)
-    assert isinstance(timings, Timings)
+    timings = job.timings
     assert (timings.segments, timings.nfe, timings.queue_s) == (2, 2, 0.0)
     assert timings.condition_s == pytest.approx(2 * CALL_S)
     assert timings.steps_s == pytest.approx(4 * CALL_S)
@@ -139,7 +140,7 @@ def test_a_realtime_word_goes_before_bulk_work_at_once(bench: Bench) -> None:
     bench.admit("word", priority=Priority.REALTIME)
     bench.serve()
     assert bench.opened()[:3] == ["book0", "word0", "book1"]
-    assert bench.ends() == {"book": Timings, "word": Timings}
+    assert bench.ends() == {"book": Made, "word": Made}
 
 
 @pytest.mark.parametrize("priority", [Priority.BULK, Priority.NORMAL])
@@ -157,7 +158,7 @@ def test_a_call_for_bulk_work_is_stopped_for_a_promise_and_made_again(
     while bench.scheduler.turn():
         pass
     assert bench.engine.calls.count("step") == (9 if priority is Priority.BULK else 8)
-    assert bench.ends() == {"book": Timings, "word": Timings}
+    assert bench.ends() == {"book": Made, "word": Made}
     assert not bench.engine.interrupted and bench.engine.lanes == 0
 
 
@@ -173,7 +174,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
     bench.engine.on_step = on_step
     while bench.scheduler.turn():
         pass
-    assert bench.ends() == {"book": Cancelled, "word": Timings}
+    assert bench.ends() == {"book": Cancelled, "word": Made}
     assert bench.engine.lanes == 0
 
 
@@ -184,7 +185,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
         bench.admit(f"b{number}", priority=Priority.BULK, channel="b")
     for _ in range(6 * 6):
         bench.scheduler.turn()
-    spoken = [name for name, end in bench.ends().items() if end is Timings]
+    spoken = [name for name, end in bench.ends().items() if end is Made]
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
 
@@ -217,7 +218,7 @@ def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
     bench.admit("word")
     bench.serve()
     assert bench.opened() == ["book0", "word0", "book0"]
-    assert bench.ends() == {"book": Timings, "word": Timings}
+    assert bench.ends() == {"book": Made, "word": Made}
 
 
 # Admission.
@@ -235,7 +236,7 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
     wanted_s = 3 * 6 * CALL_S * 1.1 + MARGIN_S - 0.2
     assert refused.value.retry_s == pytest.approx(max(wanted_s, 0.1))
     bench.serve()
-    assert set(bench.ends().values()) == {Timings}
+    assert set(bench.ends().values()) == {Made}
 
 
 def test_a_full_line_does_not_keep_out_another_channel() -> None:
@@ -246,7 +247,7 @@ def test_a_full_line_does_not_keep_out_another_channel() -> None:
             bench.admit(f"ann{number}", **serial)
     bench.admit("bob", user="bob")
     bench.serve()
-    assert bench.ends()["bob"] is Timings
+    assert bench.ends()["bob"] is Made
 
 
 def test_queue_timeout_lets_a_request_wait_for_its_place() -> None:
@@ -256,19 +257,21 @@ def test_queue_timeout_lets_a_request_wait_for_its_place() -> None:
         bench.admit("b")
     bench.admit("c", queue_timeout_s=1.0)
     bench.serve()
-    assert bench.ends() == {"a": Timings, "c": Timings}
+    assert bench.ends() == {"a": Made, "c": Made}
 
 
 def test_fewer_steps_are_taken_rather_than_refuse_where_the_request_allows_it() -> None:
     bench = Bench(normal_s=0.3)
     ways = [pieces("a", 1, nfe) for nfe in (12, 11, 4)]
-    taken = []
+    taken, jobs = [], []
     with pytest.raises(Overloaded):
         for number in itertools.count():
-            taken.append(bench.scheduler.admit(bench.job(f"j{number}"), ways))
+            job = bench.job(f"j{number}")
+            taken.append(bench.scheduler.admit(job, ways))
+            jobs.append(job)
     assert taken == [0, 2]
     bench.serve()
-    assert [results[-1].nfe for results in bench.results.values() if results] == [12, 4]  # type: ignore[union-attr]
+    assert [job.timings.nfe for job in jobs] == [12, 4]
 
 
 def test_a_box_that_is_too_slow_serves_late_rather_than_never(bench: Bench) -> None:
@@ -278,7 +281,7 @@ def test_a_box_that_is_too_slow_serves_late_rather_than_never(bench: Bench) -> N
     with pytest.raises(Overloaded):
         bench.admit("b")
     bench.serve()
-    assert bench.ends() == {"a": Timings}
+    assert bench.ends() == {"a": Made}
 
 
 def test_what_cannot_be_done_by_the_callers_deadline_is_not_begun(bench: Bench) -> None:
@@ -359,10 +362,10 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     bench.serve()
     assert isinstance(bench.results["waiting"][-1], Superseded)
     assert bench.ends() == {
-        "sounding": Timings,
+        "sounding": Made,
         "waiting": Superseded,
-        "other channel": Timings,
-        "newest": Timings,
+        "other channel": Made,
+        "newest": Made,
     }
 
 
@@ -373,7 +376,7 @@ def test_a_refused_request_replaces_nothing() -> None:
     with pytest.raises(RateLimited):
         bench.admit("newest", **status)
     bench.serve()
-    assert bench.ends()["waiting"] is Timings
+    assert bench.ends()["waiting"] is Made
 
 
 def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
@@ -394,7 +397,7 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
     if not bench.results["a"]:
         act()
     bench.serve()
-    assert bench.ends() == {"a": Timings}
+    assert bench.ends() == {"a": Made}
     assert job.audible is not None and job.audible <= job.due
 
 
@@ -408,11 +411,11 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
     bench.admit("next", priority=Priority.BULK)
     while bench.scheduler.turn():
         pass
-    assert bench.ends()["next"] is Timings
+    assert bench.ends()["next"] is Made
     assert slow.done == 1 and bench.scheduler.load == Load(running=1, parked=1)
     bench.scheduler.written(slow, 1.0)
     bench.serve()
-    assert bench.ends()["slow"] is Timings
+    assert bench.ends()["slow"] is Made
 
 
 # Ends.
@@ -432,7 +435,7 @@ def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) 
     bench.serve()
     assert bench.engine.calls[: after + 2] == ["open a0", *["step"] * after, "open b0"]
     assert [type(result) for result in bench.results["a"]] == [Cancelled]
-    assert bench.ends()["b"] is Timings
+    assert bench.ends()["b"] is Made
     assert bench.engine.lanes == 0
 
 
@@ -485,7 +488,7 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
     bench.serve()
     (fault,) = bench.results["a"]
     assert isinstance(fault, EngineFault) and "MemoryError: out of it" in str(fault)
-    assert bench.ends()["b"] is Timings
+    assert bench.ends()["b"] is Made
     assert bench.engine.lanes == 0
 
 
@@ -522,7 +525,7 @@ def test_the_engine_is_tested_with_a_lane_that_is_free() -> None:
     for name in "abcd":
         bench.admit(name)
     bench.serve()
-    assert bench.engine.calls.count("prove") == 1 and bench.ends()["d"] is Timings
+    assert bench.engine.calls.count("prove") == 1 and bench.ends()["d"] is Made
 
 
 def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
@@ -570,7 +573,7 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
 
     def deliver(result: Result) -> None:
         results.append(result)
-        if isinstance(result, Timings):
+        if isinstance(result, Made):
             done.set()
 
     while scheduler._state != "running":
@@ -580,7 +583,7 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
     scheduler.drain()
     thread.join(5.0)
     assert not thread.is_alive()
-    assert [type(result) for result in results] == [Made, Timings]
+    assert [type(result) for result in results] == [Made]
 
 
 def test_a_deadline_wakes_an_idle_loop() -> None:

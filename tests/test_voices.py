@@ -160,8 +160,10 @@ def test_memory_holds_the_most_recently_used(place: Place) -> None:
     prepared = place.prepared
     store.reference("bea")
     assert place.prepared == prepared
+    assert (store.at_hand("ann"), store.at_hand("bea"), store.at_hand("eve")) == (False, True, False)
     store.reference("ann")
     assert place.prepared == prepared + 1
+    assert (store.at_hand("ann"), store.at_hand("bea")) == (True, False)
 
 
 def test_shared_references_cannot_be_written_to(place: Place) -> None:
@@ -353,11 +355,11 @@ def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
     store = place.open()
     store.create("ann", wav(), "Hello there.")
 
-    def full(self: Path, **options: Any) -> Any:
-        raise OSError(24, "Too many open files", str(self))
+    def full(path: str, **options: Any) -> Any:
+        raise OSError(24, "Too many open files", path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "stat", full)
+        patch.setattr(os, "stat", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
             store.create("ann", wav(0.7), "Something else.")
     assert store.get("ann").transcript == "Hello there."

@@ -66,7 +66,8 @@ def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> by
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:
     """16-bit little-endian: clipped to ±1, times 32,767, rounded to nearest with halves to even."""
-    return np.rint(np.clip(samples, -1.0, 1.0) * PCM_SCALE).astype("<i2").tobytes()
+    scaled = np.clip(samples, -1.0, 1.0) * PCM_SCALE
+    return np.rint(scaled, out=scaled).astype("<i2").tobytes()
 
 
 def wav_header(rate_hz: int, samples: int | None = None) -> bytes:

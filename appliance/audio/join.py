@@ -22,6 +22,8 @@ class Joiner:
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
         """Take (samples,) of the next segment; give (samples,) that are final. `last` gives out all."""
+        if last and not len(self._held):
+            return samples
         joined = crossfade(self._held, samples, self._overlap)
         final = len(joined) if last else max(len(joined) - self._overlap, 0)
         self._held = joined[final:]

@@ -45,7 +45,8 @@ class Reply:
 
     def whole(self) -> bytes:
         """Everything that was kept."""
-        samples = np.concatenate(self._kept) if self._kept else np.zeros(0, np.float32)
+        kept = self._kept or [np.zeros(0, np.float32)]
+        samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
         return encode.encode(samples, self._encoding, self._rate_hz)
 
     def _join(self, made: Made) -> FloatArray:

@@ -10,6 +10,7 @@ Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,9 @@ EPSS_32NDS: dict[int, tuple[int, ...]] = {
 """Grid points in units of 1/32, by number of function evaluations."""
 
 
+@lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
-    """(nfe + 1,) strictly increasing times; the model is evaluated at all but the last.
+    """(nfe + 1,) strictly increasing times, read-only; the model is evaluated at all but the last.
 
     Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that folds time back.
     """
@@ -48,6 +50,7 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np
     t = t + sway * (np.cos(np.pi / 2.0 * t) - 1.0 + t)
     if not (np.diff(t.astype(np.float32)) > 0).all():
         raise ValueError(f"sway {sway} with nfe {nfe} makes times that do not increase")
+    t.flags.writeable = False
     return t
 
 

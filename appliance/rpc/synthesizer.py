@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 SHORT_SAMPLES = 1 << 17
 """Up to 5 s of audio, which take about a millisecond, are encoded on the event loop."""
+SHORT_TEXT = 200
+"""Characters of a text that is planned on the event loop, which takes less than a millisecond."""
 SOUND_THREADS = 2
 """Threads that cross-fade, resample and encode."""
 
@@ -57,6 +59,8 @@ class Speech:
     defaults: Defaults
     observer: Observer
     clock: Clock
+    at_hand: Callable[[str], bool] = lambda voice: False
+    """Whether a voice can be had without reading or preparing anything."""
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
 
@@ -110,8 +114,9 @@ class Call:
         """Finished segments, in order. Raises the error that ended the job."""
         while isinstance(result := await self.results.get(), Made):
             yield result
-        if isinstance(result, ApplianceError):
-            raise result
+            if result.last:
+                return
+        raise result
 
 
 class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
@@ -123,7 +128,6 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._calls: set[Call] = set()
         self._idle = asyncio.Event()
         self._idle.set()
-        # One thread plans, so that jobs are admitted in order of arrival.
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
 
@@ -233,7 +237,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._calls.add(call)
         self._idle.clear()
         try:
-            call.request = await loop.run_in_executor(self._planning, admit)
+            # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
+            is_short = len(message.text) <= SHORT_TEXT and speech.at_hand(message.voice)
+            if is_short and self.planning == 1:
+                call.request = admit()
+            else:
+                call.request = await loop.run_in_executor(self._planning, admit)
             call.reply = Reply(speech.planner.manifest, call.request, self._server.message_s)
             call.admitted = True
             yield call
@@ -274,7 +283,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         call.writing_since = None
 
     def _finish(self, call: Call, context: Context) -> Timings:
-        """Complete the timings, send them as trailers, count and log them."""
+        """Complete the timings and send them as trailers; count and log them."""
         job, now = call.job, self.speech.clock()
         timings = replace(
             job.timings,
@@ -284,12 +293,17 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         )
         terms, promised_s = job.terms, call.promised_s
         context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
-        logger.info(
-            "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
-            *(terms.request_id, terms.client, call.request.voice),
-            *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
-        )
-        self.speech.observer.spoken(timings, promised_s)
+
+        def record() -> None:
+            logger.info(
+                "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
+                *(terms.request_id, terms.client, call.request.voice),
+                *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
+            )
+            self.speech.observer.spoken(timings, promised_s)
+
+        # Once the reply is on its way.
+        asyncio.get_running_loop().call_soon(record)
         return timings
 
 

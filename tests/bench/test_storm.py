@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from appliance import cli
-from tests.daemons import Running, running
+from tests.benchmarks.simulator import replay
+from tests.daemons import BUNDLE, Running, reference_wav, running
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,25 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert found["cancelled"] == sum(line["status"] == "CANCELLED" for line in lines) > 0
     shown = capsys.readouterr().out
     assert "3 of 3 bit-equal" in shown and "× capacity" in shown
+
+
+def test_a_trace_offered_to_a_scheduler_that_knows_every_cost(box: Running, tmp_path: Path) -> None:
+    trace, voice = tmp_path / "trace.jsonl", tmp_path / "voice.wav"
+    assert storm(box, "--duration", "2", "--calibrate", "0.5", "--load", "1", "--trace", str(trace)) == 0
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert any(line["engine_s"] for line in lines)
+    voice.write_bytes(reference_wav())
+    voice.with_suffix(".txt").write_text("Some call me nature, others call me mother nature.")
+
+    def refused(times: list[float]) -> float:
+        spoken = next(line for line in lines if line["engine_s"])
+        trace.write_text("".join(json.dumps(spoken | {"at_s": at, "channel": ""}) + "\n" for at in times))
+        found = replay(trace, BUNDLE, voice, threads=1)
+        assert found["refused"] == 0.0
+        return found["refused by the oracle"]
+
+    assert refused([60.0 * number for number in range(20)]) == 0.0
+    assert refused([0.0] * 400) > 0.5
 
 
 def test_a_burst_on_serial_channels(box: Running, tmp_path: Path) -> None:

@@ -240,9 +240,7 @@ class Message:
     @property
     def promised(self) -> bool:
         """Whether its deadlines were promised and it was not cut short."""
-        return (
-            self.job is not None and self.job.guaranteed and not self.job.late_s and self.ended == "Timings"
-        )
+        return self.job is not None and self.job.guaranteed and not self.job.late_s and self.ended == "Made"
 
     @property
     def promised_at(self) -> float:
@@ -334,7 +332,7 @@ class World:
                 message.heard.append((self.now, seconds))
                 # A reader that takes everything at once, after this call of the scheduler.
                 self.at(self.now, lambda: self.scheduler.written(message.job, seconds))  # type: ignore[arg-type]
-            else:
+            if isinstance(result, ApplianceError) or result.last:
                 message.ended = type(result).__name__
 
         message.job = job = Job(

@@ -65,25 +65,48 @@ async def test_a_long_stream_does_not_hold_up_the_next_caller(synthesizer: Stub,
     assert opened.index("open Hello.") < 40
 
 
-async def test_messages_of_one_connection_are_taken_in_order_of_arrival(synthesizer: Stub, box: Box) -> None:
+@pytest.mark.parametrize("at_hand", [False, True])
+async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
+    synthesizer: Stub, box: Box, at_hand: bool
+) -> None:
+    slowly = "slow " * 50
+    box.speech.at_hand = lambda voice: at_hand
     planning, go = threading.Event(), threading.Event()
     plain = box.planner.cut
 
     def cut(asked: Request) -> list[Segment]:
-        if asked.text == "slow":
+        if asked.text == slowly.strip():
             planning.set()
             assert go.wait(10.0)
         return plain(asked)
 
     box.planner.cut = cut
-    slow = start(synthesizer.Synthesize(request("slow")))
+    slow = start(synthesizer.Synthesize(request(slowly)))
     await box.soon(planning.is_set)
     quick = start(synthesizer.Synthesize(request("quick")))
     await box.soon(lambda: box.service.planning == 2)
     await asyncio.sleep(0.1)
     go.set()
     assert (await quick).audio and (await slow).audio
-    assert [name for name in box.engine.calls if name.startswith("open")] == ["open slow", "open quick"]
+    opened = [name for name in box.engine.calls if name.startswith("open")]
+    assert opened == [f"open {slowly.strip()}", "open quick"]
+
+
+async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thread(
+    synthesizer: Stub, box: Box
+) -> None:
+    threads = []
+    plain = box.planner.cut
+
+    def cut(asked: Request) -> list[Segment]:
+        threads.append(threading.current_thread().name)
+        return plain(asked)
+
+    box.planner.cut = cut
+    for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
+        box.speech.at_hand = lambda voice, at_hand=at_hand: at_hand
+        assert (await synthesizer.Synthesize(request(text))).audio
+    assert [name.startswith("plan") for name in threads] == [True, False, True]
 
 
 async def test_a_priority_is_a_promise_and_a_place(synthesizer: Stub, box: Box) -> None:
