@@ -261,8 +261,9 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.voices import open_store
 
     config = inspection.config
+    is_exact = health.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
-        return health.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+        return is_exact
     read = bundle.read(config.bundle.path)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
@@ -270,10 +271,12 @@ def _precision(inspection: Inspection) -> Finding:
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
-    lossy, exact = (
-        synthesizer.load(read, backend=name, threads=config.engine.threads, lanes=1)
-        for name in (config.engine.backend, EXACT_BACKEND)
-    )
+    threads = config.engine.threads
+    lossy = synthesizer.load(read, backend=config.engine.backend, threads=threads, lanes=1)
+    if lossy.backend == EXACT_BACKEND:
+        lossy.shutdown()
+        return is_exact
+    exact = synthesizer.load(read, backend=EXACT_BACKEND, threads=threads, lanes=1)
     try:
         share = agreement.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}

@@ -37,7 +37,8 @@ class BundleConfig:
 class EngineConfig:
     """What computes."""
 
-    backend: Literal["ort-cpu", "openvino"] = "ort-cpu"
+    backend: Literal["auto", "ort-cuda", "ort-cpu", "openvino"] = "auto"
+    """auto: ort-cuda where an NVIDIA GPU and its ONNX Runtime are, else ort-cpu."""
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
     lanes: int = 8

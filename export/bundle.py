@@ -33,8 +33,8 @@ MAX_FRAMES = 4096
 """43.7 s, reference included; the models were trained on at most 30 s."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
-    "fp32": ("ort-cpu", "openvino", "tensorrt"),
-    "fp16": ("ort-cpu", "openvino", "tensorrt"),
+    "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
+    "fp16": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
     "int8": ("ort-cpu",),
 }
 

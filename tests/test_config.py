@@ -63,7 +63,7 @@ def test_names_that_must_not_drift() -> None:
         ("server: {listen: 50051}", "listen: must be str, not int"),
         ("server: {listen: localhost}", "listen: must be host:port"),
         ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
-        ("engine: {backend: cuda}", "must be one of ort-cpu, openvino, not 'cuda'"),
+        ("engine: {backend: cuda}", "must be one of auto, ort-cuda, ort-cpu, openvino, not 'cuda'"),
         ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
         ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
         ("device: {clock: /run}", "unknown key clock; valid keys: sysroot, clocks"),

@@ -86,6 +86,10 @@ class Backend(Protocol):
         """A host copy; waits for what computes it."""
         ...
 
+    def wait(self) -> None:
+        """Return when everything that was enqueued is computed. Raises EngineFault when it failed."""
+        ...
+
     def interrupt(self, on: bool) -> None:
         """Make the call under way, and all until this is called with False, raise Interrupted. Any thread."""
         ...

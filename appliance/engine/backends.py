@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection
 
 from appliance.engine.backend import Backend
 from appliance.errors import BundleError
+
+logger = logging.getLogger(__name__)
+
+AUTO = ("ort-cuda", "ort-cpu")
+"""What `auto` tries, the quickest first."""
 
 
 def _ort_cpu(threads: int, spinning: bool) -> Backend:
@@ -20,7 +26,17 @@ def _openvino(threads: int, spinning: bool) -> Backend:
     return OpenVinoBackend(threads)  # its threads do not spin
 
 
-REGISTRY: dict[str, Callable[[int, bool], Backend]] = {"ort-cpu": _ort_cpu, "openvino": _openvino}
+def _ort_cuda(threads: int, spinning: bool) -> Backend:
+    from appliance.engine.ort_cuda import OrtCudaBackend
+
+    return OrtCudaBackend()
+
+
+REGISTRY: dict[str, Callable[[int, bool], Backend]] = {
+    "ort-cpu": _ort_cpu,
+    "ort-cuda": _ort_cuda,
+    "openvino": _openvino,
+}
 
 
 def open_backend(name: str, *, threads: int = 0, spinning: bool = False) -> Backend:
@@ -28,3 +44,18 @@ def open_backend(name: str, *, threads: int = 0, spinning: bool = False) -> Back
     if name not in REGISTRY:
         raise BundleError(f"backend {name!r} is not built in; available: {', '.join(REGISTRY)}")
     return REGISTRY[name](threads, spinning)
+
+
+def open_first(backends: Collection[str], *, threads: int = 0, spinning: bool = False) -> Backend:
+    """The first of AUTO that a bundle is for (`backends`) and that this machine has. Raises BundleError."""
+    missing: list[str] = []
+    for name in AUTO:
+        if name in backends:
+            try:
+                return open_backend(name, threads=threads, spinning=spinning)
+            except BundleError as error:
+                logger.info("engine.backend auto: %s", error)
+                missing.append(str(error))
+    raise BundleError(
+        "; ".join(missing) or f"the bundle is for {', '.join(backends)}: none of {', '.join(AUTO)}"
+    )

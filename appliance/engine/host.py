@@ -42,5 +42,8 @@ class HostMemory:
         """See `Backend.download`."""
         return cast(HostArray, tensor).copy()
 
+    def wait(self) -> None:
+        """See `Backend.wait`. Every call has ended."""
+
     def close(self) -> None:
         """See `Backend.close`. Graphs and arrays end with their last reference."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,10 +64,7 @@ class OrtBackend(HostMemory):
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
         """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
         busy between operators: faster on cores that nobody else needs, slower on shared ones."""
-        import onnxruntime
-
-        self._runtime = onnxruntime
-        onnxruntime.set_default_logger_severity(3)
+        self._runtime = onnxruntime = import_runtime()
         self._options = onnxruntime.SessionOptions()
         self._options.intra_op_num_threads = threads
         self._options.inter_op_num_threads = 1
@@ -82,12 +79,21 @@ class OrtBackend(HostMemory):
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend.load`. Any shape runs."""
-        try:
-            session = self._runtime.InferenceSession(
-                str(path), self._options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # the runtime's exceptions share no base class of their own
-            raise BundleError(
-                f"{path}: ONNX Runtime {self._runtime.__version__} cannot load it: {error}"
-            ) from error
+        session = load_session(self._runtime, path, self._options, ["CPUExecutionProvider"])
         return OrtGraph(session, self._run_options)
+
+
+def import_runtime() -> Any:
+    """ONNX Runtime, which logs errors only."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(3)
+    return onnxruntime
+
+
+def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
+    """A session of a file. Raises BundleError when the runtime cannot read it."""
+    try:
+        return runtime.InferenceSession(str(path), options, providers=providers)
+    except Exception as error:  # the runtime's exceptions share no base class of their own
+        raise BundleError(f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}") from error

@@ -17,7 +17,7 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.backend import Backend, Graph, Shapes
-from appliance.engine.backends import open_backend
+from appliance.engine.backends import open_backend, open_first
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState
@@ -105,6 +105,11 @@ class Synthesizer:
         times = self._modulation.hold(segment.times[:-1].astype(np.float32))
         try:
             state = self._flow.open(segment, self._condition(segment), times)
+            try:
+                self._backend.wait()
+            except Exception:
+                self._flow.close(state)
+                raise
         except Exception:
             self._modulation.release(times)
             raise
@@ -123,6 +128,8 @@ class Synthesizer:
         if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
             raise ValueError(f"lane {done[0]} has no step left")
         self._flow.step(states)
+        # Once a step: the scheduler picks the next one by what this one has taken.
+        self._backend.wait()
 
     def log_mel(self, lane_id: int) -> FloatArray:
         """(N, M) the lane's latents, with the reference's frames overwritten by the true log-mel.
@@ -303,7 +310,10 @@ def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
 def load(
     bundle: Bundle, *, backend: str, threads: int = 0, spinning: bool = False, lanes: int
 ) -> Synthesizer:
-    """A synthesizer on the backend of that name. Raises BundleError for one that is not there."""
-    device = open_backend(backend, threads=threads, spinning=spinning)
-    host = device if backend == "ort-cpu" else open_backend("ort-cpu", threads=threads, spinning=spinning)
+    """A synthesizer on the backend of that name; auto: the first that is here. Raises BundleError."""
+    if backend == "auto":
+        device = open_first(bundle.manifest.backends, threads=threads, spinning=spinning)
+    else:
+        device = open_backend(backend, threads=threads, spinning=spinning)
+    host = device if device.name == "ort-cpu" else open_backend("ort-cpu", threads=threads, spinning=spinning)
     return Synthesizer(bundle, device, host=host, lanes=lanes)

@@ -63,7 +63,7 @@ def test_a_bundle_is_read_as_it_was_written(folder: Path) -> None:
     assert bundle.manifest.mel == MelSpec("vocos")
     assert bundle.manifest.variants["default"]["step"] == "step.onnx"
     assert bundle.graph("step") == folder / "step.onnx"
-    assert bundle.manifest.backends == ("ort-cpu", "openvino", "tensorrt")
+    assert bundle.manifest.backends == ("ort-cpu", "ort-cuda", "openvino", "tensorrt")
     assert bundle.manifest.defaults == contract.Defaults()
     for name, file in bundle.manifest.files.items():
         content = (folder / name).read_bytes()

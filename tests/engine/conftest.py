@@ -15,11 +15,14 @@ from appliance.engine.backend import Backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from tests.engine.lanes import Bucketed
+from tests.fakes.gpu import open_on
+from tests.fakes.gpu.device import Device
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
-BACKENDS: dict[str, Callable[[], OrtBackend]] = {
+BACKENDS: dict[str, Callable[[], Backend]] = {
     "exact": lambda: OrtBackend(1),
     "padded": Bucketed,
+    "device": lambda: open_on(Device(delay_s=1e-4), (64, 128)),
 }
 
 
@@ -47,7 +50,7 @@ def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
 
 @pytest.fixture(params=list(BACKENDS))
 def either(request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer]) -> Synthesizer:
-    """Four lanes on exact shapes; then on fixed ones, where rows are padded and share calls."""
+    """Four lanes on exact shapes; on fixed ones, where rows are padded and share calls; on a fake GPU."""
     return make_engine(BACKENDS[request.param](), lanes=4)
 
 

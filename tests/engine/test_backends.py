@@ -12,7 +12,7 @@ from appliance.errors import BundleError
 
 
 def test_an_unknown_backend_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BundleError, match=r"'cuda' is not built in; available: ort-cpu, openvino$"):
+    with pytest.raises(BundleError, match=r"'cuda' is not built in; available: ort-cpu, ort-cuda, openvino$"):
         open_backend("cuda")
 
 
@@ -23,6 +23,7 @@ def test_a_runtime_that_is_not_installed_is_one_line_that_says_how(monkeypatch: 
 
 
 def test_runtimes_are_imported_only_when_they_are_used() -> None:
-    modules = "appliance.engine.ort, appliance.engine.openvino, appliance.engine.synthesizer"
-    code = f"import sys, {modules}; sys.exit(bool({{'onnxruntime', 'openvino'}} & set(sys.modules)))"
+    modules = ", ".join(f"appliance.engine.{name}" for name in ("ort", "ort_cuda", "openvino", "synthesizer"))
+    runtimes = {"onnxruntime", "openvino", "cuda"}
+    code = f"import sys, {modules}; sys.exit(bool({runtimes} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

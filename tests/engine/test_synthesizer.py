@@ -503,7 +503,7 @@ def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
         name = "elsewhere"
 
     with pytest.raises(
-        BundleError, match="precision fp32 is for ort-cpu, openvino, tensorrt, not for elsewhere"
+        BundleError, match="precision fp32 is for ort-cpu, ort-cuda, openvino, tensorrt, not for elsewhere"
     ):
         Synthesizer(tiny, Other(1))
     with pytest.raises(BundleError, match="backend 'elsewhere' is not built in; available: ort-cpu"):

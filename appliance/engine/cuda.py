@@ -1,0 +1,184 @@
+"""Memory of an NVIDIA device through cuda-python: allocations, copies, and the one stream of a backend.
+
+Everything is enqueued on that stream, so copies and graphs follow one another without waiting for the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from appliance.engine.backend import HostArray, Tensor
+from appliance.errors import BundleError, EngineFault
+
+STAGING_BYTES = 4 << 20
+"""Each half of the pinned memory through which uploads and downloads go."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceTensor:
+    """Contiguous memory on the device."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from `address` on."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class DeviceMemory:
+    """The memory of a backend that computes on one stream of a device."""
+
+    can_interrupt = False
+
+    def __init__(self, backend: str, device: int = 0) -> None:
+        """`backend` is named in errors. Raises BundleError without cuda-python, driver or device."""
+        try:
+            from cuda.bindings import runtime
+        except ImportError as missing:
+            raise BundleError(
+                f"backend {backend!r} needs cuda-python: pip install 'f5-appliance[{backend}]'"
+            ) from missing
+        self._cuda: Any = runtime
+        try:
+            devices = self._call("cudaGetDeviceCount")
+            if device >= devices:
+                raise BundleError(f"backend {backend!r}: device {device} of {devices} is not there")
+            self._call("cudaSetDevice", device)
+            self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
+        except EngineFault as fault:
+            raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
+        self.device = device
+        self._allocations: list[int] = []
+        self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
+
+    @property
+    def stream(self) -> int:
+        """Address of the stream, for runtimes that compute on it."""
+        return int(self._stream)
+
+    def interrupt(self, on: bool) -> None:
+        """See `Backend.interrupt`."""
+        raise NotImplementedError("what a device was given cannot be taken back")
+
+    def empty(self, shape: Sequence[int], dtype: str) -> DeviceTensor:
+        """See `Backend.empty`. Raises EngineFault when the device's memory is full."""
+        kind = np.dtype(dtype)
+        size = max(math.prod(shape) * kind.itemsize, 1)
+        try:
+            address = int(self._call("cudaMalloc", size))
+        except EngineFault as fault:
+            raise EngineFault(f"{fault}: {size} bytes for {tuple(shape)} {kind.name}") from fault
+        self._allocations.append(address)
+        self._call("cudaMemsetAsync", address, 0, size, self._stream)
+        return DeviceTensor(address, tuple(shape), kind)
+
+    def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> DeviceTensor:
+        """See `Backend.view`. Raises ValueError beyond the tensor's end."""
+        whole = cast(DeviceTensor, tensor)
+        first = sum(i * math.prod(whole.shape[axis + 1 :]) for axis, i in enumerate(at))
+        if first < 0 or first + math.prod(shape) > math.prod(whole.shape):
+            raise ValueError(f"cannot reshape: {tuple(shape)} at {at} does not fit into {whole.shape}")
+        return DeviceTensor(whole.address + first * whole.dtype.itemsize, tuple(shape), whole.dtype)
+
+    def upload(self, array: HostArray, to: Tensor) -> None:
+        """See `Backend.upload`. Does not wait: the array is copied into pinned memory first."""
+        target = cast(DeviceTensor, to)
+        if array.shape != target.shape:
+            raise ValueError(f"could not broadcast {array.shape} to {target.shape}")
+        source = np.ascontiguousarray(array, target.dtype).reshape(-1).view(np.uint8)
+        kind = self._cuda.cudaMemcpyKind.cudaMemcpyHostToDevice
+        for first in range(0, target.nbytes, STAGING_BYTES):
+            piece = source[first : first + STAGING_BYTES]
+            address, pinned = self._staging.take(len(piece))
+            pinned[:] = piece
+            self._call("cudaMemcpyAsync", target.address + first, address, len(piece), kind, self._stream)
+
+    def copy(self, source: Tensor, to: Tensor) -> None:
+        """See `Backend.copy`."""
+        given, target = cast(DeviceTensor, source), cast(DeviceTensor, to)
+        if given.shape != target.shape or given.dtype != target.dtype:
+            raise ValueError(f"cannot copy {given.shape} {given.dtype} to {target.shape} {target.dtype}")
+        if given.nbytes:
+            kind = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+            self._call("cudaMemcpyAsync", target.address, given.address, given.nbytes, kind, self._stream)
+
+    def download(self, tensor: Tensor) -> HostArray:
+        """See `Backend.download`."""
+        given = cast(DeviceTensor, tensor)
+        out = np.empty(given.nbytes, np.uint8)
+        kind = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        for first in range(0, given.nbytes, STAGING_BYTES):
+            piece = out[first : first + STAGING_BYTES]
+            address, pinned = self._staging.take(len(piece))
+            self._call("cudaMemcpyAsync", address, given.address + first, len(piece), kind, self._stream)
+            self.wait()
+            piece[:] = pinned
+        return out.view(given.dtype).reshape(given.shape)
+
+    def wait(self) -> None:
+        """See `Backend.wait`."""
+        self._call("cudaStreamSynchronize", self._stream)
+
+    def close(self) -> None:
+        """See `Backend.close`. A device that has failed is left to the driver."""
+        for release, handles in (
+            ("cudaStreamSynchronize", [self._stream]),
+            ("cudaFree", self._allocations),
+        ):
+            for handle in handles:
+                getattr(self._cuda, release)(handle)
+        self._allocations = []
+        self._staging.close()
+        self._cuda.cudaStreamDestroy(self._stream)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """A function of the runtime; its result without the status. Raises EngineFault."""
+        status, *results = getattr(self._cuda, name)(*arguments)
+        if int(status):
+            told = self._cuda.cudaGetErrorString(status)[1]
+            told = told.decode() if isinstance(told, bytes) else told
+            raise EngineFault(f"CUDA: {name}: {getattr(status, 'name', status)}: {told}")
+        return results[0] if results else None
+
+
+@dataclass
+class _Staging:
+    """Pinned memory in two halves; one is written to again only when everything from it has been copied."""
+
+    call: Callable[..., Any]
+    stream: Any
+    flags: int
+    _half: int = 0
+    _used: int = 0
+    _events: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._address = int(self.call("cudaMallocHost", 2 * STAGING_BYTES))
+        memory = (ctypes.c_uint8 * (2 * STAGING_BYTES)).from_address(self._address)
+        self._bytes = np.ctypeslib.as_array(memory)
+        self._events = [self.call("cudaEventCreateWithFlags", self.flags) for _ in range(2)]
+
+    def take(self, size: int) -> tuple[int, HostArray]:
+        """Address and bytes of the next `size`, at most STAGING_BYTES."""
+        if self._used + size > STAGING_BYTES:
+            self.call("cudaEventRecord", self._events[self._half], self.stream)
+            self._half, self._used = 1 - self._half, 0
+            self.call("cudaEventSynchronize", self._events[self._half])
+        first = self._half * STAGING_BYTES + self._used
+        self._used += -(-size // 64) * 64
+        return self._address + first, self._bytes[first : first + size]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for event in self._events:
+            self.call("cudaEventDestroy", event)
+        self.call("cudaFreeHost", self._address)

@@ -1,0 +1,92 @@
+"""ONNX Runtime on an NVIDIA GPU: rows padded to buckets, tensors of the device, one stream."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.backend import Bound, Graph, Shapes, Tensor
+from appliance.engine.cuda import DeviceMemory, DeviceTensor
+from appliance.engine.ort import OrtBound, import_runtime, load_session
+from appliance.errors import BundleError, EngineFault
+
+PROVIDER = "CUDAExecutionProvider"
+STEPS = ("step", "step_keys", "step_reply")
+"""Graphs whose launches are captured: they run NFE times at addresses that do not change."""
+MAX_CAPTURED = 64
+"""Captured graphs; each keeps memory of the device. Further bindings launch their kernels one by one."""
+
+
+class OrtCudaGraph:
+    """A session whose tensors are on the device."""
+
+    def __init__(
+        self, runtime: Any, session: Any, device: int, captured: itertools.count[int] | None
+    ) -> None:
+        self._runtime, self._session, self._device, self._captured = runtime, session, device, captured
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        """See `Graph.bind`."""
+        binding = self._session.io_binding()
+        try:
+            for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+                for name, tensor in tensors.items():
+                    t = cast(DeviceTensor, tensor)
+                    bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
+        except Exception as error:  # the runtime's exceptions share no base class of their own
+            raise EngineFault(f"ONNX Runtime: {error}") from error
+        options = self._options()
+        return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], (options, options))
+
+    def _options(self) -> Any:
+        """Run options of one binding: what is enqueued is not waited for, and a number for its capture."""
+        options = self._runtime.RunOptions()
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if self._captured is not None:
+            number = next(self._captured)
+            options.add_run_config_entry("gpu_graph_id", str(number if number <= MAX_CAPTURED else -1))
+        return options
+
+
+class OrtCudaBackend(DeviceMemory):
+    """The CUDA execution provider, never with the CPU in its place."""
+
+    name = "ort-cuda"
+    label = "ort-cuda"
+    exact_shapes = False
+    buckets: tuple[int, ...] = (256, 512, 768, 1024, 1280, 1536, 2048, 3072)
+    max_batch = 8
+
+    def __init__(self, device: int = 0) -> None:
+        """Raises BundleError where the provider, cuda-python, the driver or the device is missing."""
+        runtime = import_runtime()
+        if PROVIDER not in runtime.get_available_providers():
+            raise BundleError(
+                f"backend {self.name!r}: ONNX Runtime {runtime.__version__} has no {PROVIDER}: install "
+                "onnxruntime-gpu in place of onnxruntime"
+            )
+        super().__init__(self.name, device)
+        self._runtime = runtime
+        self._captured = itertools.count(1)
+
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        """See `Backend.load`. Raises BundleError too when the provider cannot be started."""
+        is_step = name in STEPS
+        options = {
+            "device_id": str(self.device),
+            "user_compute_stream": str(self.stream),
+            # Float32 is float32: TF32 has ten bits of mantissa.
+            "use_tf32": "0",
+            "enable_cuda_graph": str(int(is_step)),
+        }
+        session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
+        # Where its libraries are missing, the runtime takes the CPU and only logs it.
+        if PROVIDER not in (used := session.get_providers()):
+            raise BundleError(
+                f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "
+                f"{', '.join(used)}: CUDA or cuDNN of its version is missing"
+            )
+        return OrtCudaGraph(self._runtime, session, self.device, self._captured if is_step else None)

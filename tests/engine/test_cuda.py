@@ -1,0 +1,350 @@
+"""ONNX Runtime's CUDA provider on a fake device: asynchronous, poisoned, strict about addresses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import signatures
+from appliance.engine import ort_cuda
+from appliance.engine.backends import open_backend
+from appliance.engine.cuda import STAGING_BYTES
+from appliance.engine.ort import OrtBackend
+from appliance.engine.ort_cuda import OrtCudaBackend
+from appliance.engine.synthesizer import Synthesizer, load
+from appliance.errors import BundleError, EngineFault
+from tests.engine.lanes import BATCHED, relative, segment
+from tests.fakes.gpu import installed, open_on
+from tests.fakes.gpu.cudart import Runtime, cudaError_t, cudaMemcpyKind
+from tests.fakes.gpu.device import Device, WrongUse
+
+LATE_S = 2e-3
+"""So late runs what a stream is given that a missing wait shows."""
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device(delay_s=LATE_S)
+
+
+@pytest.fixture
+def backend(device: Device) -> OrtCudaBackend:
+    return open_on(device, (64, 128))
+
+
+def engine_on(tiny: Bundle, backend: OrtCudaBackend, lanes: int = 2) -> Synthesizer:
+    return Synthesizer(tiny, backend, host=OrtBackend(1), lanes=lanes)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
+def test_new_memory_is_zero(backend: OrtCudaBackend, dtype: str) -> None:
+    found = backend.download(backend.empty((2, 3), dtype))
+    assert found.shape == (2, 3) and found.dtype == np.dtype(dtype) and not found.any()
+
+
+def test_views_uploads_and_copies(backend: OrtCudaBackend) -> None:
+    tensor, other = backend.empty((3, 4, 5), "float32"), backend.empty((2, 5), "float32")
+    host = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    backend.upload(host, tensor)
+    host[:] = -1
+    backend.copy(backend.view(tensor, (2, 5), (1, 2)), other)
+    assert backend.download(other).tolist() == np.arange(30, 40).reshape(2, 5).tolist()
+    backend.upload(np.ones(5, np.float32), backend.view(tensor, (5,), (2, 3)))
+    assert backend.download(tensor)[2, 3].tolist() == [1.0] * 5
+    with pytest.raises(ValueError, match="reshape"):
+        backend.view(tensor, (2, 5), (2, 3))
+    with pytest.raises(ValueError, match="broadcast"):
+        backend.upload(np.zeros(4, np.float32), other)
+    with pytest.raises(ValueError, match="cannot copy"):
+        backend.copy(tensor, other)
+
+
+def test_an_array_may_be_changed_as_soon_as_upload_returns(backend: OrtCudaBackend, device: Device) -> None:
+    tensors = [backend.empty((STAGING_BYTES // 8,), "float32") for _ in range(12)]
+    host = np.zeros(STAGING_BYTES // 8, np.float32)
+    for number, tensor in enumerate(tensors):
+        host[:] = number
+        backend.upload(host, tensor)
+    assert [float(backend.download(tensor).max()) for tensor in tensors] == list(range(12))
+    assert device.counts["event"] > 0, "the halves were changed"
+
+
+def test_more_than_the_pinned_memory_goes_up_and_comes_down(backend: OrtCudaBackend) -> None:
+    host = np.arange(STAGING_BYTES, dtype=np.int32)
+    tensor = backend.empty(host.shape, "int32")
+    backend.upload(host, tensor)
+    assert np.array_equal(backend.download(tensor), host)
+
+
+def test_a_full_device_says_what_was_asked(device: Device) -> None:
+    backend = open_on(device)
+    device.memory_bytes = 1000
+    with pytest.raises(
+        EngineFault, match=r"cudaMalloc: cudaErrorMemoryAllocation.*4000 bytes for \(10, 100\)"
+    ):
+        backend.empty((10, 100), "float32")
+
+
+# A request
+
+
+def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
+    tiny: Bundle,
+) -> None:
+    device = Device(delay_s=1e-4)
+    engine = engine_on(tiny, open_on(device, (64, 128)))
+    engine.warm_up(4)
+    given = segment(100, nfe=4, sampling=tiny.manifest.defaults.sampling)
+    device.counts.clear()
+    lane = engine.open(given)
+    opened = dict(device.counts)
+    steps = []
+    for _ in range(4):
+        device.counts.clear()
+        engine.step([lane.id])
+        steps.append(dict(device.counts))
+    device.counts.clear()
+    engine.finish(lane.id)
+    finished = dict(device.counts)
+    for counts in (opened, *steps, finished):
+        assert not any(name.startswith("allocate") for name in counts)
+        assert counts["synchronise"] == 1
+    assert all("DeviceToHost" not in counts for counts in (opened, *steps))
+    # Row indices, and the weights of the lane's update.
+    assert {counts["HostToDevice"] for counts in steps} <= {2, 3, 4}
+    assert finished["DeviceToHost"] == 1
+    engine.shutdown()
+    assert not device.wrong
+
+
+def test_a_reply_is_the_cpus(tiny: Bundle, device: Device) -> None:
+    engine, alone = engine_on(tiny, open_on(device)), Synthesizer(tiny, OrtBackend(1))
+    given = segment(120, nfe=3)
+    spoken = []
+    for one in (engine, alone):
+        lane = one.open(given)
+        for _ in range(3):
+            one.step([lane.id])
+        spoken.append(one.finish(lane.id))
+    assert relative(*spoken) <= BATCHED
+
+
+def test_a_device_that_fails_ends_the_call_by_name(
+    tiny: Bundle, backend: OrtCudaBackend, device: Device
+) -> None:
+    engine = engine_on(tiny, backend)
+    lane = engine.open(segment(60))
+
+    def fail() -> None:
+        raise RuntimeError("an illegal address")
+
+    device.streams[backend.stream].enqueue(fail)
+    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
+        engine.step([lane.id])
+    with pytest.raises(EngineFault):
+        engine.open(segment(60, seed=2))
+    engine.close(lane.id)
+    engine.shutdown()
+
+
+def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
+    with installed(device) as (_, runtime):
+        backend = OrtCudaBackend()
+    backend.buckets = (64, 128)
+    engine = engine_on(tiny, backend, lanes=4)
+    for number in range(12):
+        lanes = [engine.open(segment(30 + 9 * number, nfe=1, seed=i)) for i in range(1 + number % 4)]
+        engine.step([lane.id for lane in lanes])
+        for lane in lanes:
+            engine.close(lane.id)
+    assert sum(session.captured() for session in runtime.sessions) == 3
+    assert not device.wrong
+    engine.shutdown()
+
+
+# What is missing
+
+
+def no_provider(_: Runtime, runtime: Any) -> None:
+    runtime.providers = ["CPUExecutionProvider"]
+
+
+def no_device(cuda: Runtime, _: Any) -> None:
+    cuda.start = cudaError_t.cudaErrorNoDevice
+
+
+def no_driver(cuda: Runtime, _: Any) -> None:
+    cuda.start = cudaError_t.cudaErrorInsufficientDriver
+
+
+def no_bindings(_: Runtime, __: Any) -> None:
+    sys.modules["cuda.bindings"] = None  # type: ignore[assignment]
+
+
+def no_libraries(_: Runtime, runtime: Any) -> None:
+    runtime.libraries_missing = True
+
+
+MISSING = {
+    no_provider: "has no CUDAExecutionProvider: install onnxruntime-gpu in place of onnxruntime",
+    no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
+    no_driver: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorInsufficientDriver",
+    no_bindings: r"needs cuda-python: pip install 'f5-appliance\[ort-cuda\]'",
+    no_libraries: "could not be started, ONNX Runtime would compute on CPUExecutionProvider",
+}
+
+
+@pytest.mark.parametrize("spoil", MISSING)
+def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
+    tiny: Bundle, device: Device, spoil: Callable[[Runtime, Any], None]
+) -> None:
+    with installed(device) as runtimes:
+        spoil(*runtimes)
+        with pytest.raises(BundleError, match=f"^backend 'ort-cuda'.*{MISSING[spoil]}"):
+            load(tiny, backend="ort-cuda", threads=1, lanes=1)
+
+
+def test_a_runtime_without_the_provider_is_refused() -> None:
+    with pytest.raises(BundleError, match="has no CUDAExecutionProvider"):
+        open_backend("ort-cuda")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "wanted"), [(None, "ort-cuda"), (no_device, "ort-cpu"), (no_provider, "ort-cpu")]
+)
+def test_auto_takes_the_gpu_where_there_is_one(
+    tiny: Bundle,
+    device: Device,
+    spoil: Callable[[Runtime, Any], None] | None,
+    wanted: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with installed(device) as runtimes, caplog.at_level("INFO"):
+        if spoil:
+            spoil(*runtimes)
+        engine = load(tiny, backend="auto", threads=1, lanes=1)
+        assert engine.backend == wanted
+        engine.shutdown()
+    assert ("engine.backend auto: backend 'ort-cuda'" in caplog.text) == bool(spoil)
+
+
+# The fake refuses by name
+
+
+def stale_pointer(cuda: Runtime, stream: int) -> None:
+    address = cuda.cudaMalloc(64)[1]
+    assert address is not None
+    cuda.cudaFree(address)
+    cuda.cudaMemsetAsync(address, 0, 64, stream)
+
+
+def freed_twice(cuda: Runtime, stream: int) -> None:
+    address = cuda.cudaMalloc(64)[1]
+    assert address is not None
+    cuda.cudaFree(address)
+    cuda.cudaFree(address)
+
+
+def beyond_the_end(cuda: Runtime, stream: int) -> None:
+    cuda.cudaMemsetAsync(cuda.cudaMalloc(64)[1] or 0, 0, 65, stream)
+
+
+def pageable_source(cuda: Runtime, stream: int) -> None:
+    array = np.zeros(64, np.uint8)
+    kind = cudaMemcpyKind.cudaMemcpyHostToDevice
+    cuda.cudaMemcpyAsync(cuda.cudaMalloc(64)[1] or 0, array.ctypes.data, 64, kind, stream)
+
+
+def device_memory_as_host(cuda: Runtime, stream: int) -> None:
+    kind = cudaMemcpyKind.cudaMemcpyDeviceToHost
+    cuda.cudaMemcpyAsync(cuda.cudaMalloc(64)[1] or 0, cuda.cudaMalloc(64)[1] or 0, 64, kind, stream)
+
+
+def overlapping(cuda: Runtime, stream: int) -> None:
+    address = cuda.cudaMalloc(64)[1] or 0
+    cuda.cudaMemcpyAsync(address, address + 8, 32, cudaMemcpyKind.cudaMemcpyDeviceToDevice, stream)
+
+
+def wrong_stream(cuda: Runtime, stream: int) -> None:
+    cuda.cudaMemsetAsync(cuda.cudaMalloc(64)[1] or 0, 0, 64, stream + 1)
+
+
+WRONG = {
+    stale_pointer: "are freed",
+    freed_twice: "not allocated",
+    beyond_the_end: "beyond an allocation",
+    pageable_source: r"HostToDevice reads.*\(pinned\)",
+    device_memory_as_host: r"DeviceToHost writes.*\(pinned\)",
+    overlapping: "overlap",
+    wrong_stream: "no stream",
+}
+
+
+@pytest.mark.parametrize("use", WRONG)
+def test_wrong_uses_of_the_runtime(device: Device, use: Callable[[Runtime, int], None]) -> None:
+    cuda = Runtime(device)
+    stream = cuda.cudaStreamCreateWithFlags(1)[1]
+    with pytest.raises(WrongUse, match=WRONG[use]):
+        use(cuda, stream)
+
+
+def tensors(backend: OrtCudaBackend) -> dict[str, Any]:
+    return {
+        "latents": backend.empty((4, 100), "float32"),
+        "guided": backend.empty((4, 100), "float32"),
+        "unguided": backend.empty((4, 100), "float32"),
+        "weights": backend.empty((2,), "float32"),
+    }
+
+
+def unbound(backend: OrtCudaBackend, given: dict[str, Any]) -> dict[str, Any]:
+    return {name: tensor for name, tensor in given.items() if name != "weights"}
+
+
+def misplaced(backend: OrtCudaBackend, given: dict[str, Any]) -> dict[str, Any]:
+    return given | {"weights": backend.view(backend.empty((8,), "float32"), (2,), (1,))}
+
+
+def foreign(backend: OrtCudaBackend, given: dict[str, Any]) -> dict[str, Any]:
+    array = np.zeros(2, np.float32)
+    tensor = backend.empty((2,), "float32")
+    object.__setattr__(tensor, "address", array.ctypes.data)
+    return given | {"weights": tensor}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"), [(unbound, "weights"), (misplaced, "multiple of 16"), (foreign, "not of it")]
+)
+def test_wrong_bindings(
+    tiny: Bundle, backend: OrtCudaBackend, device: Device, spoil: Callable[..., dict[str, Any]], told: str
+) -> None:
+    spec = signatures(tiny.manifest.dimensions)["update"]
+    graph = backend.load("update", tiny.graph("update"), spec, {})
+    with pytest.raises(EngineFault, match=told):
+        graph.bind(
+            spoil(backend, tensors(backend)), {"latents_out": backend.empty((4, 100), "float32")}
+        ).run()
+    assert device.wrong
+
+
+def test_a_captured_graph_is_not_replayed_at_other_addresses(tiny: Bundle, device: Device) -> None:
+    with installed(device) as (_, runtime):
+        backend = OrtCudaBackend()
+    engine = engine_on(tiny, backend)
+    lane = engine.open(segment(60, nfe=2))
+    engine.step([lane.id])
+    # What a step graph would do that shares its number with another binding.
+    session = next(s for s in runtime.sessions if s.captured())
+    number = next(iter(session._captured))
+    session._captured[number] = {"latents": (0, (), 0)}
+    with pytest.raises(EngineFault, match="replayed at other addresses"):
+        engine.step([lane.id])

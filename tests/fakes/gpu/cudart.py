@@ -1,0 +1,138 @@
+"""`cuda.bindings.runtime`: what the appliance calls of it, with the signatures of cuda-python 12.9."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import threading
+from functools import partial
+
+from tests.fakes.gpu.device import Device, Event, Stream, move
+
+
+class cudaError_t(enum.IntEnum):
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorInsufficientDriver = 35
+    cudaErrorNoDevice = 100
+    cudaErrorIllegalAddress = 700
+    cudaErrorLaunchFailure = 719
+
+
+class cudaMemcpyKind(enum.IntEnum):
+    cudaMemcpyHostToHost = 0
+    cudaMemcpyHostToDevice = 1
+    cudaMemcpyDeviceToHost = 2
+    cudaMemcpyDeviceToDevice = 3
+
+
+OK = cudaError_t.cudaSuccess
+SIDES = {
+    cudaMemcpyKind.cudaMemcpyHostToDevice: ("device", "pinned"),
+    cudaMemcpyKind.cudaMemcpyDeviceToHost: ("pinned", "device"),
+    cudaMemcpyKind.cudaMemcpyDeviceToDevice: ("device", "device"),
+}
+"""Where each kind of copy writes and reads. Host memory has to be pinned, else the copy would wait."""
+
+
+class Runtime:
+    """Stands in for the module. Errors of a stream show at its next synchronisation, as on a device."""
+
+    cudaError_t = cudaError_t
+    cudaMemcpyKind = cudaMemcpyKind
+    cudaStreamNonBlocking = 1
+    cudaEventDisableTiming = 2
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.start: cudaError_t = OK
+        """What the first call finds: a driver, a device or neither."""
+
+    def cudaGetErrorString(self, error: cudaError_t) -> tuple[cudaError_t, bytes]:
+        return OK, error.name.encode()
+
+    def cudaGetDeviceCount(self) -> tuple[cudaError_t, int | None]:
+        return (OK, 1) if self.start is OK else (self.start, None)
+
+    def cudaSetDevice(self, device: int) -> tuple[cudaError_t]:
+        return (OK if device == 0 else cudaError_t.cudaErrorInvalidValue,)
+
+    def cudaMalloc(self, size: int) -> tuple[cudaError_t, int | None]:
+        address = self.device.allocate(size, "device")
+        return (OK, address) if address else (cudaError_t.cudaErrorMemoryAllocation, None)
+
+    def cudaFree(self, address: int) -> tuple[cudaError_t]:
+        self._settle_all()
+        self.device.free(address, "device")
+        return (OK,)
+
+    def cudaMallocHost(self, size: int) -> tuple[cudaError_t, int]:
+        return OK, self.device.allocate(size, "pinned")
+
+    def cudaFreeHost(self, address: int) -> tuple[cudaError_t]:
+        self._settle_all()
+        self.device.free(address, "pinned")
+        return (OK,)
+
+    def cudaMemsetAsync(self, address: int, value: int, size: int, stream: int) -> tuple[cudaError_t]:
+        self.device.check(address, size, "device", "cudaMemsetAsync")
+        self.device.stream(stream).enqueue(partial(ctypes.memset, address, value, size))
+        return (OK,)
+
+    def cudaMemcpyAsync(
+        self, to: int, source: int, size: int, kind: cudaMemcpyKind, stream: int
+    ) -> tuple[cudaError_t]:
+        into, out_of = SIDES[kind]
+        self.device.check(to, size, into, f"{kind.name} writes")
+        self.device.check(source, size, out_of, f"{kind.name} reads")
+        if max(to, source) < min(to, source) + size:
+            raise self.device.refuse(f"{kind.name}: source and destination overlap")
+        self.device.counts[kind.name.removeprefix("cudaMemcpy")] += 1
+        self.device.stream(stream).enqueue(partial(move, to, source, size))
+        return (OK,)
+
+    def cudaStreamCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
+        handle = self.device.handle()
+        self.device.streams[handle] = Stream(self.device.delay_s)
+        return OK, handle
+
+    def cudaStreamSynchronize(self, stream: int) -> tuple[cudaError_t]:
+        self.device.counts["synchronise"] += 1
+        return (self._settle(self.device.stream(stream)),)
+
+    def cudaStreamDestroy(self, stream: int) -> tuple[cudaError_t]:
+        self.device.streams.pop(stream).end()
+        return (OK,)
+
+    def cudaEventCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
+        handle = self.device.handle()
+        self.device.events[handle] = Event()
+        return OK, handle
+
+    def cudaEventRecord(self, event: int, stream: int) -> tuple[cudaError_t]:
+        marked = self.device.events[event] = Event(recorded=True)
+        self.device.stream(stream).enqueue(marked.passed.set)
+        return (OK,)
+
+    def cudaEventSynchronize(self, event: int) -> tuple[cudaError_t]:
+        self.device.counts["event"] += 1
+        marked = self.device.events[event]
+        if marked.recorded:
+            marked.passed.wait()
+        return (OK,)
+
+    def cudaEventDestroy(self, event: int) -> tuple[cudaError_t]:
+        del self.device.events[event]
+        return (OK,)
+
+    def _settle(self, stream: Stream) -> cudaError_t:
+        done = threading.Event()
+        stream.enqueue(done.set)
+        done.wait()
+        return OK if stream.failure is None else cudaError_t.cudaErrorLaunchFailure
+
+    def _settle_all(self) -> None:
+        """cudaFree waits for the device."""
+        for stream in self.device.streams.values():
+            self._settle(stream)

@@ -1,0 +1,138 @@
+"""The device: memory that is poisoned until written, streams that run late, and a list of wrong uses."""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import threading
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+POISON = 0xFF
+"""NaN in every floating type, −1 in every integer."""
+ALIGNMENT = 256
+"""Of what cudaMalloc gives."""
+
+
+class WrongUse(AssertionError):
+    """The program broke a rule of CUDA that a real device may or may not notice."""
+
+
+@dataclass
+class Block:
+    """An allocation, of the device or pinned."""
+
+    memory: NDArray[np.uint8]
+    address: int
+    size: int
+
+
+@dataclass
+class Event:
+    """Passed when everything that was enqueued before it has run."""
+
+    passed: threading.Event = field(default_factory=threading.Event)
+    recorded: bool = False
+
+
+class Stream:
+    """Work in order, on a thread of its own, some time after it was enqueued."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.failure: BaseException | None = None
+        self._delay_s = delay_s
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="fake stream", daemon=True)
+        self._thread.start()
+
+    def enqueue(self, work: Callable[[], None]) -> None:
+        """Have this done after everything before it."""
+        self._work.put(work)
+
+    def end(self) -> None:
+        """Take nothing more."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            time.sleep(self._delay_s)
+            try:
+                work()
+            except BaseException as error:
+                self.failure = self.failure or error
+
+
+class Device:
+    """All that the fake runtimes share."""
+
+    def __init__(self, memory_bytes: int = 1 << 34, *, delay_s: float = 0.0) -> None:
+        self.memory_bytes = memory_bytes
+        self.delay_s = delay_s
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        """What was done wrong, also where nobody looked at the error."""
+        self._blocks: dict[str, dict[int, Block]] = {"device": {}, "pinned": {}}
+        self._retired: list[Block] = []
+        """Freed memory, kept so that no address is given out twice and stale ones are known."""
+        self.streams: dict[int, Stream] = {}
+        self.events: dict[int, Event] = {}
+        self._handles = iter(range(0x1000, 1 << 30, 0x10))
+
+    def handle(self) -> int:
+        """A new handle of a stream or an event."""
+        return next(self._handles)
+
+    def refuse(self, told: str) -> WrongUse:
+        """Note a wrong use."""
+        self.wrong.append(told)
+        return WrongUse(told)
+
+    def allocate(self, size: int, kind: str) -> int:
+        """Poisoned memory; 0 when the device has no more."""
+        if kind == "device" and size + sum(b.size for b in self._blocks[kind].values()) > self.memory_bytes:
+            return 0
+        memory = np.full(size + ALIGNMENT, POISON, np.uint8)
+        address = -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self._blocks[kind][address] = Block(memory, address, size)
+        self.counts[f"allocate {kind}"] += 1
+        return address
+
+    def free(self, address: int, kind: str) -> None:
+        """Retire and poison an allocation. Raises WrongUse for what is none."""
+        block = self._blocks[kind].pop(address, None)
+        if block is None:
+            raise self.refuse(f"freed {kind} memory that is not allocated: {address:#x}")
+        block.memory[:] = POISON
+        self._retired.append(block)
+
+    def is_in(self, address: int, size: int, kind: str) -> bool:
+        """Whether these bytes lie in one allocation of that kind."""
+        blocks = self._blocks[kind]
+        starts = sorted(blocks)
+        at = bisect_right(starts, address) - 1
+        return at >= 0 and address + size <= starts[at] + blocks[starts[at]].size
+
+    def check(self, address: int, size: int, kind: str, what: str) -> None:
+        """Raises WrongUse for bytes that are not in one allocation of that kind."""
+        if size == 0 or self.is_in(address, size, kind):
+            return
+        stale = any(b.address <= address < b.address + b.size for b in self._retired)
+        where = "freed" if stale else "beyond an allocation, or not of it"
+        raise self.refuse(f"{what}: {size} bytes at {address:#x} are {where} ({kind})")
+
+    def stream(self, handle: int) -> Stream:
+        """Raises WrongUse for a stream that is not there."""
+        if handle not in self.streams:
+            raise self.refuse(f"no stream {handle:#x}")
+        return self.streams[handle]
+
+
+def move(to: int, source: int, size: int) -> None:
+    """Copy bytes between addresses of this process."""
+    ctypes.memmove(to, source, size)

@@ -1,0 +1,131 @@
+"""ONNX Runtime with a CUDA provider: sessions compute on the CPU, late, in the order of their stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from tests.fakes.gpu.device import Device
+
+PROVIDER = "CUDAExecutionProvider"
+
+
+class Binding:
+    """Tensors by address. Real bindings are made of them when the work runs."""
+
+    def __init__(self, session: Session, device: Device) -> None:
+        self.real = session.real.io_binding()
+        self.inputs: set[str] = set()
+        self.outputs: set[str] = set()
+        self.addresses: dict[str, tuple[int, tuple[int, ...], int]] = {}
+        self._device = device
+
+    def bind_input(
+        self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
+    ) -> None:
+        self._take(name, kind, number, dtype, shape, address)
+        self.inputs.add(name)
+        self.real.bind_input(name, "cpu", 0, dtype, shape, address)
+
+    def bind_output(
+        self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
+    ) -> None:
+        self._take(name, kind, number, dtype, shape, address)
+        self.outputs.add(name)
+        self.real.bind_output(name, "cpu", 0, dtype, shape, address)
+
+    def _take(
+        self, name: str, kind: str, number: int, dtype: Any, shape: Sequence[int], address: int
+    ) -> None:
+        if (kind, number) != ("cuda", 0):
+            raise self._device.refuse(f"{name} is bound to {kind}:{number}")
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        self._device.check(address, size, "device", f"{name} is bound")
+        # A guess: kernels load floating point by 16 bytes, indices one by one.
+        least = 16 if np.issubdtype(dtype, np.floating) else np.dtype(dtype).itemsize
+        if address % least:
+            raise self._device.refuse(f"{name} is bound at {address:#x}, which is no multiple of {least}")
+        self.addresses[name] = (address, tuple(shape), size)
+
+
+class Session:
+    """A session on the provider that it was given."""
+
+    def __init__(self, runtime: Runtime, real: Any, options: dict[str, str]) -> None:
+        self.real, self._runtime, self._options = real, runtime, options
+        self._device = runtime.device
+        self._captured: dict[str, dict[str, tuple[int, tuple[int, ...], int]]] = {}
+
+    def get_providers(self) -> list[str]:
+        cpu = ["CPUExecutionProvider"]
+        return cpu if self._runtime.libraries_missing else [PROVIDER, *cpu]
+
+    def io_binding(self) -> Binding:
+        return Binding(self, self._device)
+
+    def run_with_iobinding(self, binding: Binding, options: Any) -> None:
+        device = self._device
+        wanted = {i.name for i in self.real.get_inputs()}, {o.name for o in self.real.get_outputs()}
+        for what, names, bound in zip(
+            ("input", "output"), wanted, (binding.inputs, binding.outputs), strict=True
+        ):
+            if names != bound:
+                raise device.refuse(f"{what}s that are not bound: {', '.join(sorted(names ^ bound))}")
+        for name, (address, _, size) in binding.addresses.items():
+            device.check(address, size, "device", f"{name} is used")
+        number = _entry(options, "gpu_graph_id")
+        if self._options["enable_cuda_graph"] == "1" and number != "-1":
+            before = self._captured.setdefault(number, binding.addresses)
+            if before != binding.addresses:
+                raise device.refuse(
+                    f"captured graph {number or 'without a number'} is replayed at other addresses"
+                )
+        device.counts["run"] += 1
+        stream = device.stream(int(self._options["user_compute_stream"]))
+        stream.enqueue(partial(self.real.run_with_iobinding, binding.real))
+        if _entry(options, "disable_synchronize_execution_providers") != "1":
+            device.counts["synchronise"] += 1
+
+    def captured(self) -> int:
+        """Graphs that were captured."""
+        return len(self._captured)
+
+
+def _entry(options: Any, key: str) -> str:
+    try:
+        return str(options.get_run_config_entry(key))
+    except RuntimeError:
+        return ""
+
+
+class Runtime:
+    """Stands in for the module `onnxruntime`."""
+
+    RunOptions = onnxruntime.RunOptions
+    SessionOptions = onnxruntime.SessionOptions
+    __version__ = onnxruntime.__version__
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.libraries_missing = False
+        """Whether the provider is there but cannot be started, which the real one only logs."""
+        self.providers = [PROVIDER, "CPUExecutionProvider"]
+        self.sessions: list[Session] = []
+
+    def set_default_logger_severity(self, level: int) -> None: ...
+
+    def get_available_providers(self) -> list[str]:
+        return self.providers
+
+    def InferenceSession(self, path: str, options: Any, providers: list[Any]) -> Any:
+        real = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        if not isinstance(providers[0], tuple):
+            return real
+        session = Session(self, real, providers[0][1])
+        self.sessions.append(session)
+        return session
