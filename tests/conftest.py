@@ -53,7 +53,7 @@ def root() -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skips = {
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
-        "gpu": None if _has_gpu() else "no CUDA device",
+        "gpu": None if _has_gpu() or os.environ.get("F5_REQUIRE_GPU") == "1" else "no CUDA device",
         "jetson": None if JETSON_RELEASE.exists() else f"no {JETSON_RELEASE}: not a Jetson",
     }
     for item in items:

@@ -1,0 +1,123 @@
+"""The CUDA backend on a real device. `scripts/gpu-check` runs these; elsewhere they are deselected."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import CONTEXT, signatures
+from appliance.engine import ort_cuda
+from appliance.engine.backends import open_backend
+from appliance.engine.modulation import CAPACITY
+from appliance.engine.ort import OrtBackend, import_runtime, load_session
+from appliance.engine.ort_cuda import PROVIDER, STEPS, OrtCudaBackend
+from appliance.engine.synthesizer import Synthesizer
+from appliance.errors import BundleError
+from appliance.job import FloatArray, Segment
+from tests.engine.lanes import SAMPLINGS, relative, segment
+
+pytestmark = pytest.mark.gpu
+
+CLOSE = 1e-4
+"""‖a − b‖ / ‖b‖ of float32 on the device against float32 on the CPU."""
+
+
+@pytest.fixture
+def backend() -> OrtCudaBackend:
+    try:
+        opened = open_backend("ort-cuda")
+    except BundleError as missing:
+        if os.environ.get("F5_REQUIRE_GPU") == "1":
+            raise
+        pytest.skip(str(missing))
+    assert isinstance(opened, OrtCudaBackend)
+    return opened
+
+
+@pytest.fixture
+def engine(tiny: Bundle, backend: OrtCudaBackend) -> Iterator[Synthesizer]:
+    made = Synthesizer(tiny, backend, host=OrtBackend(1), lanes=6)
+    yield made
+    made.shutdown()
+
+
+def speak(engine: Synthesizer, given: Segment) -> FloatArray:
+    lane = engine.open(given)
+    for _ in range(lane.steps_left):
+        engine.step([lane.id])
+    samples = engine.finish(lane.id)
+    engine.close(lane.id)
+    return samples
+
+
+@pytest.mark.parametrize("frames", [60, 255, 256, 257, 700])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_reply_is_the_cpus(engine: Synthesizer, tiny: Bundle, sampling: str, frames: int) -> None:
+    given = segment(frames, nfe=5, sampling=sampling)  # type: ignore[arg-type]
+    assert relative(speak(engine, given), speak(Synthesizer(tiny, OrtBackend(1)), given)) <= CLOSE
+
+
+def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) -> None:
+    given = [segment(60 + 31 * n, nfe=5, guidance=2.0 * (n % 2), seed=n) for n in range(6)]
+    lanes = [engine.open(one) for one in given]
+    for _ in range(5):
+        engine.step([lane.id for lane in lanes])
+    alone = Synthesizer(tiny, OrtBackend(1))
+    for lane, one in zip(lanes, given, strict=True):
+        assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
+
+
+def test_a_captured_step_is_as_one_that_is_not(
+    engine: Synthesizer, tiny: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = segment(200, nfe=5, sampling="short-kv")
+    captured = [speak(engine, given) for _ in range(3)]
+    monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 0)
+    plain = Synthesizer(tiny, open_backend("ort-cuda"), host=OrtBackend(1), lanes=1)
+    for samples in captured:
+        assert relative(samples, speak(plain, given)) <= 1e-6
+
+
+def test_requests_after_the_warm_up_take_no_memory_of_the_device(engine: Synthesizer) -> None:
+    from cuda.bindings import runtime
+
+    engine.warm_up(5)
+    # The runtime's arena may grow once more for a length that the warm-up did not have.
+    for number in range(2):
+        for frames in (100, 180, 260, 500):
+            speak(engine, segment(frames, nfe=5, sampling="short-kv"))
+        if number == 0:
+            _, before, _ = runtime.cudaMemGetInfo()
+    _, after, _ = runtime.cudaMemGetInfo()
+    assert after >= before
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_step_leaves_the_device(tiny: Bundle, backend: OrtCudaBackend, name: str, tmp_path: Path) -> None:
+    runtime = import_runtime()
+    options = runtime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    providers = [(PROVIDER, {"user_compute_stream": str(backend.stream)})]
+    session = load_session(runtime, tiny.graph(name), options, providers)
+    spec = signatures(tiny.manifest.dimensions)[name]
+    sizes = {"R": 2, "N": 256, "P": 256, "C": CONTEXT, "S": CAPACITY}
+    tensors = {
+        t.name: backend.empty([sizes[axis] if isinstance(axis, str) else axis for axis in t.axes], t.dtype)
+        for t in (*spec.inputs, *spec.outputs)
+    }
+    binding = session.io_binding()
+    for t in spec.inputs:
+        given = tensors[t.name]
+        binding.bind_input(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
+    for t in spec.outputs:
+        given = tensors[t.name]
+        binding.bind_output(t.name, "cuda", 0, given.dtype.type, given.shape, given.address)
+    session.run_with_iobinding(binding)
+    nodes = json.loads(Path(session.end_profiling()).read_text())
+    assert not [node["name"] for node in nodes if "Memcpy" in node["name"]]
