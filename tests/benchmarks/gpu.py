@@ -225,11 +225,9 @@ def machine(case: Case) -> dict[str, Any]:
 
 def tests() -> dict[str, Any]:
     """The tests that need a GPU, without the plugins of pyproject.toml, which may be missing there."""
-    options = (
-        "-m pytest -q -m gpu -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
-    )
+    options = "-m gpu -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
     ran = subprocess.run(
-        [sys.executable, *options.split()],
+        [sys.executable, "-m", "pytest", "-q", *options.split()],
         env=os.environ | {"F5_REQUIRE_GPU": "1"},
         capture_output=True,
         text=True,

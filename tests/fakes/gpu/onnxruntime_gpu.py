@@ -119,6 +119,8 @@ class Runtime:
 
     def set_default_logger_severity(self, level: int) -> None: ...
 
+    def preload_dlls(self) -> None: ...
+
     def get_available_providers(self) -> list[str]:
         return self.providers
 
