@@ -120,11 +120,13 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *, ready: bool = True, **sections: dict[str, Any]) -> Iterator[Running]:
+def running(
+    folder: Path, *, ready: bool = True, module: str = "appliance", **sections: dict[str, Any]
+) -> Iterator[Running]:
     """Start a daemon, wait until it is ready, and leave none behind."""
     path = write_config(folder, **sections)
     process = subprocess.Popen(
-        [sys.executable, "-m", "appliance", "serve", "--config", str(path)],
+        [sys.executable, "-m", module, "serve", "--config", str(path)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

@@ -43,6 +43,28 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "3 of 3 bit-equal" in shown and "× capacity" in shown
 
 
+def test_a_storm_on_a_fake_gpu(tmp_path: Path) -> None:
+    written = tmp_path / "storm.json"
+    with running(tmp_path, module="tests.fakes.gpu") as box:
+        box.add_voice()
+        options = [
+            "--duration",
+            "3",
+            "--calibrate",
+            "0.5",
+            "--load",
+            "1.5",
+            "--verify",
+            "3",
+            "--cancel",
+            "0.2",
+        ]
+        assert storm(box, *options, "--json", str(written)) == 0
+        assert box.stop() == 0, "3: the fake noted a wrong use"
+    assert json.loads(written.read_text())["verified"] == {"replies": 3, "same": 3}
+    assert any("every path warm" in line and "on ort-cuda" in line for line in box.lines)
+
+
 def test_a_trace_offered_to_a_scheduler_that_knows_every_cost(box: Running, tmp_path: Path) -> None:
     trace, voice = tmp_path / "trace.jsonl", tmp_path / "voice.wav"
     assert storm(box, "--duration", "2", "--calibrate", "0.5", "--load", "1", "--trace", str(trace)) == 0
