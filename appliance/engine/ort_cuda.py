@@ -68,10 +68,10 @@ class OrtCudaBackend(DeviceMemory):
                 f"backend {self.name!r}: ONNX Runtime {runtime.__version__} has no {PROVIDER}: install "
                 "onnxruntime-gpu in place of onnxruntime"
             )
-        # CUDA and cuDNN from pip's packages, where the system has none.
+        super().__init__(self.name, device)
+        # CUDA and cuDNN from pip's packages, where the system has none. What it misses it prints.
         if hasattr(runtime, "preload_dlls"):
             runtime.preload_dlls()
-        super().__init__(self.name, device)
         self._runtime = runtime
         self._captured = itertools.count(1)
 
