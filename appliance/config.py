@@ -37,8 +37,10 @@ class BundleConfig:
 class EngineConfig:
     """What computes."""
 
-    backend: Literal["auto", "ort-cuda", "ort-cpu", "openvino"] = "auto"
-    """auto: ort-cuda where an NVIDIA GPU and its ONNX Runtime are, else ort-cpu."""
+    backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
+    """auto: where an NVIDIA GPU is, tensorrt or else ort-cuda, whichever is installed; else ort-cpu."""
+    cache: Path = Path("/var/cache/f5-appliance/engines")
+    """Where tensorrt keeps the engines that it builds for this device; may be emptied at any time."""
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
     lanes: int = 8

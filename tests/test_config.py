@@ -11,7 +11,7 @@ import yaml
 
 from appliance import config
 from appliance.config import Config, load
-from appliance.device import published
+from appliance.device import installed, published
 from appliance.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))
@@ -43,6 +43,7 @@ def test_names_that_must_not_drift() -> None:
     assert defaults.server.metrics == "127.0.0.1:9464"
     assert defaults.server.max_receive_bytes == 16 * 1024 * 1024
     assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"
+    assert str(defaults.engine.cache) == installed.ENGINES == "/var/cache/f5-appliance/engines"
     assert str(defaults.voices.cache) == "/var/cache/f5-appliance"
     assert str(defaults.device.clocks) == published.CLOCKS == "/run/f5-appliance/clocks.json"
     assert [f.name for f in dataclasses.fields(Config)] == (
@@ -63,7 +64,7 @@ def test_names_that_must_not_drift() -> None:
         ("server: {listen: 50051}", "listen: must be str, not int"),
         ("server: {listen: localhost}", "listen: must be host:port"),
         ("server: {listen: 'localhost:70000'}", "with a port up to 65535"),
-        ("engine: {backend: cuda}", "must be one of auto, ort-cuda, ort-cpu, openvino, not 'cuda'"),
+        ("engine: {backend: cuda}", "must be one of auto, tensorrt, ort-cuda, ort-cpu, openvino, not 'cuda'"),
         ("device: {sysroot: fake}", "sysroot: must be an absolute path, not 'fake'"),
         ("device: {clocks: clocks.json}", "clocks: must be an absolute path"),
         ("device: {clock: /run}", "unknown key clock; valid keys: sysroot, clocks"),

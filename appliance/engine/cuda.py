@@ -60,6 +60,15 @@ class DeviceMemory:
         self._allocations: list[int] = []
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
+    def identity(self) -> tuple[int, str, str]:
+        """Version of the driver as CUDA counts it (12060), compute capability ("8.7") and name of the device.
+
+        Raises EngineFault.
+        """
+        found = self._call("cudaGetDeviceProperties", self.device)
+        name = found.name.decode() if isinstance(found.name, bytes) else found.name
+        return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
+
     @property
     def stream(self) -> int:
         """Address of the stream, for runtimes that compute on it."""
@@ -80,6 +89,11 @@ class DeviceMemory:
         self._allocations.append(address)
         self._call("cudaMemsetAsync", address, 0, size, self._stream)
         return DeviceTensor(address, tuple(shape), kind)
+
+    def free(self, tensor: DeviceTensor) -> None:
+        """Give back what `empty` gave. Waits for the device. Raises EngineFault."""
+        self._allocations.remove(tensor.address)
+        self._call("cudaFree", tensor.address)
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> DeviceTensor:
         """See `Backend.view`. Raises ValueError beyond the tensor's end."""

@@ -203,7 +203,13 @@ class Flow:
         if name not in self._graphs:
             # `update` runs at true lengths everywhere.
             frames = self.buckets if self.buckets and name != "update" else [1, self.max_frames]
-            shapes: Shapes = {"R": (1, self.backend.max_batch), "N": frames, "P": frames, "C": (CONTEXT,)}
+            shapes: Shapes = {
+                "R": (1, self.backend.max_batch),
+                "N": frames,
+                "P": frames,
+                "C": (CONTEXT,),
+                "S": self.table.shape[:1],
+            }
             spec = signatures(self.dimensions)[name]
             self._graphs[name] = self.backend.load(name, self.graph(name), spec, shapes)
         return self._graphs[name]

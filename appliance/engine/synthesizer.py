@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar, get_args
 
 import numpy as np
@@ -296,6 +297,7 @@ def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
             threads=config.threads,
             spinning=config.spinning,
             lanes=config.lanes,
+            cache=config.cache,
         )
     except ApplianceError:
         raise
@@ -308,12 +310,18 @@ def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
 
 
 def load(
-    bundle: Bundle, *, backend: str, threads: int = 0, spinning: bool = False, lanes: int
+    bundle: Bundle,
+    *,
+    backend: str,
+    threads: int = 0,
+    spinning: bool = False,
+    lanes: int,
+    cache: Path = EngineConfig.cache,
 ) -> Synthesizer:
     """A synthesizer on the backend of that name; auto: the first that is here. Raises BundleError."""
     if backend == "auto":
-        device = open_first(bundle.manifest.backends, threads=threads, spinning=spinning)
+        device = open_first(bundle.manifest.backends, threads=threads, spinning=spinning, cache=cache)
     else:
-        device = open_backend(backend, threads=threads, spinning=spinning)
+        device = open_backend(backend, threads=threads, spinning=spinning, cache=cache)
     host = device if device.name == "ort-cpu" else open_backend("ort-cpu", threads=threads, spinning=spinning)
     return Synthesizer(bundle, device, host=host, lanes=lanes)

@@ -64,7 +64,7 @@ KERNEL_NAMES = (
 
 SETTINGS = {
     "bundle": {"path", "verify"},
-    "engine": {"backend", "threads", "spinning", "lanes"},
+    "engine": {"backend", "cache", "threads", "spinning", "lanes"},
     "synthesis": {
         "nfe",
         "guidance",
@@ -106,7 +106,7 @@ SETTINGS = {
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
     r"|ort-cpu|ort-cuda|ort-trt|trt|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
-    r"|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance"
+    r"|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
     r"|/run/f5-appliance/(?:grpc\.sock|clocks\.json)"
     r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
 )

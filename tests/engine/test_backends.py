@@ -10,9 +10,12 @@ import pytest
 from appliance.engine.backends import open_backend
 from appliance.errors import BundleError
 
+MODULES = ("ort", "ort_cuda", "trt", "build", "openvino", "synthesizer")
+
 
 def test_an_unknown_backend_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(BundleError, match=r"'cuda' is not built in; available: ort-cpu, ort-cuda, openvino$"):
+    backends = "tensorrt, ort-cuda, ort-cpu, openvino"
+    with pytest.raises(BundleError, match=f"'cuda' is not built in; available: {backends}$"):
         open_backend("cuda")
 
 
@@ -23,7 +26,7 @@ def test_a_runtime_that_is_not_installed_is_one_line_that_says_how(monkeypatch: 
 
 
 def test_runtimes_are_imported_only_when_they_are_used() -> None:
-    modules = ", ".join(f"appliance.engine.{name}" for name in ("ort", "ort_cuda", "openvino", "synthesizer"))
-    runtimes = {"onnxruntime", "openvino", "cuda"}
+    modules = ", ".join(f"appliance.engine.{name}" for name in MODULES)
+    runtimes = {"onnxruntime", "openvino", "cuda", "tensorrt"}
     code = f"import sys, {modules}; sys.exit(bool({runtimes} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

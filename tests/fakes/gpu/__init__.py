@@ -6,27 +6,35 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from appliance.engine.ort_cuda import OrtCudaBackend
-from tests.fakes.gpu import cudart, onnxruntime_gpu
+from appliance.engine.trt import TrtBackend
+from tests.fakes.gpu import cudart, onnxruntime_gpu, tensorrt
 from tests.fakes.gpu.device import Device
 
 
 @contextmanager
-def installed(device: Device) -> Iterator[tuple[cudart.Runtime, onnxruntime_gpu.Runtime]]:
-    """The fake runtimes of a device in the place of cuda-python's and ONNX Runtime's modules."""
+def installed(
+    device: Device, trt: tensorrt.TensorRT | None = None
+) -> Iterator[tuple[cudart.Runtime, onnxruntime_gpu.Runtime]]:
+    """The fake runtimes of a device in the place of cuda-python's, ONNX Runtime's and TensorRT's modules.
+
+    TensorRT is not installed where `trt` is None.
+    """
     runtimes = cudart.Runtime(device), onnxruntime_gpu.Runtime(device)
     bindings: Any = types.ModuleType("cuda.bindings")
     bindings.runtime = runtimes[0]
     cuda: Any = types.ModuleType("cuda")
     cuda.bindings = bindings
-    modules = {
+    modules: dict[str, Any] = {
         "cuda": cuda,
         "cuda.bindings": bindings,
         "cuda.bindings.runtime": runtimes[0],
         "onnxruntime": runtimes[1],
+        "tensorrt": trt,
     }
     with patch.dict(sys.modules, modules):
         yield runtimes
@@ -38,4 +46,19 @@ def open_on(device: Device, buckets: tuple[int, ...] | None = None) -> OrtCudaBa
         backend = OrtCudaBackend()
     if buckets is not None:
         backend.buckets = buckets
+    return backend
+
+
+def open_trt_on(
+    device: Device,
+    engines: Path,
+    buckets: tuple[int, ...] | None = None,
+    max_batch: int | None = None,
+    trt: tensorrt.TensorRT | None = None,
+) -> TrtBackend:
+    """The TensorRT backend on a fake device, with its engines in a folder."""
+    with installed(device, trt or tensorrt.TensorRT(device)):
+        backend = TrtBackend(engines)
+    backend.buckets = backend.buckets if buckets is None else buckets
+    backend.max_batch = backend.max_batch if max_batch is None else max_batch
     return backend

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import threading
+from dataclasses import dataclass
 from functools import partial
 
 from tests.fakes.gpu.device import Device, Event, Stream, move
@@ -25,6 +26,13 @@ class cudaMemcpyKind(enum.IntEnum):
     cudaMemcpyHostToDevice = 1
     cudaMemcpyDeviceToHost = 2
     cudaMemcpyDeviceToDevice = 3
+
+
+@dataclass
+class cudaDeviceProp:
+    name: bytes
+    major: int
+    minor: int
 
 
 OK = cudaError_t.cudaSuccess
@@ -57,6 +65,12 @@ class Runtime:
 
     def cudaSetDevice(self, device: int) -> tuple[cudaError_t]:
         return (OK if device == 0 else cudaError_t.cudaErrorInvalidValue,)
+
+    def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, cudaDeviceProp]:
+        return OK, cudaDeviceProp(self.device.name.encode(), *self.device.compute_capability)
+
+    def cudaDriverGetVersion(self) -> tuple[cudaError_t, int]:
+        return OK, self.device.driver
 
     def cudaMalloc(self, size: int) -> tuple[cudaError_t, int | None]:
         address = self.device.allocate(size, "device")

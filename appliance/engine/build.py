@@ -1,0 +1,300 @@
+"""ONNX graph → serialised TensorRT engine, kept in a folder until anything that it depends on changes.
+
+An engine is valid for one TensorRT, driver and GPU, so bundles carry graphs and each device builds its own.
+In step graphs each number of frames and rows has a profile to itself: kernels that were chosen for one size
+may be slow at another, and have been wrong there. The other graphs run at true length, in one wide profile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.engine.backend import Shapes
+from appliance.errors import BundleError, StorageError
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+WORKSPACE_BYTES = 2 << 30
+"""Scratch memory that a kernel may ask for, at most."""
+USUAL_FRAMES = 512
+"""The length, 5.5 s, for which graphs of any length are optimised."""
+
+Shape = tuple[int, ...]
+Sizes = tuple[int, int, int]
+"""Least, usual and greatest size of an axis."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Sizes of the symbolic axes among which an engine runs, and those that its kernels are chosen for."""
+
+    axes: Mapping[str, Sizes]
+
+    def shapes(self, tensor: TensorSpec) -> tuple[Shape, Shape, Shape]:
+        """Least, usual and greatest shape of an input."""
+        least, usual, greatest = (
+            tuple(axis if isinstance(axis, int) else self.axes[axis][which] for axis in tensor.axes)
+            for which in range(3)
+        )
+        return least, usual, greatest
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether an engine runs these sizes in this profile."""
+        return all(least <= sizes[axis] <= greatest for axis, (least, _, greatest) in self.axes.items())
+
+
+def profiles_of(spec: GraphSpec, shapes: Shapes) -> tuple[Profile, ...]:
+    """The profiles of a graph: one per number of frames and rows if it has rows, else one for all sizes."""
+    axes = dict.fromkeys(str(a) for t in spec.inputs for a in t.axes if isinstance(a, str))
+    wide = {axis: _wide(shapes[axis]) for axis in axes}
+    if "R" not in axes:
+        return (Profile(wide),)
+    return tuple(
+        Profile(wide | {"N": (frames, frames, frames), "R": (rows, rows, rows)})
+        for frames in shapes["N"]
+        for rows in range(shapes["R"][0], shapes["R"][-1] + 1)
+    )
+
+
+def _wide(sizes: Sequence[int]) -> Sizes:
+    """All sizes of an axis. Buckets are optimised for a middle one, which most references need."""
+    usual = sizes[(len(sizes) - 1) // 2] if len(sizes) > 2 else min(USUAL_FRAMES, sizes[-1])
+    return sizes[0], max(usual, sizes[0]), sizes[-1]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is built."""
+
+    path: Path
+    spec: GraphSpec
+    profiles: tuple[Profile, ...]
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What engines are built with and for; they run on no other."""
+
+    tensorrt: str
+    driver: int
+    """CUDA's version of the driver, 12060 for 12.6."""
+    compute_capability: str
+    device: str
+    """Name of the GPU."""
+
+
+def import_runtime(backend: str) -> Any:
+    """TensorRT's module. Raises BundleError, which names the library that is missing."""
+    try:
+        import tensorrt
+    except (ImportError, OSError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "tensorrt":
+            told = "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack"
+        else:
+            told = f"TensorRT cannot be imported: {_line(str(error))}"
+        if "libnvdla_compiler" in str(error):
+            told += "; on a Jetson the package nvidia-l4t-dla-compiler holds that library"
+        raise BundleError(f"backend {backend!r}: {told}") from error
+    return tensorrt
+
+
+def make_log(runtime: Any) -> Any:
+    """TensorRT's messages: into the log, and errors kept until `reason` gives them. Used while it lives."""
+
+    class Log(runtime.ILogger):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._errors: list[str] = []
+            self._failures = (runtime.ILogger.ERROR, runtime.ILogger.INTERNAL_ERROR)
+
+        def log(self, severity: Any, message: str) -> None:
+            failed = severity in self._failures
+            # Its warnings are about the graph, which nobody can change on a device.
+            logger.log(logging.ERROR if failed else logging.DEBUG, "TensorRT: %s", message)
+            if failed:
+                self._errors.append(message)
+
+        def reason(self) -> str:
+            """What went wrong since the last call, in one line after a colon; empty if nothing was told."""
+            errors, self._errors = self._errors, []
+            return f": {_line('; '.join(errors))}" if errors else ""
+
+    return Log()
+
+
+def build(recipe: Recipe, runtime: Any, log: Any, timing: bytes = b"") -> tuple[bytes, bytes]:
+    """The serialised engine, and the timing cache with what the build has measured beside `timing`.
+
+    Raises BundleError when TensorRT cannot parse or build the graph, or its inputs are others.
+    """
+    path, version = recipe.path, runtime.__version__
+    builder = runtime.Builder(log)
+    # Element types are the graph's. TensorRT 11 knows no other kind, and since 10 every batch is explicit.
+    network = builder.create_network(1 << int(runtime.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = runtime.OnnxParser(network, log)
+    if not parser.parse_from_file(str(path)):
+        errors = [parser.get_error(number) for number in range(parser.num_errors)]
+        told = [f"node {e.node_name()} ({e.node_operator()}): {e.desc()}" for e in errors]
+        reason = f": {_line('; '.join(told))}" if told else log.reason()
+        raise BundleError(f"{path}: TensorRT {version} cannot parse it{reason}")
+    found = {network.get_input(number).name for number in range(network.num_inputs)}
+    if found != (wanted := {tensor.name for tensor in recipe.spec.inputs}):
+        raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ wanted))}")
+    config = builder.create_builder_config()
+    config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
+    # Float32 is float32: TF32 has ten bits of mantissa.
+    config.clear_flag(runtime.BuilderFlag.TF32)
+    for profile in recipe.profiles:
+        ranges = builder.create_optimization_profile()
+        for tensor in recipe.spec.inputs:
+            ranges.set_shape(tensor.name, *profile.shapes(tensor))
+        config.add_optimization_profile(ranges)
+    cache = _timing_cache(config, timing)
+    engine = builder.build_serialized_network(network, config)
+    if engine is None:
+        raise BundleError(f"{path}: TensorRT {version} cannot build it{log.reason()}")
+    return bytes(engine), bytes(cache.serialize())
+
+
+def _timing_cache(config: Any, data: bytes) -> Any:
+    """The cache that a build uses and extends; an empty one where `data` is of another device or damaged."""
+    cache = config.create_timing_cache(data)
+    if cache is None or not config.set_timing_cache(cache, False):
+        cache = config.create_timing_cache(b"")
+        config.set_timing_cache(cache, False)
+    return cache
+
+
+class EngineCache:
+    """A folder of engines, one file each, named by the hash of all that the engine depends on."""
+
+    def __init__(
+        self,
+        folder: Path,
+        platform: Platform,
+        runtime: Any,
+        log: Any,
+        told: Callable[[str], None] = logger.info,
+    ) -> None:
+        """`told` is called with a line before a build and after it: builds take minutes."""
+        self._folder, self._platform, self._told = folder, platform, told
+        self._runtime, self._log = runtime, log
+
+    def engine(self, recipe: Recipe) -> bytes:
+        """The serialised engine: the kept one if it is whole and nothing has changed, else a new one.
+
+        Raises BundleError when it cannot be built, StorageError when the folder cannot be used.
+        """
+        try:
+            ingredients = self._ingredients(recipe)
+            name = hashlib.sha256(_json(ingredients)).hexdigest()
+            kept = self._folder / f"{name}.engine"
+            if (engine := _read(kept, ingredients)) is not None:
+                return engine
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with _locked(self._folder):
+                # Another process may have built it meanwhile.
+                engine = _read(kept, ingredients)
+                return self._build(recipe, kept, ingredients) if engine is None else engine
+        except OSError as error:
+            raise StorageError(f"the cache of engines {self._folder}: {error}") from error
+
+    def _build(self, recipe: Recipe, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
+        for left in self._folder.glob("*.new"):  # by a build that was killed
+            left.unlink()
+        name, count = recipe.spec.name, len(recipe.profiles)
+        self._told(
+            f"building the engine of {name} for {self._platform.device}, profiles: {count}; this takes minutes"
+        )
+        platform = hashlib.sha256(_json(asdict(self._platform))).hexdigest()
+        timings = self._folder / f"{platform}.timing"
+        timing = timings.read_bytes() if timings.exists() else b""
+        engine, timing = build(recipe, self._runtime, self._log, timing)
+        _write(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
+        _write(timings, timing)
+        self._told(f"built the engine of {name}: {len(engine) >> 20} MiB in {kept}")
+        return engine
+
+    def _ingredients(self, recipe: Recipe) -> dict[str, Any]:
+        """All that an engine depends on. Raises OSError."""
+        return {
+            "format": FORMAT,
+            "graph": _hash_of_graph(recipe.path),
+            "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in recipe.profiles],
+            "workspace_bytes": WORKSPACE_BYTES,
+            **asdict(self._platform),
+        }
+
+
+def _hash_of_graph(path: Path) -> str:
+    """sha256 of a graph's file and of the files that hold its weights."""
+    content = path.read_bytes()
+    told = hashlib.sha256(content)
+    # A graph names these files in plain bytes; reading it needs a library that the device does not have.
+    for beside in sorted(path.parent.iterdir()):
+        if beside != path and beside.name.encode() in content and beside.is_file():
+            with beside.open("rb") as stream:
+                while piece := stream.read(1 << 20):
+                    told.update(piece)
+    return told.hexdigest()
+
+
+def _header(ingredients: Mapping[str, Any], engine: bytes) -> dict[str, Any]:
+    return {**ingredients, "bytes": len(engine), "sha256": hashlib.sha256(engine).hexdigest()}
+
+
+def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
+    """The engine in a file: a line of JSON, then the engine. None when there is none, or it is damaged."""
+    try:
+        head, _, engine = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if head != _json(_header(ingredients, engine)):
+        logger.warning("%s: damaged; the engine is built anew", path)
+        return None
+    return engine
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file whole: a reader, also after a power cut, finds the old one or the new. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(new, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from building in a folder; the lock ends with its holder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True).encode()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,227 @@
+"""TensorRT on an NVIDIA GPU: engines built on this device and cached, rows padded to buckets, one stream.
+
+Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
+CUDA graphs are not captured: each run launches its kernels one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.engine import build
+from appliance.engine.backend import Bound, Graph, Shapes, Tensor
+from appliance.engine.build import EngineCache, Platform, Profile, Recipe
+from appliance.engine.cuda import DeviceMemory, DeviceTensor
+from appliance.errors import BundleError, EngineFault
+
+ALIGNMENT = 256
+"""Bytes, of every address that TensorRT is given (`setTensorAddress` in NvInferRuntime.h)."""
+
+
+class TrtBound:
+    """Tensors of one graph, and the execution context that runs their shapes."""
+
+    def __init__(
+        self,
+        graph: TrtGraph,
+        profile: int,
+        inputs: Mapping[str, DeviceTensor],
+        outputs: Mapping[str, DeviceTensor],
+    ) -> None:
+        """Raises EngineFault for an address that is not aligned where none was expected."""
+        self._graph, self.profile = graph, profile
+        self.shapes = {name: tensor.shape for name, tensor in inputs.items()}
+        tensors = {**inputs, **outputs}
+        placed = {name: graph.placed(name, tensor) for name, tensor in tensors.items()}
+        self.addresses = {name: tensor.address for name, tensor in placed.items()}
+        moved = [name for name in tensors if placed[name] is not tensors[name]]
+        self.before = [(tensors[name], placed[name]) for name in moved if name in inputs]
+        self.after = [(placed[name], tensors[name]) for name in moved if name in outputs]
+
+    def run(self, *, release: bool = False) -> None:
+        """See `Bound.run`. Working memory is of a fixed size, so `release` changes nothing."""
+        self._graph.run(self)
+
+
+class TrtGraph:
+    """An engine, with one execution context for each of its profiles.
+
+    Contexts belong to profiles and not to bindings: their number is then bounded by the engine, and none is
+    made while requests run. Bindings of one profile take turns, which is safe because a context reads shapes
+    and addresses when work is enqueued, and all work is enqueued on one stream.
+    """
+
+    def __init__(self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, recipe: Recipe) -> None:
+        """Raises EngineFault when a context cannot be made."""
+        self._backend, self._log, self._engine = backend, log, engine
+        self._spec, self._profiles = recipe.spec, recipe.profiles
+        self._contexts: list[Any] = []
+        for number in range(len(self._profiles)):
+            context = engine.create_execution_context(runtime.ExecutionContextAllocationStrategy.USER_MANAGED)
+            if context is None or not context.set_optimization_profile_async(number, backend.stream):
+                raise self._fault("no context for profile", number)
+            self._contexts.append(context)
+        self._last: dict[int, TrtBound] = {}
+        # TensorRT takes addresses at multiples of 256 bytes. A row of a slab begins at a multiple of its own
+        # size, which for indices, lengths and some frames is no such multiple. Batches must be contiguous, so
+        # rows cannot be padded apart; these tensors go through aligned copies on the device instead, shared
+        # by all bindings. They are small: of a step 12 kB a row at most, where buckets are multiples of 16.
+        sizes = {axis for profile in self._profiles for axis in profile.axes}
+        self._aligned = {
+            tensor.name: backend.empty(_greatest(tensor, self._profiles), tensor.dtype)
+            for tensor in (*self._spec.inputs, *self._spec.outputs)
+            if {a for a in tensor.axes if isinstance(a, str)} <= sizes
+            and not _starts_aligned(tensor, self._profiles)
+        }
+
+    def use(self, workspace: DeviceTensor) -> None:
+        """Compute in this working memory from now on."""
+        for context in self._contexts:
+            context.set_device_memory(workspace.address, workspace.nbytes)
+
+    def close(self) -> None:
+        """Drop contexts and engine; nothing may be under way."""
+        self._last.clear()
+        self._contexts.clear()
+        self._engine = None
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        """See `Graph.bind`."""
+        sizes: dict[str, int] = {}
+        for what, specs, tensors in (
+            ("inputs", self._spec.inputs, inputs),
+            ("outputs", self._spec.outputs, outputs),
+        ):
+            if difference := {spec.name for spec in specs} ^ tensors.keys():
+                raise self._fault(f"missing or unknown {what}:", ", ".join(sorted(difference)))
+            for spec in specs:
+                _check(spec, tensors[spec.name], sizes, self._fault)
+        for number, profile in enumerate(self._profiles):
+            if profile.holds(sizes):
+                given = (cast(Mapping[str, DeviceTensor], tensors) for tensors in (inputs, outputs))
+                return TrtBound(self, number, *given)
+        raise self._fault("no profile holds", sizes)
+
+    def placed(self, name: str, tensor: DeviceTensor) -> DeviceTensor:
+        """The tensor itself where its address is aligned, else aligned memory of its shape."""
+        if tensor.address % ALIGNMENT == 0:
+            return tensor
+        if name not in self._aligned:
+            raise self._fault(f"{name} is at {tensor.address:#x}, which is no multiple of", ALIGNMENT)
+        return self._backend.view(self._aligned[name], tensor.shape)
+
+    def run(self, bound: TrtBound) -> None:
+        """Enqueue a run. Raises EngineFault when TensorRT refuses it."""
+        context = self._contexts[bound.profile]
+        for source, to in bound.before:
+            self._backend.copy(source, to)
+        # The steps of a lane run one binding again and again: it is set once.
+        if self._last.pop(bound.profile, None) is not bound:
+            for name, shape in bound.shapes.items():
+                if not context.set_input_shape(name, shape):
+                    raise self._fault(f"{name}: refused shape", shape)
+            for name, address in bound.addresses.items():
+                if not context.set_tensor_address(name, address):
+                    raise self._fault(f"{name}: refused address", hex(address))
+        if not context.execute_async_v3(self._backend.stream):
+            raise self._fault("cannot be run")
+        self._last[bound.profile] = bound
+        for source, to in bound.after:
+            self._backend.copy(source, to)
+
+    def _fault(self, *told: object) -> EngineFault:
+        return EngineFault(f"TensorRT: {self._spec.name}: {' '.join(map(str, told))}{self._log.reason()}")
+
+
+class TrtBackend(DeviceMemory):
+    """Engines of this device; their working memory is shared, since one runs at a time."""
+
+    name = "tensorrt"
+    label = "tensorrt"
+    exact_shapes = False
+    # With the bundle's longest length and one or two rows these are the eight profiles of a step graph.
+    buckets: tuple[int, ...] = (384, 768, 1280)
+    # A guided lane. More lanes would gain little: from a few hundred frames on a Jetson's GPU is busy.
+    max_batch = 2
+
+    def __init__(self, engines: Path, device: int = 0) -> None:
+        """`engines` is the folder that keeps built engines.
+
+        Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
+        """
+        self._runtime = build.import_runtime(self.name)
+        super().__init__(self.name, device)
+        try:
+            platform = Platform(self._runtime.__version__, *self.identity())
+        except EngineFault as fault:
+            raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
+        self._log = build.make_log(self._runtime)
+        self._cache = EngineCache(engines, platform, self._runtime, self._log)
+        self._deserialiser = self._runtime.Runtime(self._log)
+        self._graphs: list[TrtGraph] = []
+        self._workspace = self.empty((1,), "int8")
+
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        """See `Backend.load`. Builds the engine, for minutes, where none is kept.
+
+        Raises BundleError too when it cannot be built, StorageError when the folder of engines is at fault.
+        """
+        recipe = Recipe(path, spec, build.profiles_of(spec, shapes))
+        engine = self._deserialiser.deserialize_cuda_engine(self._cache.engine(recipe))
+        if engine is None:
+            version = self._runtime.__version__
+            raise BundleError(f"{path}: TensorRT {version} cannot load its engine{self._log.reason()}")
+        graph = TrtGraph(self, self._runtime, self._log, engine, recipe)
+        self._graphs.append(graph)
+        if (needed := engine.device_memory_size_v2) > self._workspace.nbytes:
+            self.free(self._workspace)
+            self._workspace = self.empty((needed,), "int8")
+            for one in self._graphs:
+                one.use(self._workspace)
+        else:
+            graph.use(self._workspace)
+        return graph
+
+    def close(self) -> None:
+        """See `Backend.close`."""
+        self._cuda.cudaStreamSynchronize(self._stream)  # contexts may not end while they compute
+        for graph in self._graphs:
+            graph.close()
+        self._graphs.clear()
+        super().close()
+
+
+def _check(
+    spec: TensorSpec, tensor: Tensor, sizes: dict[str, int], fault: Callable[..., EngineFault]
+) -> None:
+    """Note the sizes of a tensor's axes in `sizes`. Raises `fault` where they contradict it or the spec."""
+    if tensor.dtype.name != spec.dtype or len(tensor.shape) != len(spec.axes):
+        raise fault(f"{spec.name}: {tensor.dtype.name} {tensor.shape} is not {spec.dtype} {spec.axes}")
+    for axis, size in zip(spec.axes, tensor.shape, strict=True):
+        wanted = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+        if size != wanted:
+            raise fault(f"{spec.name}: {axis} is {size}, not {wanted}")
+
+
+def _greatest(tensor: TensorSpec, profiles: Sequence[Profile]) -> tuple[int, ...]:
+    """The greatest size of each axis in any profile."""
+    shapes = [profile.shapes(tensor)[2] for profile in profiles]
+    return tuple(map(max, zip(*shapes, strict=True)))
+
+
+def _starts_aligned(tensor: TensorSpec, profiles: Sequence[Profile]) -> bool:
+    """Whether every index of the first axis starts at an aligned address, if index 0 does."""
+    size = np.dtype(tensor.dtype).itemsize
+    for profile in profiles:
+        least, _, greatest = profile.shapes(tensor)
+        # Of an axis that varies nothing is known about the size that its memory has.
+        inner = [n if n == m else 1 for n, m in zip(least[1:], greatest[1:], strict=True)]
+        if math.prod(inner) * size % ALIGNMENT:
+            return False
+    return True

@@ -1,0 +1,368 @@
+"""`tensorrt`: what the appliance calls of it, with the signatures of 10.3 to 11.
+
+An engine is a description of its graph, which ONNX Runtime computes in the device's host memory: late, in the
+order of the stream, from addresses and shapes as they were when it was enqueued.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, move
+
+DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
+
+
+class ILogger:
+    class Severity(enum.IntEnum):
+        INTERNAL_ERROR = 0
+        ERROR = 1
+        WARNING = 2
+        INFO = 3
+        VERBOSE = 4
+
+    INTERNAL_ERROR, ERROR, WARNING, INFO, VERBOSE = Severity
+
+    def log(self, severity: Severity, message: str) -> None:
+        raise NotImplementedError
+
+
+class NetworkDefinitionCreationFlag(enum.IntEnum):
+    EXPLICIT_BATCH = 0
+    STRONGLY_TYPED = 1
+
+
+class MemoryPoolType(enum.Enum):
+    WORKSPACE = 0
+
+
+class BuilderFlag(enum.Enum):
+    TF32 = 0
+
+
+class ExecutionContextAllocationStrategy(enum.Enum):
+    STATIC = 0
+    ON_PROFILE_CHANGE = 1
+    USER_MANAGED = 2
+
+
+class TensorRT:
+    """Stands in for the module."""
+
+    ILogger = ILogger
+    NetworkDefinitionCreationFlag = NetworkDefinitionCreationFlag
+    MemoryPoolType = MemoryPoolType
+    BuilderFlag = BuilderFlag
+    ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
+
+    def __init__(self, device: Device, version: str = "10.3.0") -> None:
+        self.device, self.__version__ = device, version
+        self.refused: set[str] = set()
+        """Graphs, by the stem of their file, that cannot be built."""
+        self.before_build: Callable[[], None] = lambda: None
+        self.Builder = partial(Builder, self)
+        self.OnnxParser = partial(OnnxParser, self)
+        self.Runtime = partial(Runtime, self)
+
+    @property
+    def platform(self) -> list[Any]:
+        """What an engine and a timing cache are valid for."""
+        d = self.device
+        return [self.__version__, d.driver, list(d.compute_capability), d.name]
+
+
+class Input:
+    """A network's input; sizes that vary are −1."""
+
+    def __init__(self, name: str, shape: list[Any]) -> None:
+        self.name = name
+        self.shape = tuple(n if isinstance(n, int) else -1 for n in shape)
+
+
+class Network:
+    def __init__(self) -> None:
+        self.path = ""
+        self.inputs: list[Input] = []
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self.inputs)
+
+    def get_input(self, index: int) -> Input:
+        return self.inputs[index]
+
+
+class ParserError:
+    def __init__(self, told: str) -> None:
+        self._told = told
+
+    def desc(self) -> str:
+        return self._told
+
+    def node_name(self) -> str:
+        return "odd"
+
+    def node_operator(self) -> str:
+        return "NoSuchOperator"
+
+
+class OnnxParser:
+    def __init__(self, trt: TensorRT, network: Network, log: ILogger) -> None:
+        self._network = network
+        self._errors: list[ParserError] = []
+
+    @property
+    def num_errors(self) -> int:
+        return len(self._errors)
+
+    def get_error(self, index: int) -> ParserError:
+        return self._errors[index]
+
+    def parse_from_file(self, model: str) -> bool:
+        try:
+            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            self._errors.append(ParserError(f"cannot be read:\n{error}"))
+            return False
+        self._network.path = model
+        self._network.inputs = [Input(i.name, i.shape) for i in session.get_inputs()]
+        return True
+
+
+class Profile:
+    def __init__(self) -> None:
+        self.shapes: dict[str, list[tuple[int, ...]]] = {}
+
+    def set_shape(self, input: str, min: Sequence[int], opt: Sequence[int], max: Sequence[int]) -> None:
+        if not len(min) == len(opt) == len(max) or not all(
+            0 <= a <= b <= c for a, b, c in zip(min, opt, max, strict=True)
+        ):
+            raise ValueError(f"inconsistent shapes of {input}: {min} {opt} {max}")
+        self.shapes[input] = [tuple(min), tuple(opt), tuple(max)]
+
+
+class TimingCache:
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+
+    def serialize(self) -> bytes:
+        return json.dumps(self.content).encode()
+
+
+class Config:
+    def __init__(self, trt: TensorRT) -> None:
+        self._trt = trt
+        self.profiles: list[Profile] = []
+        self.workspace = 0
+        self.cleared: list[BuilderFlag] = []
+        self.timing = TimingCache({"for": trt.platform, "timed": []})
+
+    def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
+        self.workspace = pool_size
+
+    def clear_flag(self, flag: BuilderFlag) -> None:
+        self.cleared.append(flag)
+
+    def add_optimization_profile(self, profile: Profile) -> int:
+        self.profiles.append(profile)
+        return len(self.profiles) - 1
+
+    def create_timing_cache(self, serialized_timing_cache: bytes) -> TimingCache | None:
+        if not serialized_timing_cache:
+            return TimingCache({"for": self._trt.platform, "timed": []})
+        try:
+            return TimingCache(json.loads(serialized_timing_cache))
+        except ValueError:
+            return None
+
+    def set_timing_cache(self, cache: TimingCache, ignore_mismatch: bool) -> bool:
+        if cache.content["for"] != self._trt.platform and not ignore_mismatch:
+            return False
+        self.timing = cache
+        return True
+
+
+class Builder:
+    def __init__(self, trt: TensorRT, log: ILogger) -> None:
+        self._trt, self._log = trt, log
+
+    def create_network(self, flags: int) -> Network:
+        if not flags & 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED:
+            raise self._trt.device.refuse("the network's types are left to TensorRT")
+        return Network()
+
+    def create_builder_config(self) -> Config:
+        return Config(self._trt)
+
+    def create_optimization_profile(self) -> Profile:
+        return Profile()
+
+    def build_serialized_network(self, network: Network, config: Config) -> bytes | None:
+        trt = self._trt
+        stem = network.path.rpartition("/")[2].removesuffix(".onnx")
+        trt.before_build()
+        if stem in trt.refused:
+            self._log.log(ILogger.ERROR, f"no implementation\nfor a node of {stem}")
+            return None
+        for profile in config.profiles:
+            for given in network.inputs:
+                shapes = profile.shapes.get(given.name)
+                if shapes is None or any(
+                    len(s) != len(given.shape)
+                    or any(n not in (-1, m) for n, m in zip(given.shape, s, strict=True))
+                    for s in shapes
+                ):
+                    self._log.log(ILogger.ERROR, f"profile does not fit {given.name} {given.shape}: {shapes}")
+                    return None
+        if not config.profiles:
+            self._log.log(ILogger.ERROR, "there is no profile")
+            return None
+        trt.device.counts["build"] += 1
+        for profile in config.profiles:
+            measured = [stem, *sorted(profile.shapes.items())]
+            if (kept := json.loads(json.dumps(measured))) not in config.timing.content["timed"]:
+                trt.device.counts["timed"] += 1
+                config.timing.content["timed"].append(kept)
+        described = {
+            "for": trt.platform,
+            "graph": network.path,
+            "profiles": [profile.shapes for profile in config.profiles],
+        }
+        body = json.dumps(described).encode()
+        return hashlib.sha256(body).digest() + body
+
+
+class Runtime:
+    def __init__(self, trt: TensorRT, log: ILogger) -> None:
+        self._trt, self._log = trt, log
+
+    def deserialize_cuda_engine(self, serialized_engine: bytes) -> Engine | None:
+        mark, body = serialized_engine[:32], serialized_engine[32:]
+        if hashlib.sha256(body).digest() != mark:
+            self._log.log(ILogger.ERROR, "the engine is damaged")
+            return None
+        described = json.loads(body)
+        if described["for"] != self._trt.platform:
+            self._log.log(
+                ILogger.ERROR, f"the engine is for {described['for']}, this is {self._trt.platform}"
+            )
+            return None
+        return Engine(self._trt, described)
+
+
+class Engine:
+    def __init__(self, trt: TensorRT, described: dict[str, Any]) -> None:
+        self.device = trt.device
+        self.profiles: list[dict[str, list[list[int]]]] = described["profiles"]
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.session = onnxruntime.InferenceSession(
+            described["graph"], options, providers=["CPUExecutionProvider"]
+        )
+        self.inputs = {i.name: DTYPES[i.type] for i in self.session.get_inputs()}
+        self.outputs = [o.name for o in self.session.get_outputs()]
+
+    @property
+    def device_memory_size_v2(self) -> int:
+        """Differs from graph to graph, so that shared memory has to grow."""
+        return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
+
+    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context:
+        if strategy is not ExecutionContextAllocationStrategy.USER_MANAGED:
+            self.device.allocate(self.device_memory_size_v2, "device")
+        self.device.counts["context"] += 1
+        return Context(self)
+
+
+class Context:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._device = engine, engine.device
+        self._profile: tuple[int, int] | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._addresses: dict[str, int] = {}
+        self._workspace = (0, 0)
+
+    def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        self._device.stream(stream_handle)
+        if profile_index >= len(self._engine.profiles):
+            raise self._device.refuse(f"no profile {profile_index}")
+        self._profile = (profile_index, stream_handle)
+        self._shapes = {}
+        return True
+
+    def set_device_memory(self, memory: int, size: int) -> None:
+        if memory % ALIGNMENT or size < self._engine.device_memory_size_v2:
+            raise self._device.refuse(f"working memory of {size} bytes at {memory:#x}")
+        self._workspace = (memory, size)
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        if self._profile is None:
+            raise self._device.refuse(f"{name}: a shape before a profile")
+        least, _, greatest = self._engine.profiles[self._profile[0]][name]
+        if len(shape) != len(least) or not all(
+            a <= n <= b for a, n, b in zip(least, shape, greatest, strict=True)
+        ):
+            raise self._device.refuse(f"{name}: {shape} is outside the profile's {least} to {greatest}")
+        self._shapes[name] = tuple(shape)
+        return True
+
+    def set_tensor_address(self, name: str, memory: int) -> bool:
+        if name not in self._engine.inputs and name not in self._engine.outputs:
+            raise self._device.refuse(f"no tensor {name}")
+        if memory % ALIGNMENT:
+            raise self._device.refuse(f"{name} is at {memory:#x}, which is no multiple of {ALIGNMENT}")
+        self._addresses[name] = memory
+        return True
+
+    def execute_async_v3(self, stream_handle: int) -> bool:
+        engine, device = self._engine, self._device
+        stream = device.stream(stream_handle)
+        if self._profile is None or self._profile[1] != stream_handle:
+            raise device.refuse(f"runs on stream {stream_handle:#x}, its profile was set on another")
+        for what, given in (("shape", self._shapes.keys()), ("address", self._addresses.keys())):
+            wanted = {*engine.inputs} if what == "shape" else {*engine.inputs, *engine.outputs}
+            if missing := wanted - given:
+                raise device.refuse(f"no {what} of {', '.join(sorted(missing))}")
+        device.check(*self._workspace, "device", "working memory")
+        inputs = {
+            name: (self._addresses[name], self._shapes[name], dtype) for name, dtype in engine.inputs.items()
+        }
+        for name, (address, shape, dtype) in inputs.items():
+            device.check(address, math.prod(shape) * np.dtype(dtype).itemsize, "device", f"{name} is read")
+        outputs = {name: self._addresses[name] for name in engine.outputs}
+        for name, address in outputs.items():
+            device.check(address, 1, "device", f"{name} is written")
+        device.counts["run"] += 1
+        stream.enqueue(partial(_compute, engine, inputs, outputs, self._workspace))
+        return True
+
+
+def _compute(
+    engine: Engine,
+    inputs: dict[str, tuple[int, tuple[int, ...], Any]],
+    outputs: dict[str, int],
+    workspace: tuple[int, int],
+) -> None:
+    address, size = workspace
+    ctypes.memset(address, POISON, size)
+    given = {name: _array(*tensor) for name, tensor in inputs.items()}
+    for name, computed in zip(engine.outputs, engine.session.run(engine.outputs, given), strict=True):
+        found = np.ascontiguousarray(computed)
+        engine.device.check(outputs[name], found.nbytes, "device", f"{name} is written")
+        move(outputs[name], found.ctypes.data, found.nbytes)
+
+
+def _array(address: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    memory = (ctypes.c_uint8 * (math.prod(shape) * np.dtype(dtype).itemsize)).from_address(address)
+    return np.frombuffer(memory, dtype).reshape(shape)
