@@ -144,8 +144,10 @@ def build(recipe: Recipe, runtime: Any, log: Any, timing: bytes = b"") -> tuple[
     network = builder.create_network(1 << int(runtime.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = runtime.OnnxParser(network, log)
     if not parser.parse_from_file(str(path)):
-        errors = [parser.get_error(number) for number in range(parser.num_errors)]
-        told = [f"node {e.node_name()} ({e.node_operator()}): {e.desc()}" for e in errors]
+        told = []
+        for number in range(parser.num_errors):
+            refusal = parser.get_error(number)
+            told.append(f"node {refusal.node_name()} ({refusal.node_operator()}): {refusal.desc()}")
         reason = f": {_line('; '.join(told))}" if told else log.reason()
         raise BundleError(f"{path}: TensorRT {version} cannot parse it{reason}")
     found = {network.get_input(number).name for number in range(network.num_inputs)}
@@ -191,22 +193,24 @@ class EngineCache:
         self._folder, self._platform, self._told = folder, platform, told
         self._runtime, self._log = runtime, log
 
-    def engine(self, recipe: Recipe) -> bytes:
+    def engine(self, recipe: Recipe, *, anew: bool = False) -> bytes:
         """The serialised engine: the kept one if it is whole and nothing has changed, else a new one.
 
-        Raises BundleError when it cannot be built, StorageError when the folder cannot be used.
+        `anew` builds one in any case. Raises BundleError when it cannot be built, StorageError when the
+        folder cannot be used.
         """
+        ingredients = self._ingredients(recipe)
         try:
-            ingredients = self._ingredients(recipe)
             name = hashlib.sha256(_json(ingredients)).hexdigest()
             kept = self._folder / f"{name}.engine"
-            if (engine := _read(kept, ingredients)) is not None:
+            if not anew and (engine := _read(kept, ingredients)) is not None:
                 return engine
             self._folder.mkdir(parents=True, exist_ok=True)
             with _locked(self._folder):
                 # Another process may have built it meanwhile.
-                engine = _read(kept, ingredients)
-                return self._build(recipe, kept, ingredients) if engine is None else engine
+                if not anew and (engine := _read(kept, ingredients)) is not None:
+                    return engine
+                return self._build(recipe, kept, ingredients)
         except OSError as error:
             raise StorageError(f"the cache of engines {self._folder}: {error}") from error
 
@@ -215,7 +219,7 @@ class EngineCache:
             left.unlink()
         name, count = recipe.spec.name, len(recipe.profiles)
         self._told(
-            f"building the engine of {name} for {self._platform.device}, profiles: {count}; this takes minutes"
+            f"building the engine of {name} for {self._platform.device}, profiles: {count}; it takes minutes"
         )
         platform = hashlib.sha256(_json(asdict(self._platform))).hexdigest()
         timings = self._folder / f"{platform}.timing"
@@ -227,10 +231,14 @@ class EngineCache:
         return engine
 
     def _ingredients(self, recipe: Recipe) -> dict[str, Any]:
-        """All that an engine depends on. Raises OSError."""
+        """All that an engine depends on. Raises BundleError when the graph cannot be read."""
+        try:
+            graph = _hash_of_graph(recipe.path)
+        except OSError as error:
+            raise BundleError(f"{recipe.path}: {error}") from error
         return {
             "format": FORMAT,
-            "graph": _hash_of_graph(recipe.path),
+            "graph": graph,
             "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in recipe.profiles],
             "workspace_bytes": WORKSPACE_BYTES,
             **asdict(self._platform),
@@ -238,7 +246,7 @@ class EngineCache:
 
 
 def _hash_of_graph(path: Path) -> str:
-    """sha256 of a graph's file and of the files that hold its weights."""
+    """sha256 of a graph's file and of the files that hold its weights. Raises OSError."""
     content = path.read_bytes()
     told = hashlib.sha256(content)
     # A graph names these files in plain bytes; reading it needs a library that the device does not have.

@@ -6,6 +6,7 @@ CUDA graphs are not captured: each run launches its kernels one by one.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from appliance.engine.backend import Bound, Graph, Shapes, Tensor
 from appliance.engine.build import EngineCache, Platform, Profile, Recipe
 from appliance.engine.cuda import DeviceMemory, DeviceTensor
 from appliance.errors import BundleError, EngineFault
+
+logger = logging.getLogger(__name__)
 
 ALIGNMENT = 256
 """Bytes, of every address that TensorRT is given (`setTensorAddress` in NvInferRuntime.h)."""
@@ -174,6 +177,9 @@ class TrtBackend(DeviceMemory):
         """
         recipe = Recipe(path, spec, build.profiles_of(spec, shapes))
         engine = self._deserialiser.deserialize_cuda_engine(self._cache.engine(recipe))
+        if engine is None:  # something has changed that the cache does not know of
+            logger.warning("%s: the kept engine is refused%s; it is built anew", path, self._log.reason())
+            engine = self._deserialiser.deserialize_cuda_engine(self._cache.engine(recipe, anew=True))
         if engine is None:
             version = self._runtime.__version__
             raise BundleError(f"{path}: TensorRT {version} cannot load its engine{self._log.reason()}")

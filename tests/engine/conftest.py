@@ -15,14 +15,15 @@ from appliance.engine.backend import Backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from tests.engine.lanes import Bucketed
-from tests.fakes.gpu import open_on
+from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
-BACKENDS: dict[str, Callable[[], Backend]] = {
-    "exact": lambda: OrtBackend(1),
-    "padded": Bucketed,
-    "device": lambda: open_on(Device(delay_s=1e-4), (64, 128)),
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    "exact": lambda _: OrtBackend(1),
+    "padded": lambda _: Bucketed(),
+    "device": lambda _: open_on(Device(delay_s=1e-4), (64, 128)),
+    "tensorrt": lambda engines: open_trt_on(Device(delay_s=1e-4), engines, (64, 128)),
 }
 
 
@@ -49,9 +50,11 @@ def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
 
 
 @pytest.fixture(params=list(BACKENDS))
-def either(request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer]) -> Synthesizer:
+def either(
+    request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], tmp_path: Path
+) -> Synthesizer:
     """Four lanes on exact shapes; on fixed ones, where rows are padded and share calls; on a fake GPU."""
-    return make_engine(BACKENDS[request.param](), lanes=4)
+    return make_engine(BACKENDS[request.param](tmp_path / "engines"), lanes=4)
 
 
 @pytest.fixture

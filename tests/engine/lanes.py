@@ -53,6 +53,17 @@ def segment(
     )
 
 
+MIXED = [
+    segment(80, nfe=5, guidance=2.0, seed=1),
+    segment(131, nfe=8, guidance=0.0, seed=2, sampling="short"),
+    segment(97, nfe=7, guidance=0.4, seed=3, sampling="short-kv"),
+    segment(64, nfe=16, guidance=3.5, seed=4, sampling="short"),
+    segment(75, nfe=6, guidance=0.0, seed=5, sampling="short-kv"),
+    segment(110, nfe=4, guidance=0.0, seed=6),
+]
+"""Lanes of different lengths, NFE, guidance and sampling; half of them run without guidance."""
+
+
 def relative(found: FloatArray, wanted: FloatArray) -> float:
     """‖a − b‖ / ‖b‖ of arrays that must have one shape."""
     assert found.shape == wanted.shape
@@ -73,6 +84,25 @@ def solo(engine: Synthesizer, given: Segment, steps: int | None = None) -> Float
     out = moved(engine, lane.id, given)
     engine.close(lane.id)
     return out
+
+
+def staggered(engine: Synthesizer, segments: Sequence[Segment]) -> list[FloatArray]:
+    """`moved` of segments that share every step, the first four each ahead by another number of steps."""
+    opened = [engine.open(given) for given in segments]
+    for ahead, lane in enumerate(opened[:4]):
+        for _ in range(ahead):
+            engine.step([lane.id])
+    left = {lane.id: lane.steps_left - (n if n < 4 else 0) for n, lane in enumerate(opened)}
+    found: dict[int, FloatArray] = {}
+    while left:
+        engine.step(list(left))
+        left = {lane_id: steps - 1 for lane_id, steps in left.items()}
+        for lane_id in [i for i, steps in left.items() if steps == 0]:
+            given = segments[[lane.id for lane in opened].index(lane_id)]
+            found[lane_id] = moved(engine, lane_id, given)
+            engine.close(lane_id)
+            del left[lane_id]
+    return [found[lane.id] for lane in opened]
 
 
 def check_a_padded_batch(

@@ -20,6 +20,7 @@ from appliance.job import FloatArray, Segment
 from tests.engine import lanes
 from tests.engine.lanes import (
     BATCHED,
+    MIXED,
     SAMPLINGS,
     Bucketed,
     Watched,
@@ -29,6 +30,7 @@ from tests.engine.lanes import (
     relative,
     segment,
     solo,
+    staggered,
 )
 
 Make = Callable[..., Synthesizer]
@@ -60,17 +62,6 @@ def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
     lanes.check_rows_of_one_call(tiny)
 
 
-MIXED = [
-    segment(80, nfe=5, guidance=2.0, seed=1),
-    segment(131, nfe=8, guidance=0.0, seed=2, sampling="short"),
-    segment(97, nfe=7, guidance=0.4, seed=3, sampling="short-kv"),
-    segment(64, nfe=16, guidance=3.5, seed=4, sampling="short"),
-    segment(75, nfe=6, guidance=0.0, seed=5, sampling="short-kv"),
-    segment(110, nfe=4, guidance=0.0, seed=6),
-]
-"""Lanes of different lengths, NFE, guidance and sampling; half of them run without guidance."""
-
-
 @pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
 def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
     make_engine: Make, backend: type[Watching]
@@ -78,22 +69,8 @@ def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
     watched, alone = backend(), make_engine()
     engine = make_engine(watched, lanes=len(MIXED))
     wanted = [solo(alone, given) for given in MIXED]
-    opened = [engine.open(given) for given in MIXED]
-    for ahead, lane in enumerate(opened[:4]):  # so that no two are at the same step
-        run(engine, [lane.id], ahead)
-    left = {lane.id: lane.steps_left - (n if n < 4 else 0) for n, lane in enumerate(opened)}
-    found: dict[int, FloatArray] = {}
-    watched.watch()
-    while left:
-        run(engine, list(left))
-        left = {lane_id: steps - 1 for lane_id, steps in left.items()}
-        for lane_id in [i for i, steps in left.items() if steps == 0]:
-            given = MIXED[[lane.id for lane in opened].index(lane_id)]
-            found[lane_id] = moved(engine, lane_id, given)
-            engine.close(lane_id)
-            del left[lane_id]
-    for lane, want in zip(opened, wanted, strict=True):
-        assert relative(found[lane.id], want) <= BATCHED
+    for found, want in zip(staggered(engine, MIXED), wanted, strict=True):
+        assert relative(found, want) <= BATCHED
     rows = {run.shapes["latents"][0] for run in watched.counted("step", "step_keys", "step_reply")}
     assert rows == {1} if watched.exact_shapes else max(rows) == 4
 

@@ -71,6 +71,8 @@ class TensorRT:
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
         self.before_build: Callable[[], None] = lambda: None
+        self.patch = 0
+        """Of the libraries: engines depend on it, and nothing tells it."""
         self.Builder = partial(Builder, self)
         self.OnnxParser = partial(OnnxParser, self)
         self.Runtime = partial(Runtime, self)
@@ -79,7 +81,7 @@ class TensorRT:
     def platform(self) -> list[Any]:
         """What an engine and a timing cache are valid for."""
         d = self.device
-        return [self.__version__, d.driver, list(d.compute_capability), d.name]
+        return [self.__version__, self.patch, d.driver, list(d.compute_capability), d.name]
 
 
 class Input:

@@ -1,0 +1,660 @@
+"""TensorRT on a fake device: lanes, alignment, the cache of engines, and what is missing or wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import Dimensions, signatures
+from appliance.engine import build
+from appliance.engine.backends import open_backend
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer, load
+from appliance.engine.trt import TrtBackend
+from appliance.errors import BundleError, EngineFault, StorageError
+from tests.engine.lanes import BATCHED, MIXED, relative, segment, solo, staggered
+from tests.fakes.gpu import installed, open_trt_on
+from tests.fakes.gpu.cudart import Runtime, cudaError_t
+from tests.fakes.gpu.device import Device, WrongUse
+from tests.fakes.gpu.tensorrt import ExecutionContextAllocationStrategy, TensorRT
+
+BUCKETS = (64, 128)
+UNALIGNED = (50, 90, 131)
+"""Of no multiple of 16 frames: every row but the first starts at an address that TensorRT refuses."""
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device(delay_s=1e-4)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    return tmp_path / "engines"
+
+
+def engine_on(tiny: Bundle, backend: TrtBackend, lanes: int = 2) -> Synthesizer:
+    return Synthesizer(tiny, backend, host=OrtBackend(1), lanes=lanes)
+
+
+# Requests
+
+
+@pytest.mark.parametrize("max_batch", [2, 4])
+@pytest.mark.parametrize("buckets", [BUCKETS, UNALIGNED])
+def test_lanes_of_different_sampling_nfe_guidance_and_progress_equal_themselves_alone(
+    tiny: Bundle, device: Device, engines: Path, buckets: tuple[int, ...], max_batch: int
+) -> None:
+    alone = Synthesizer(tiny, OrtBackend(1))
+    engine = engine_on(tiny, open_trt_on(device, engines, buckets, max_batch), lanes=len(MIXED))
+    for found, given in zip(staggered(engine, MIXED), MIXED, strict=True):
+        assert relative(found, solo(alone, given)) <= BATCHED
+    engine.shutdown()
+    assert not device.wrong
+
+
+def test_a_reply_is_the_cpus(tiny: Bundle, device: Device, engines: Path) -> None:
+    engine = engine_on(tiny, open_trt_on(device, engines))
+    given = segment(120, nfe=3, sampling="short-kv")
+    spoken = []
+    for one in (engine, Synthesizer(tiny, OrtBackend(1))):
+        lane = one.open(given)
+        for _ in range(3):
+            one.step([lane.id])
+        spoken.append(one.finish(lane.id))
+    assert relative(*spoken) <= BATCHED
+
+
+@pytest.mark.parametrize("buckets", [BUCKETS, UNALIGNED])
+def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
+    tiny: Bundle, device: Device, engines: Path, buckets: tuple[int, ...]
+) -> None:
+    engine = engine_on(tiny, open_trt_on(device, engines, buckets))
+    engine.warm_up(2)
+    given = segment(100, nfe=2, sampling=tiny.manifest.defaults.sampling)
+    device.counts.clear()
+    lane = engine.open(given)
+    calls = [dict(device.counts)]
+    for _ in range(2):
+        device.counts.clear()
+        engine.step([lane.id])
+        calls.append(dict(device.counts))
+    device.counts.clear()
+    engine.finish(lane.id)
+    for counts in (*calls, dict(device.counts)):
+        assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
+        assert counts["synchronise"] == 1
+    assert all("DeviceToHost" not in counts for counts in calls)
+    assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
+    engine.shutdown()
+    assert not device.wrong
+
+
+def test_contexts_are_one_per_profile_and_share_their_working_memory(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    backend = open_trt_on(device, engines, BUCKETS)
+    engine = engine_on(tiny, backend)
+    for given in (segment(60, nfe=1), segment(100, nfe=1, guidance=0.0), segment(200, nfe=1)):
+        solo(engine, given)
+    # Two rows at most of three lengths; condition, vocoder and update.
+    assert device.counts["context"] == 2 * 3 + 3
+    workspaces = {context._workspace for graph in backend._graphs for context in graph._contexts}
+    assert len(workspaces) == 1
+
+
+def test_a_step_graph_has_eight_profiles(tiny: Bundle, device: Device, engines: Path) -> None:
+    backend = open_trt_on(device, engines)
+    frames = (*backend.buckets, tiny.manifest.max_frames)
+    shapes = {"R": (1, backend.max_batch), "N": frames, "P": frames, "C": (30,), "S": (128,)}
+    profiles = build.profiles_of(signatures(tiny.manifest.dimensions)["step_keys"], shapes)
+    assert [(p.axes["N"], p.axes["R"]) for p in profiles] == [
+        ((n, n, n), (r, r, r)) for n in frames for r in (1, 2)
+    ]
+    assert {p.axes["P"] for p in profiles} == {(384, 768, tiny.manifest.max_frames)}
+
+
+def test_a_device_that_fails_ends_the_call_by_name(tiny: Bundle, device: Device, engines: Path) -> None:
+    backend = open_trt_on(device, engines, BUCKETS)
+    engine = engine_on(tiny, backend)
+    lane = engine.open(segment(60))
+
+    def fail() -> None:
+        raise RuntimeError("an illegal address")
+
+    device.streams[backend.stream].enqueue(fail)
+    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
+        engine.step([lane.id])
+    engine.close(lane.id)
+    engine.shutdown()
+
+
+# Bindings
+
+
+def bound(backend: TrtBackend, tiny: Bundle, **other: Any) -> Any:
+    """A binding of `update` for 40 frames, some of its tensors others."""
+    graph = loaded(backend, tiny)
+    names = ("latents", "guided", "unguided", "latents_out")
+    tensors = {name: backend.empty((40, 100), "float32") for name in names}
+    tensors |= {"weights": backend.empty((2,), "float32"), **other}
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    return graph.bind(tensors, {"latents_out": tensors.pop("latents_out")})
+
+
+def loaded(backend: TrtBackend, tiny: Bundle, name: str = "update", frames: int = 128) -> Any:
+    spec = signatures(tiny.manifest.dimensions)[name]
+    return backend.load(name, tiny.graph(name), spec, {"N": (1, frames)})
+
+
+def test_tensors_at_any_address_are_read_and_written(tiny: Bundle, device: Device, engines: Path) -> None:
+    backend = open_trt_on(device, engines)
+    rng = np.random.default_rng(0)
+    host = rng.standard_normal((3, 40, 100), dtype=np.float32)
+    rows = [backend.view(backend.empty((50, 100), "float32"), (40, 100), (n,)) for n in (3, 0, 7)]
+    weights = backend.view(backend.empty((9,), "float32"), (2,), (5,))
+    memory = backend.empty((50, 100), "float32")
+    out = backend.view(memory, (40, 100), (9,))
+    for array, tensor in zip((*host, np.array([0.5, -2.0], np.float32)), (*rows, weights), strict=True):
+        backend.upload(array, tensor)
+    latents, guided, unguided = rows
+    binding = bound(
+        backend, tiny, latents=latents, guided=guided, unguided=unguided, weights=weights, latents_out=out
+    )
+    binding.run()
+    wanted = host[0] + 0.5 * host[1] - 2.0 * host[2]
+    assert np.allclose(backend.download(out), wanted, atol=1e-6)
+    beside = backend.download(memory)
+    assert not beside[:9].any() and not beside[49:].any()
+    assert not device.wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "told"),
+    [
+        ("weights", lambda b: None, "missing or unknown inputs: weights"),
+        ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
+        ("weights", lambda b: b.empty((2,), "float16"), r"weights: float16 \(2,\) is not float32 \(2,\)"),
+        ("weights", lambda b: b.empty((3,), "float32"), "weights: 2 is 3, not 2"),
+        ("guided", lambda b: b.empty((40, 1, 100), "float32"), r"guided: float32 \(40, 1, 100\) is not"),
+        ("guided", lambda b: b.empty((41, 100), "float32"), "guided: N is 41, not 40"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    tiny: Bundle, device: Device, engines: Path, name: str, make: Callable[[TrtBackend], Any], told: str
+) -> None:
+    backend = open_trt_on(device, engines)
+    with pytest.raises(EngineFault, match=f"^TensorRT: update: {told}"):
+        bound(backend, tiny, **{name: make(backend)})
+
+
+def test_sizes_that_no_profile_holds_are_refused(tiny: Bundle, device: Device, engines: Path) -> None:
+    backend = open_trt_on(device, engines)
+    loaded(backend, tiny, frames=39)
+    tensors = {n: backend.empty((40, 100), "float32") for n in ("latents", "guided", "unguided")}
+    tensors["weights"] = backend.empty((2,), "float32")
+    graph = loaded(backend, tiny, frames=39)
+    with pytest.raises(EngineFault, match=r"update: no profile holds \{'N': 40\}$"):
+        graph.bind(tensors, {"latents_out": backend.empty((40, 100), "float32")})
+
+
+def test_a_run_that_tensorrt_refuses_is_a_fault_with_its_reason(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    backend = open_trt_on(device, engines)
+    binding = bound(backend, tiny)
+    [graph] = backend._graphs
+    for method in ("execute_async_v3", "set_tensor_address", "set_input_shape"):
+
+        def refuse(*_: Any) -> bool:
+            backend._log.log(backend._runtime.ILogger.ERROR, "out of\nmemory")
+            return False
+
+        setattr(graph._contexts[0], method, refuse)
+        with pytest.raises(EngineFault, match=r"^TensorRT: update: .*: out of memory$"):
+            binding.run()
+
+
+# The cache of engines
+
+
+def builds(
+    device: Device, tiny: Bundle, engines: Path, trt: TensorRT | None = None, frames: int = 128
+) -> int:
+    """How many engines are built to load the vocoder."""
+    device.counts.clear()
+    backend = open_trt_on(device, engines, trt=trt)
+    loaded(backend, tiny, "vocoder", frames)
+    backend.close()
+    return device.counts["build"]
+
+
+def test_an_engine_is_built_once(tiny: Bundle, device: Device, engines: Path) -> None:
+    assert builds(device, tiny, engines) == 1
+    assert [builds(device, tiny, engines) for _ in range(2)] == [0, 0]
+    again = Device()
+    assert builds(again, tiny, engines) == 0
+    assert sorted(path.suffix for path in engines.iterdir()) == [".engine", ".timing"]
+
+
+def other_version(device: Device, tiny: Bundle) -> dict[str, Any]:
+    return {"trt": TensorRT(device, "10.3.1")}
+
+
+def other_driver(device: Device, tiny: Bundle) -> dict[str, Any]:
+    device.driver = 12080
+    return {}
+
+
+def other_capability(device: Device, tiny: Bundle) -> dict[str, Any]:
+    device.compute_capability = (8, 6)
+    return {}
+
+
+def other_device(device: Device, tiny: Bundle) -> dict[str, Any]:
+    device.name = "Thor"
+    return {}
+
+
+def other_profiles(device: Device, tiny: Bundle) -> dict[str, Any]:
+    return {"frames": 256}
+
+
+def other_graph(device: Device, tiny: Bundle) -> dict[str, Any]:
+    with tiny.graph("vocoder").open("ab") as file:
+        file.write(b"\x32\x01x")  # the model's doc_string
+    return {}
+
+
+def other_weights(device: Device, tiny: Bundle) -> dict[str, Any]:
+    path = tiny.graph("vocoder")
+    data = bytearray(path.with_name(f"{path.name}.data").read_bytes())
+    data[len(data) // 2] ^= 1
+    path.with_name(f"{path.name}.data").write_bytes(data)
+    return {}
+
+
+def other_patch(device: Device, tiny: Bundle) -> dict[str, Any]:
+    trt = TensorRT(device)
+    trt.patch = 1
+    return {"trt": trt}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_version,
+        other_driver,
+        other_capability,
+        other_device,
+        other_profiles,
+        other_graph,
+        other_weights,
+        other_patch,
+    ],
+)
+def test_whatever_changes_the_engine_is_built_anew(
+    tiny: Bundle, device: Device, engines: Path, tmp_path: Path, change: Callable[..., dict[str, Any]]
+) -> None:
+    own = replace(tiny, folder=shutil.copytree(tiny.folder, tmp_path / "bundle"))
+    assert builds(device, own, engines) == 1
+    other = Device()
+    options = change(other, own)
+    assert builds(other, own, engines, **options) == 1
+    assert builds(other, own, engines, **options) == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2],
+        lambda data: data + b"\0",
+        lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+        lambda data: data.replace(b"Orin", b"Thor", 1),
+        lambda data: b"\xff" + data,
+    ],
+)
+def test_a_damaged_engine_is_built_anew(
+    tiny: Bundle, device: Device, engines: Path, damage: Callable[[bytes], bytes], caplog: Any
+) -> None:
+    builds(device, tiny, engines)
+    [kept] = engines.glob("*.engine")
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    assert builds(device, tiny, engines) == 1
+    assert kept.read_bytes() == whole
+    assert f"{kept}: damaged; the engine is built anew" in caplog.text
+
+
+def test_what_a_build_has_measured_serves_the_next(tiny: Bundle, device: Device, engines: Path) -> None:
+    builds(device, tiny, engines)
+    [timing] = engines.glob("*.timing")
+    for kept, measured in ((timing.read_bytes(), 0), (b"half", 1)):
+        for path in engines.glob("*.engine"):
+            path.unlink()
+        timing.write_bytes(kept)
+        assert builds(device, tiny, engines) == 1
+        assert device.counts["timed"] == measured
+
+
+def test_two_that_need_one_engine_build_it_once(tiny: Bundle, device: Device, engines: Path) -> None:
+    backends = [open_trt_on(device, engines) for _ in range(2)]
+    threads = [threading.Thread(target=loaded, args=(backend, tiny)) for backend in backends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert device.counts["build"] == 1
+    assert all(len(backend._graphs) == 1 for backend in backends)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from appliance.contract import bundle
+from tests.engine.test_trt import builds
+from tests.fakes.gpu.device import Device
+
+what, count = sys.argv[1], int(sys.argv[2])
+real, calls = getattr(os, what), 0
+def call(*arguments):
+    global calls
+    calls += 1
+    if calls == count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*arguments)
+setattr(os, what, call)
+builds(Device(), bundle.read(Path(sys.argv[3])), Path(sys.argv[4]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "count", "kept", "left"),
+    [("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 2, 1, 0), ("replace", 2, 1, 1)],
+)
+def test_a_kill_while_an_engine_is_written_leaves_none_or_a_whole_one(
+    tiny: Bundle, device: Device, engines: Path, what: str, count: int, kept: int, left: int
+) -> None:
+    command = [sys.executable, "-c", KILLED, what, str(count), str(tiny.folder), str(engines)]
+    assert subprocess.run(command, check=False, env={"PYTHONPATH": "."}).returncode == -9
+    assert len(list(engines.glob("*.engine"))) == kept
+    assert len(list(engines.glob("*.new"))) == left
+    assert builds(device, tiny, engines) == 1 - kept
+    assert builds(device, tiny, engines, frames=64) == 1
+    assert not list(engines.glob("*.new"))
+
+
+def test_a_folder_that_cannot_be_used_is_named_before_the_build(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    engines.write_text("a file")
+    with pytest.raises(StorageError, match=f"^the cache of engines {engines}: .*Not a directory"):
+        builds(device, tiny, engines)
+    assert not device.counts["build"]
+
+
+def test_a_graph_that_is_not_there_is_the_bundles_fault(device: Device, engines: Path) -> None:
+    spec = signatures(Dimensions(64, 2, 100, 64))["update"]
+    with pytest.raises(BundleError, match=r"^/nowhere/update.onnx: .*No such file"):
+        open_trt_on(device, engines).load("update", Path("/nowhere/update.onnx"), spec, {"N": (1, 2)})
+
+
+def test_a_build_is_told(tiny: Bundle, device: Device, engines: Path, caplog: Any) -> None:
+    with caplog.at_level("INFO", "appliance.engine.build"):
+        builds(device, tiny, engines)
+    [kept] = engines.glob("*.engine")
+    assert caplog.messages == [
+        "building the engine of vocoder for Orin, profiles: 1; it takes minutes",
+        f"built the engine of vocoder: 0 MiB in {kept}",
+    ]
+
+
+# What is missing or cannot be built
+
+
+def no_package(modules: dict[str, Any], cuda: Runtime) -> None:
+    modules["tensorrt"] = None
+
+
+def no_bindings(modules: dict[str, Any], cuda: Runtime) -> None:
+    modules["cuda.bindings"] = None
+
+
+def no_device(modules: dict[str, Any], cuda: Runtime) -> None:
+    cuda.start = cudaError_t.cudaErrorNoDevice
+
+
+MISSING = {
+    no_package: "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack$",
+    no_bindings: r"needs cuda-python: pip install 'f5-appliance\[tensorrt\]'$",
+    no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
+}
+
+
+@pytest.mark.parametrize("spoil", MISSING)
+def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
+    tiny: Bundle, device: Device, engines: Path, spoil: Callable[[dict[str, Any], Runtime], None]
+) -> None:
+    with installed(device, TensorRT(device)) as (cuda, _):
+        spoil(sys.modules, cuda)
+        with pytest.raises(BundleError, match=f"^backend 'tensorrt'.*{MISSING[spoil]}"):
+            load(tiny, backend="tensorrt", threads=1, lanes=1, cache=engines)
+
+
+def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "libnvdla_compiler.so: cannot open shared object file: No such file or directory"
+    for error in ("ImportError", "OSError"):
+        (tmp_path / "tensorrt.py").write_text(f"raise {error}({text!r})")
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+        with pytest.raises(BundleError) as caught:
+            open_backend("tensorrt")
+        told = str(caught.value)
+        assert told.startswith(f"backend 'tensorrt': TensorRT cannot be imported: {text}; on a Jetson ")
+        assert told.endswith("the package nvidia-l4t-dla-compiler holds that library")
+
+
+def test_auto_takes_tensorrt_first_with_the_folder_of_the_configuration(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    with installed(device, TensorRT(device)):
+        engine = load(tiny, backend="auto", threads=1, lanes=1, cache=engines)
+    assert engine.backend == "tensorrt"
+    assert list(engines.glob("*.engine"))
+    engine.shutdown()
+
+
+def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
+    tiny: Bundle, device: Device, engines: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "update.onnx"
+    broken.write_bytes(b"no graph")
+    backend = open_trt_on(device, engines)
+    spec = signatures(tiny.manifest.dimensions)["update"]
+    with pytest.raises(BundleError) as caught:
+        backend.load("update", broken, spec, {"N": (1, 9)})
+    told = str(caught.value)
+    assert told.startswith(f"{broken}: TensorRT 10.3.0 cannot parse it: node odd (NoSuchOperator): ")
+    assert "\n" not in told
+    other = signatures(tiny.manifest.dimensions)["vocoder"]
+    with pytest.raises(BundleError, match="missing or unknown inputs: guided, latents, log_mel, unguided"):
+        backend.load("vocoder", tiny.graph("update"), other, {"N": (1, 9)})
+    assert not list(engines.iterdir())
+
+
+def test_a_graph_that_cannot_be_built_or_loaded_is_named(tiny: Bundle, device: Device, engines: Path) -> None:
+    trt = TensorRT(device)
+    trt.refused = {"update"}
+    backend = open_trt_on(device, engines, trt=trt)
+    told = "update.onnx: TensorRT 10.3.0 cannot build it: no implementation for a node of update$"
+    with pytest.raises(BundleError, match=told):
+        loaded(backend, tiny)
+    trt.refused = set()
+
+    def refuse(_: bytes) -> None:
+        backend._log.log(backend._runtime.ILogger.ERROR, "no memory")
+
+    backend._deserialiser.deserialize_cuda_engine = refuse
+    with pytest.raises(BundleError, match=r"update.onnx: TensorRT 10.3.0 cannot load its engine: no memory$"):
+        loaded(backend, tiny)
+
+
+# The fake refuses by name
+
+
+def context_of(backend: TrtBackend, tiny: Bundle) -> tuple[Any, Any]:
+    """An engine of `update` with a context that has a profile, memory, shapes and addresses."""
+    loaded(backend, tiny)
+    engine = backend._graphs[0]._engine
+    context = engine.create_execution_context(ExecutionContextAllocationStrategy.USER_MANAGED)
+    context.set_optimization_profile_async(0, backend.stream)
+    size = engine.device_memory_size_v2
+    context.set_device_memory(backend.empty((size,), "int8").address, size)
+    for name in ("latents", "guided", "unguided", "latents_out"):
+        context.set_tensor_address(name, backend.empty((40, 100), "float32").address)
+        if name != "latents_out":
+            context.set_input_shape(name, (40, 100))
+    context.set_tensor_address("weights", backend.empty((2,), "float32").address)
+    context.set_input_shape("weights", (2,))
+    return engine, context
+
+
+def outside_the_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_input_shape("latents", (129, 100))
+
+
+def shape_before_a_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
+    fresh = engine.create_execution_context(ExecutionContextAllocationStrategy.USER_MANAGED)
+    fresh.set_input_shape("latents", (40, 100))
+
+
+def no_such_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_optimization_profile_async(1, backend.stream)
+
+
+def missing_shape(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_optimization_profile_async(0, backend.stream)
+    context.execute_async_v3(backend.stream)
+
+
+def missing_address(backend: TrtBackend, engine: Any, context: Any) -> None:
+    del context._addresses["weights"]
+    context.execute_async_v3(backend.stream)
+
+
+def misaligned(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_tensor_address("weights", backend.empty((200,), "float32").address + 128)
+
+
+def another_stream(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.execute_async_v3(backend._cuda.cudaStreamCreateWithFlags(1)[1])
+
+
+def no_stream(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.execute_async_v3(1)
+
+
+def freed_tensor(backend: TrtBackend, engine: Any, context: Any) -> None:
+    tensor = backend.empty((40, 100), "float32")
+    context.set_tensor_address("guided", tensor.address)
+    backend.free(tensor)
+    context.execute_async_v3(backend.stream)
+
+
+def freed_working_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
+    tensor = backend.empty((engine.device_memory_size_v2,), "int8")
+    context.set_device_memory(tensor.address, tensor.nbytes)
+    backend.free(tensor)
+    context.execute_async_v3(backend.stream)
+
+
+def little_working_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_device_memory(backend.empty((1,), "int8").address, 1)
+
+
+def host_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
+    array = np.zeros(4000, np.float32)
+    context.set_tensor_address("guided", -(-array.ctypes.data // 256) * 256)
+    context.execute_async_v3(backend.stream)
+
+
+def unknown_tensor(backend: TrtBackend, engine: Any, context: Any) -> None:
+    context.set_tensor_address("sigma", backend.empty((2,), "float32").address)
+
+
+def weak_types(backend: TrtBackend, engine: Any, context: Any) -> None:
+    backend._runtime.Builder(backend._log).create_network(0)
+
+
+WRONG = {
+    outside_the_profile: r"latents: \(129, 100\) is outside the profile's \[1, 100\] to \[128, 100\]",
+    shape_before_a_profile: "a shape before a profile",
+    no_such_profile: "no profile 1",
+    missing_shape: "no shape of guided, latents, unguided, weights",
+    missing_address: "no address of weights",
+    misaligned: "weights is at .*, which is no multiple of 256",
+    another_stream: "its profile was set on another",
+    no_stream: "no stream 0x1",
+    freed_tensor: "guided is read: .* are freed",
+    freed_working_memory: "working memory: .* are freed",
+    little_working_memory: "working memory of 1 bytes",
+    host_memory: "guided is read: .* not of it",
+    unknown_tensor: "no tensor sigma",
+    weak_types: "types are left to TensorRT",
+}
+
+
+@pytest.mark.parametrize("use", WRONG)
+def test_wrong_uses_of_tensorrt(
+    tiny: Bundle, device: Device, engines: Path, use: Callable[[TrtBackend, Any, Any], None]
+) -> None:
+    backend = open_trt_on(device, engines)
+    engine, context = context_of(backend, tiny)
+    assert context.execute_async_v3(backend.stream)
+    with pytest.raises(WrongUse, match=WRONG[use]):
+        use(backend, engine, context)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [other_version, other_driver, other_capability, other_device, other_patch],
+    ids=lambda f: f.__name__,
+)
+def test_an_engine_of_another_tensorrt_or_device_is_refused(
+    tiny: Bundle, device: Device, engines: Path, spoil: Callable[..., dict[str, Any]]
+) -> None:
+    builds(device, tiny, engines)
+    [kept] = engines.glob("*.engine")
+    other = Device()
+    trt = spoil(other, tiny).get("trt") or TensorRT(other)
+    log = build.make_log(trt)
+    assert trt.Runtime(log).deserialize_cuda_engine(kept.read_bytes().partition(b"\n")[2]) is None
+    assert log.reason().startswith(": the engine is for ")
+
+
+def test_an_output_beyond_its_memory_is_refused(tiny: Bundle, device: Device, engines: Path) -> None:
+    backend = open_trt_on(device, engines)
+    context = context_of(backend, tiny)[1]
+    context.set_tensor_address("latents_out", backend.empty((39, 100), "float32").address)
+    assert context.execute_async_v3(backend.stream)
+    with pytest.raises(EngineFault, match="cudaErrorLaunchFailure"):
+        backend.wait()
+    assert "latents_out is written" in device.wrong[0]
+
+
+def test_what_the_engines_take_is_of_the_dimensions(tiny: Bundle) -> None:
+    # The numbers that alignment rests on: rows of the shipped buckets start at multiples of 256 bytes.
+    d: Dimensions = tiny.manifest.dimensions
+    assert all(n * d.mels * 4 % 256 == 0 for n in (*TrtBackend.buckets, tiny.manifest.max_frames))
