@@ -108,7 +108,7 @@ class Runtime:
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
         handle = self.device.handle()
-        self.device.streams[handle] = Stream(self.device.delay_s)
+        self.device.streams[handle] = Stream(self.device)
         return OK, handle
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[cudaError_t]:

@@ -6,6 +6,7 @@ import ctypes
 import queue
 import threading
 import time
+import weakref
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
@@ -44,28 +45,30 @@ class Event:
 class Stream:
     """Work in order, on a thread of its own, some time after it was enqueued."""
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, device: Device) -> None:
         self.failure: BaseException | None = None
-        self._delay_s = delay_s
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._delay_s, self._device = device.delay_s, weakref.ref(device)
+        self._work: queue.SimpleQueue[tuple[Callable[[], None], Device | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fake stream", daemon=True)
         self._thread.start()
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Have this done after everything before it."""
-        self._work.put(work)
+        # Work holds addresses: their memory stays as long as there is work, even if a test has ended.
+        self._work.put((work, self._device()))
 
     def end(self) -> None:
         """Take nothing more."""
         self._work.put(None)
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (item := self._work.get()) is not None:
             time.sleep(self._delay_s)
             try:
-                work()
+                item[0]()
             except BaseException as error:
                 self.failure = self.failure or error
+            del item
 
 
 class Device:
