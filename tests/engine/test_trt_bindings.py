@@ -1,0 +1,132 @@
+"""TensorRT's real interface, as TensorRT-RTX's bindings have it: every attribute that we use, and builds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import GRAPHS, signatures
+from appliance.engine import build, trt
+from appliance.errors import BundleError
+from tests.export import plan
+
+# Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+OBJECTS = {
+    "runtime": "",
+    "self._runtime": "",
+    "self._deserialiser": "Runtime",
+    "builder": "Builder",
+    "network": "INetworkDefinition",
+    "network.get_input()": "ITensor",
+    "parser": "OnnxParser",
+    "refusal": "ParserError",
+    "config": "IBuilderConfig",
+    "ranges": "IOptimizationProfile",
+    "cache": "ITimingCache",
+    "engine": "ICudaEngine",
+    "context": "IExecutionContext",
+}
+"""What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
+OURS = {"log", "profile", "recipe", "graph", "bound"}
+"""Parameters of our own types among those."""
+
+
+@pytest.fixture(scope="module")
+def rtx() -> Any:
+    """TensorRT-RTX, whose builds need no GPU."""
+    plan.require()
+    import tensorrt_rtx_bindings
+
+    class Builder(tensorrt_rtx_bindings.Builder):  # type: ignore[misc]
+        def create_builder_config(self) -> Any:
+            config = super().create_builder_config()
+            config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
+            config.set_compute_capability(tensorrt_rtx_bindings.ComputeCapability.SM86, 0)
+            return config
+
+    names = {name: getattr(tensorrt_rtx_bindings, name) for name in dir(tensorrt_rtx_bindings)}
+    return SimpleNamespace(**names | {"Builder": Builder})
+
+
+def used(module: Any) -> Iterator[tuple[str, ...]]:
+    """The attributes of TensorRT's objects in a module of ours: an object's name, then names from it on."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Attribute):
+            path: list[str] = []
+            at: ast.expr = node
+            while isinstance(at, ast.Attribute):
+                path.insert(0, at.attr)
+                at = at.value
+                if (name := spelt(at)) in OBJECTS:
+                    yield (name, *path)
+
+
+def spelt(node: ast.expr) -> str:
+    """`context`, `self._runtime` or `network.get_input()` as OBJECTS spells it."""
+    return ast.unparse(ast.Call(node.func, [], [])) if isinstance(node, ast.Call) else ast.unparse(node)
+
+
+USED = sorted({(*path,) for module in (build, trt) for path in used(module)})
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("path", USED, ids=".".join)
+def test_an_attribute_that_is_used_exists(rtx: Any, path: tuple[str, ...]) -> None:
+    name, *attributes = path
+    found = getattr(rtx, OBJECTS[name]) if OBJECTS[name] else rtx
+    for attribute in attributes:
+        assert hasattr(found, attribute), f"{found} has no {attribute}"
+        found = getattr(found, attribute)
+
+
+def test_the_list_is_of_all_that_is_used() -> None:
+    assert {name for name, *_ in USED} == set(OBJECTS)
+    assert {("context", "execute_async_v3"), ("self._deserialiser", "deserialize_cuda_engine")} <= set(USED)
+    for module in (build, trt):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Any":
+                assert node.arg in OBJECTS or node.arg in OURS | {"severity"}, f"{node.arg}: of which class?"
+            # What TensorRT's objects return is looked at under a known name, or not at all.
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                [target], made_by = node.targets, node.value.func
+                if isinstance(made_by, ast.Attribute) and spelt(made_by.value) in OBJECTS:
+                    assert ast.unparse(target) in OBJECTS, f"{ast.unparse(node)}: of which class?"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
+def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
+    recipe = recipe_of(tiny, graph)
+    engine, timing = build.build(recipe, rtx, build.make_log(rtx))
+    assert len(recipe.profiles) == (4 if graph.startswith("step") else 1)
+    assert engine
+    again, _ = build.build(recipe, rtx, build.make_log(rtx), timing)
+    assert len(again) == len(engine)
+
+
+def recipe_of(bundle: Bundle, graph: str) -> build.Recipe:
+    """Two lengths and up to two rows of a step graph; any length of the others."""
+    spec = signatures(bundle.manifest.dimensions)[graph]
+    frames = (64, 128) if graph.startswith("step") else (1, bundle.manifest.max_frames)
+    shapes = {"N": frames, "P": (64, 128), "R": (1, 2), "C": (30,), "S": (128,)}
+    return build.Recipe(bundle.graph(graph), spec, build.profiles_of(spec, shapes))
+
+
+@pytest.mark.torch
+def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
+    recipe, log = recipe_of(tiny, "update"), build.make_log(rtx)
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=rf"^{broken}: TensorRT {rtx.__version__} cannot parse it: \S"):
+        build.build(build.Recipe(broken, recipe.spec, recipe.profiles), rtx, log)
+    two = build.Profile({"N": (2, 1, 2)})
+    with pytest.raises(BundleError, match=r"update.onnx: TensorRT \S+ cannot build it: \S"):
+        build.build(build.Recipe(recipe.path, recipe.spec, (two,)), rtx, log)
