@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -350,7 +351,9 @@ def test_what_a_build_has_measured_serves_the_next(tiny: Bundle, device: Device,
 
 
 def test_two_that_need_one_engine_build_it_once(tiny: Bundle, device: Device, engines: Path) -> None:
-    backends = [open_trt_on(device, engines) for _ in range(2)]
+    trt = TensorRT(device)
+    trt.before_build = lambda: time.sleep(0.2)
+    backends = [open_trt_on(device, engines, trt=trt) for _ in range(2)]
     threads = [threading.Thread(target=loaded, args=(backend, tiny)) for backend in backends]
     for thread in threads:
         thread.start()

@@ -2,6 +2,11 @@
 
 An engine is a description of its graph, which ONNX Runtime computes in the device's host memory: late, in the
 order of the stream, from addresses and shapes as they were when it was enqueued.
+
+From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses at multiples of 256 bytes
+(NvInferRuntime.h); False, None or an error in the log where TensorRT refuses; that work on the stream of a
+context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors; that
+an engine of another driver or device is refused and never merely slow; how large working memory is.
 """
 
 from __future__ import annotations
@@ -227,6 +232,8 @@ class Builder:
                 ):
                     self._log.log(ILogger.ERROR, f"profile does not fit {given.name} {given.shape}: {shapes}")
                     return None
+        if BuilderFlag.TF32 not in config.cleared:
+            raise trt.device.refuse("float32 would be computed with ten bits of mantissa")
         if not config.profiles:
             self._log.log(ILogger.ERROR, "there is no profile")
             return None
