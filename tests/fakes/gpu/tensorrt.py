@@ -5,8 +5,8 @@ order of the stream, from addresses and shapes as they were when it was enqueued
 
 From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses at multiples of 256 bytes
 (NvInferRuntime.h); False, None or an error in the log where TensorRT refuses; that work on the stream of a
-context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors; that
-an engine of another driver or device is refused and never merely slow; how large working memory is.
+context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors;
+that an engine of another driver or device is refused and never merely slow; how large working memory is.
 """
 
 from __future__ import annotations
