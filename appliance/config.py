@@ -38,7 +38,7 @@ class EngineConfig:
     """What computes."""
 
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
-    """auto: where an NVIDIA GPU is, tensorrt or else ort-cuda, whichever is installed; else ort-cpu."""
+    """auto: ort-cuda where an NVIDIA GPU and its ONNX Runtime are, else ort-cpu."""
     cache: Path = Path("/var/cache/f5-appliance/engines")
     """Where tensorrt keeps the engines that it builds for this device; may be emptied at any time."""
     threads: int = 0

@@ -469,13 +469,14 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
         assert told.endswith("the package nvidia-l4t-dla-compiler holds that library")
 
 
-def test_auto_takes_tensorrt_first_with_the_folder_of_the_configuration(
-    tiny: Bundle, device: Device, engines: Path
+@pytest.mark.parametrize(("wanted", "found"), [("tensorrt", "tensorrt"), ("auto", "ort-cuda")])
+def test_tensorrt_is_taken_where_it_is_named(
+    tiny: Bundle, device: Device, engines: Path, wanted: str, found: str
 ) -> None:
     with installed(device, TensorRT(device)):
-        engine = load(tiny, backend="auto", threads=1, lanes=1, cache=engines)
-    assert engine.backend == "tensorrt"
-    assert list(engines.glob("*.engine"))
+        engine = load(tiny, backend=wanted, threads=1, lanes=1, cache=engines)
+    assert engine.backend == found
+    assert bool(list(engines.glob("*.engine"))) == (found == "tensorrt")
     engine.shutdown()
 
 

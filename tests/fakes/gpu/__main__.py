@@ -6,14 +6,19 @@ import sys
 
 from appliance.cli import main
 from appliance.engine.ort_cuda import OrtCudaBackend
+from appliance.engine.trt import TrtBackend
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
 
-OrtCudaBackend.buckets = (128, 512)
+# Warm-ups of few sizes.
+OrtCudaBackend.buckets = TrtBackend.buckets = (256,)
+OrtCudaBackend.max_batch = TrtBackend.max_batch = 2
 
-with installed(Device()) as (runtime, _):
+device = Device()
+with installed(device, TensorRT(device)):
     status = main(sys.argv[1:])
-for wrong in runtime.device.wrong:
+for wrong in device.wrong:
     print(f"fake GPU: {wrong}", file=sys.stderr)
-print(f"fake GPU: {dict(runtime.device.counts)}", file=sys.stderr)
-sys.exit(3 if runtime.device.wrong else status)
+print(f"fake GPU: {dict(device.counts)}", file=sys.stderr)
+sys.exit(3 if device.wrong else status)
