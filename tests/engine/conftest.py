@@ -49,7 +49,11 @@ def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
     return make_engine(lanes=4)
 
 
-@pytest.fixture(params=list(BACKENDS))
+FAKES = ("device", "tensorrt")
+"""Run once, on one Python: what they add is no matter of its version."""
+
+
+@pytest.fixture(params=[pytest.param(b, marks=pytest.mark.slow if b in FAKES else ()) for b in BACKENDS])
 def either(
     request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], tmp_path: Path
 ) -> Synthesizer:
