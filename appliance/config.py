@@ -40,7 +40,7 @@ class EngineConfig:
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
     """auto: ort-cuda where an NVIDIA GPU and its ONNX Runtime are, else ort-cpu."""
     cache: Path = Path("/var/cache/f5-appliance/engines")
-    """Where tensorrt keeps the engines that it builds for this device; may be emptied at any time."""
+    """Folder of the engines that tensorrt builds for this device; may be emptied at any time."""
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
     lanes: int = 8

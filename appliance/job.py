@@ -1,4 +1,4 @@
-"""What travels the route: Request and Terms → Segment → Made. Plain values, no behaviour."""
+"""Plain values that travel the route, without behaviour: Request and Terms → Segment → Made."""
 
 from __future__ import annotations
 

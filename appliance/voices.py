@@ -37,6 +37,7 @@ from appliance.audio.reference import TRIM_VERSION, complete_transcript, prepare
 from appliance.config import VoicesConfig
 from appliance.contract.bundle import Manifest, from_mapping
 from appliance.contract.mel import MelSpec
+from appliance.durable import locked, sync_folder, write_synced
 from appliance.errors import (
     ApplianceError,
     InvalidReference,
@@ -223,7 +224,7 @@ class VoiceStore:
         )
         if validate_only:
             return voice
-        with _storage(f"voice {name!r}"), _locked(self._folder, fcntl.LOCK_EX):
+        with _storage(f"voice {name!r}"), locked(self._folder):
             checkpoint()
             if there := self._same(name, sha256, transcript, consent_note):
                 return there
@@ -236,13 +237,13 @@ class VoiceStore:
 
         Raises VoiceNotFound, StorageError.
         """
-        with _storage(f"voice {name!r}"), _locked(self._folder, fcntl.LOCK_EX):
+        with _storage(f"voice {name!r}"), locked(self._folder):
             try:
                 key = self._key(self.get(name))
             except StorageError:
                 key = ""
             self._discard(name)
-            _sync(self._folder)
+            sync_folder(self._folder)
             if key and all(self._key(other) != key for other in self._all()):
                 self._features.forget(key)
                 for path in self._cache.glob(f"{key.partition('-')[0]}-*.ref"):
@@ -256,7 +257,7 @@ class VoiceStore:
         for folder, rule in ((self._folder, LEFTOVER_RULE), (self._cache, CACHE_LEFTOVER_RULE)):
             with _storage(str(folder)):
                 try:
-                    with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                         for path in folder.iterdir():
                             if rule.fullmatch(path.name):
                                 _remove(path)
@@ -322,9 +323,9 @@ class VoiceStore:
         record = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
         try:
             new.mkdir()
-            _write_synced(new / AUDIO, audio)
-            _write_synced(new / RECORD, record.encode())
-            _sync(new)
+            write_synced(new / AUDIO, audio)
+            write_synced(new / RECORD, record.encode())
+            sync_folder(new)
             with contextlib.suppress(VoiceNotFound):
                 self._discard(voice.name)
             # Readers see the voice whole or not at all.
@@ -332,7 +333,7 @@ class VoiceStore:
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
-        _sync(self._folder)
+        sync_folder(self._folder)
 
     def _discard(self, name: str) -> None:
         """Raises VoiceNotFound, OSError."""
@@ -381,8 +382,8 @@ class VoiceStore:
         path = self._cache / f"{key}.ref"
         new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            with _locked(self._cache, fcntl.LOCK_SH):
-                _write_synced(new, _pack(features))
+            with locked(self._cache, fcntl.LOCK_SH):
+                write_synced(new, _pack(features))
                 os.replace(new, path)
         except OSError as error:
             # Without the cache everything works, only slower after a restart.
@@ -469,38 +470,11 @@ def _parse_record(text: bytes, name: str) -> Voice:
     return voice
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make renames and new files in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, operation: int) -> Iterator[None]:
-    """Hold a folder's lock against other threads and processes; it ends with its holder. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, operation)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from appliance.errors import BundleError
 logger = logging.getLogger(__name__)
 
 AUTO = ("ort-cuda", "ort-cpu")
-"""What `auto` tries, the quickest first.
+"""Backends that `auto` tries, the quickest first.
 
 Without tensorrt, whose engines have been silently wrong at single shapes of this very model (TensorRT issue
 4450) and which nothing here compares with the CPU's numbers yet.

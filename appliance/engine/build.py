@@ -7,18 +7,17 @@ may be slow at another, and have been wrong there. The other graphs run at true 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.durable import locked, sync_folder, write_synced
 from appliance.engine.backend import Shapes
 from appliance.errors import BundleError, StorageError
 
@@ -50,7 +49,7 @@ class Profile:
         return least, usual, greatest
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether an engine runs these sizes in this profile."""
+        """True if each of these sizes lies in the profile's range."""
         return all(least <= sizes[axis] <= greatest for axis, (least, _, greatest) in self.axes.items())
 
 
@@ -75,7 +74,7 @@ def _wide(sizes: Sequence[int]) -> Sizes:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is built."""
+    """A graph, and the profiles that its engine gets."""
 
     path: Path
     spec: GraphSpec
@@ -84,7 +83,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Platform:
-    """What engines are built with and for; they run on no other."""
+    """Versions and device that an engine is built for; it runs on no other."""
 
     tensorrt: str
     driver: int
@@ -126,7 +125,7 @@ def make_log(runtime: Any) -> Any:
                 self._errors.append(message)
 
         def reason(self) -> str:
-            """What went wrong since the last call, in one line after a colon; empty if nothing was told."""
+            """The errors since the last call in one line, after a colon; empty without any."""
             errors, self._errors = self._errors, []
             return f": {_line('; '.join(errors))}" if errors else ""
 
@@ -206,7 +205,7 @@ class EngineCache:
             if not anew and (engine := _read(kept, ingredients)) is not None:
                 return engine
             self._folder.mkdir(parents=True, exist_ok=True)
-            with _locked(self._folder):
+            with locked(self._folder):
                 # Another process may have built it meanwhile.
                 if not anew and (engine := _read(kept, ingredients)) is not None:
                     return engine
@@ -277,27 +276,9 @@ def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
 def _write(path: Path, data: bytes) -> None:
     """Write a file whole: a reader, also after a power cut, finds the old one or the new. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
-    with new.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_synced(new, data)
     os.replace(new, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from building in a folder; the lock ends with its holder. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -86,7 +86,7 @@ class OrtCudaBackend(DeviceMemory):
             "enable_cuda_graph": str(int(is_step)),
         }
         session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
-        # Where its libraries are missing, the runtime takes the CPU and only logs it.
+        # A provider whose libraries are missing is replaced by the CPU, with a line in the log.
         if PROVIDER not in (used := session.get_providers()):
             raise BundleError(
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "

@@ -302,7 +302,7 @@ def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
     except ApplianceError:
         raise
     except (MemoryError, OSError) as error:
-        # Of the box and of the moment, not of the bundle: the next start may do better.
+        # A fault of the box at this moment, not of the bundle: the next start may do better.
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise EngineFault(f"the engine cannot be loaded: {told}") from error
     except Exception as error:

@@ -222,11 +222,11 @@ def _greatest(tensor: TensorSpec, profiles: Sequence[Profile]) -> tuple[int, ...
 
 
 def _starts_aligned(tensor: TensorSpec, profiles: Sequence[Profile]) -> bool:
-    """Whether every index of the first axis starts at an aligned address, if index 0 does."""
+    """True if every index of the first axis starts at an aligned address when index 0 does."""
     size = np.dtype(tensor.dtype).itemsize
     for profile in profiles:
         least, _, greatest = profile.shapes(tensor)
-        # Of an axis that varies nothing is known about the size that its memory has.
+        # The memory of an axis that varies may have any size.
         inner = [n if n == m else 1 for n, m in zip(least[1:], greatest[1:], strict=True)]
         if math.prod(inner) * size % ALIGNMENT:
             return False

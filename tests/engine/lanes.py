@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import pytest
 
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
@@ -17,6 +18,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
 from appliance.job import FloatArray, Segment
+from tests.fakes.gpu.device import Device
 
 BATCHED = 2e-5
 """Largest ‖a − b‖ / ‖b‖ of a lane in a batch against the same lane alone."""
@@ -242,3 +244,44 @@ class _WatchedBound:
             raise
         self.backend.runs.append(Run(self.graph, self.shapes, release))
         self.bound.run(release=release)
+
+
+def check_a_request_on_a_device(engine: Synthesizer, device: Device, nfe: int) -> None:
+    """After the warm-up nothing is allocated or built, each call waits once, and only samples come back."""
+    engine.warm_up(nfe)
+    given = segment(100, nfe=nfe, sampling=engine.manifest.defaults.sampling)
+    device.counts.clear()
+    lane = engine.open(given)
+    calls = [dict(device.counts)]
+    for _ in range(nfe):
+        device.counts.clear()
+        engine.step([lane.id])
+        calls.append(dict(device.counts))
+    device.counts.clear()
+    engine.finish(lane.id)
+    finished = dict(device.counts)
+    for counts in (*calls, finished):
+        assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
+        assert counts["synchronise"] == 1
+    assert all("DeviceToHost" not in counts for counts in calls)
+    # Row indices, and the weights of the lane's update.
+    assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
+    assert finished["DeviceToHost"] == 1
+    engine.shutdown()
+    assert not device.wrong
+
+
+def check_a_device_that_fails(engine: Synthesizer, device: Device, stream: int) -> None:
+    """The call that the failure shows in ends by name, later ones too, and the lane can be closed."""
+    lane = engine.open(segment(60))
+
+    def fail() -> None:
+        raise RuntimeError("an illegal address")
+
+    device.streams[stream].enqueue(fail)
+    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
+        engine.step([lane.id])
+    with pytest.raises(EngineFault):
+        engine.open(segment(60, seed=2))
+    engine.close(lane.id)
+    engine.shutdown()

@@ -18,7 +18,13 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer, load
 from appliance.errors import BundleError, EngineFault
-from tests.engine.lanes import BATCHED, relative, segment
+from tests.engine.lanes import (
+    BATCHED,
+    check_a_device_that_fails,
+    check_a_request_on_a_device,
+    relative,
+    segment,
+)
 from tests.fakes.gpu import installed, open_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t, cudaMemcpyKind
 from tests.fakes.gpu.device import Device, WrongUse
@@ -96,33 +102,9 @@ def test_a_full_device_says_what_was_asked(device: Device) -> None:
 # A request
 
 
-def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
-    tiny: Bundle,
-) -> None:
+def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(tiny: Bundle) -> None:
     device = Device(delay_s=1e-4)
-    engine = engine_on(tiny, open_on(device, (64, 128)))
-    engine.warm_up(4)
-    given = segment(100, nfe=4, sampling=tiny.manifest.defaults.sampling)
-    device.counts.clear()
-    lane = engine.open(given)
-    opened = dict(device.counts)
-    steps = []
-    for _ in range(4):
-        device.counts.clear()
-        engine.step([lane.id])
-        steps.append(dict(device.counts))
-    device.counts.clear()
-    engine.finish(lane.id)
-    finished = dict(device.counts)
-    for counts in (opened, *steps, finished):
-        assert not any(name.startswith("allocate") for name in counts)
-        assert counts["synchronise"] == 1
-    assert all("DeviceToHost" not in counts for counts in (opened, *steps))
-    # Row indices, and the weights of the lane's update.
-    assert {counts["HostToDevice"] for counts in steps} <= {2, 3, 4}
-    assert finished["DeviceToHost"] == 1
-    engine.shutdown()
-    assert not device.wrong
+    check_a_request_on_a_device(engine_on(tiny, open_on(device, (64, 128))), device, nfe=4)
 
 
 def test_a_reply_is_the_cpus(tiny: Bundle, device: Device) -> None:
@@ -140,19 +122,7 @@ def test_a_reply_is_the_cpus(tiny: Bundle, device: Device) -> None:
 def test_a_device_that_fails_ends_the_call_by_name(
     tiny: Bundle, backend: OrtCudaBackend, device: Device
 ) -> None:
-    engine = engine_on(tiny, backend)
-    lane = engine.open(segment(60))
-
-    def fail() -> None:
-        raise RuntimeError("an illegal address")
-
-    device.streams[backend.stream].enqueue(fail)
-    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
-        engine.step([lane.id])
-    with pytest.raises(EngineFault):
-        engine.open(segment(60, seed=2))
-    engine.close(lane.id)
-    engine.shutdown()
+    check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
 
 
 def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

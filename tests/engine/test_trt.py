@@ -23,7 +23,16 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, load
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, StorageError
-from tests.engine.lanes import BATCHED, MIXED, relative, segment, solo, staggered
+from tests.engine.lanes import (
+    BATCHED,
+    MIXED,
+    check_a_device_that_fails,
+    check_a_request_on_a_device,
+    relative,
+    segment,
+    solo,
+    staggered,
+)
 from tests.fakes.gpu import installed, open_trt_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device, WrongUse
@@ -81,24 +90,7 @@ def test_a_request_after_the_warm_up_allocates_nothing_and_waits_once_a_call(
     tiny: Bundle, device: Device, engines: Path, buckets: tuple[int, ...]
 ) -> None:
     engine = engine_on(tiny, open_trt_on(device, engines, buckets))
-    engine.warm_up(2)
-    given = segment(100, nfe=2, sampling=tiny.manifest.defaults.sampling)
-    device.counts.clear()
-    lane = engine.open(given)
-    calls = [dict(device.counts)]
-    for _ in range(2):
-        device.counts.clear()
-        engine.step([lane.id])
-        calls.append(dict(device.counts))
-    device.counts.clear()
-    engine.finish(lane.id)
-    for counts in (*calls, dict(device.counts)):
-        assert not {"allocate device", "allocate pinned", "context", "build"} & counts.keys()
-        assert counts["synchronise"] == 1
-    assert all("DeviceToHost" not in counts for counts in calls)
-    assert {counts["HostToDevice"] for counts in calls[1:]} <= {2, 3, 4}
-    engine.shutdown()
-    assert not device.wrong
+    check_a_request_on_a_device(engine, device, nfe=2)
 
 
 def test_contexts_are_one_per_profile_and_share_their_working_memory(
@@ -127,17 +119,7 @@ def test_a_step_graph_has_eight_profiles(tiny: Bundle, device: Device, engines: 
 
 def test_a_device_that_fails_ends_the_call_by_name(tiny: Bundle, device: Device, engines: Path) -> None:
     backend = open_trt_on(device, engines, BUCKETS)
-    engine = engine_on(tiny, backend)
-    lane = engine.open(segment(60))
-
-    def fail() -> None:
-        raise RuntimeError("an illegal address")
-
-    device.streams[backend.stream].enqueue(fail)
-    with pytest.raises(EngineFault, match="CUDA: cudaStreamSynchronize: cudaErrorLaunchFailure"):
-        engine.step([lane.id])
-    engine.close(lane.id)
-    engine.shutdown()
+    check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
 
 
 # Bindings

@@ -1,0 +1,37 @@
+"""Files that survive a power cut, and the lock of a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and its data to the disk; its name needs `sync_folder`. Raises OSError."""
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and new files in a folder survive a power cut. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold a folder's lock against other threads and processes; it ends with its holder. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, operation)
+        yield
+    finally:
+        os.close(descriptor)
