@@ -9,6 +9,7 @@ exit status  meaning
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -255,7 +256,7 @@ def _speed(inspection: Inspection) -> Finding:
 
 def _precision(inspection: Inspection) -> Finding:
     from appliance.contract.tokens import read_vocabulary
-    from appliance.engine import agreement, synthesizer
+    from appliance.engine import agreement, loading
     from appliance.plan import Planner
     from appliance.text import chinese
     from appliance.voices import open_store
@@ -272,11 +273,13 @@ def _precision(inspection: Inspection) -> Finding:
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
     threads = config.engine.threads
-    lossy = synthesizer.load(read, backend=config.engine.backend, threads=threads, lanes=1)
+    lossy = loading.load(
+        read, backend=config.engine.backend, threads=threads, lanes=1, cache=config.engine.cache
+    )
     if lossy.backend == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    exact = synthesizer.load(read, backend=EXACT_BACKEND, threads=threads, lanes=1)
+    exact = loading.load(read, backend=EXACT_BACKEND, threads=threads, lanes=1)
     try:
         share = agreement.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
@@ -286,6 +289,30 @@ def _precision(inspection: Inspection) -> Finding:
     if share > agreement.ALLOWED:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
     return health.passed("precision", value, LIMITS["precision"], figures)
+
+
+def _engines(inspection: Inspection) -> Finding:
+    from appliance.engine import prepare
+
+    engine = inspection.config.engine
+    if engine.backend not in ("auto", "tensorrt"):
+        return health.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+    if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
+        return health.skipped("engines", "TensorRT is not installed")
+    read = bundle.read(inspection.config.bundle.path, verify=False)
+    record = prepare.read_record(engine.cache, read)
+    limit, remedy = LIMITS["engines"], REMEDIES["engines"]
+    if record is None:
+        value = "none for this bundle; the next start builds them for minutes"
+        return Finding("engines", Level.WARN, value, limit, remedy)
+    worst = max(record.worst, key=lambda graph: record.worst[graph])
+    figures = {"in_float32": sorted(record.in_float32), "worst": record.worst}
+    if record.in_float32:
+        value = "; ".join(f"{graph} in float32: {why}" for graph, why in record.in_float32.items())
+        remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
+        return Finding("engines", Level.WARN, value, limit, remedy, figures)
+    value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
+    return health.passed("engines", value, limit, figures)
 
 
 def _unfit(replies: list[Reply]) -> str:
@@ -325,6 +352,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "synthesis": _synthesis,
     "speed": _speed,
     "precision": _precision,
+    "engines": _engines,
 }
 ON_DEMAND = ("speed", "precision")
 """Run only when named: these take seconds to minutes of computing."""
@@ -334,6 +362,7 @@ LIMITS = {
     "voices": "every stored voice can be used",
     "daemon": "SERVING",
     "synthesis": "a sentence becomes audible speech",
+    "engines": "built for this GPU, and right by the CPU's numbers",
     "precision": "changes a sample by at most 25 % of what 32 in place of 7 steps do",
 }
 REMEDIES = {
@@ -342,5 +371,7 @@ REMEDIES = {
     "daemon": "start it with `appliance serve`; where it is installed: sudo systemctl restart f5-appliance",
     "synthesis": "restart it: sudo systemctl restart f5-appliance; if this stays: sudo f5-support-bundle",
     "speed": "restart it: sudo systemctl restart f5-appliance",
+    "engines": "build them now, for many minutes: "
+    "sudo -u f5-appliance appliance prepare --config /etc/f5-appliance/appliance.yaml",
     "precision": "set engine.backend to ort-cpu",
 }

@@ -1,4 +1,4 @@
-"""The command line: serve · say · cancel · voices · check · replay · bench."""
+"""The command line: serve · prepare · say · cancel · voices · check · replay · bench."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the daemon"))
+    _add_prepare(commands.add_parser("prepare", help="build the GPU's engines before the first start"))
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
@@ -73,6 +74,30 @@ def _serve(options: argparse.Namespace) -> int:
     from appliance import daemon
 
     return daemon.main(options.config, options.set)
+
+
+# prepare
+
+
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say what is missing, and what it will take")
+    parser.set_defaults(run=_prepare)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from appliance import config
+    from appliance.contract import bundle
+    from appliance.engine import loading
+
+    loaded = config.load(options.config, options.set)
+    read = bundle.read(loaded.bundle.path)
+    loading.prepare_for(read, loaded.engine, _print_line, dry_run=options.dry_run)
+    return 0
+
+
+def _print_line(line: str) -> None:
+    print(line, flush=True)
 
 
 # say

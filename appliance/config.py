@@ -38,7 +38,7 @@ class EngineConfig:
     """What computes."""
 
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
-    """auto: ort-cuda where an NVIDIA GPU and its ONNX Runtime are, else ort-cpu."""
+    """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes on."""
     cache: Path = Path("/var/cache/f5-appliance/engines")
     """Folder of the engines that tensorrt builds for this device; may be emptied at any time."""
     threads: int = 0

@@ -33,7 +33,7 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
-from appliance.engine import synthesizer as engine
+from appliance.engine.loading import load_for
 from appliance.errors import ApplianceError, BundleError, ConfigError, EngineFault, StorageError
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
@@ -268,7 +268,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         chinese.warm()
-        loaded = engine.load_for(read, config.engine)
+        loaded = load_for(read, config.engine, self._supervision.tell)
         try:
             begun = time.monotonic()
             manifest = read.manifest

@@ -11,8 +11,11 @@ the last heartbeat is younger than 15 s. So
 and /livez goes by the same rule.
 
 Loading and warming up have no heartbeat: the watchdog counts only from READY on, and the time to start is
-extended while they last, up to START_LIMIT_S. Where full-size calls take longer (a large model on a few CPU
-cores), raise WatchdogSec; everything here follows it.
+extended while there is progress, which may pause for START_LIMIT_S. Building engines for a GPU takes many
+minutes and reports every second.
+
+Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec; everything here
+follows it.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ LEAST_SILENCE_S = 2.0
 EXTENSION_S = 120.0
 """What a single step of start-up may take; loading a graph can hold up the event loop as long as it lasts."""
 START_LIMIT_S = 900.0
-"""Loading and warming up that take longer than this have failed."""
+"""Loading and warming up that do not get on for so long have failed."""
 
 
 class Supervision:
@@ -52,7 +55,7 @@ class Supervision:
         self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
         self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
         self._notifier, self._silence_s, self._clock = notifier, silence_s, clock
-        self._begun = self._turned = clock()
+        self._progressed = self._turned = clock()
         self._stage: Literal["starting", "ready", "stopping"] = "starting"
         self._told = ""
         self._was_alive = True
@@ -65,6 +68,7 @@ class Supervision:
         """Make this the daemon's line in `systemctl status`."""
         if text != self._told:
             self._told = text
+            self._progressed = self._clock()
             self._notifier.status(text)
 
     def ready(self, text: str) -> None:
@@ -84,7 +88,7 @@ class Supervision:
         """Feed the watchdog if the engine lives, and tell how things are; `text` when they are well."""
         self._turned = self._clock()
         if self._stage == "starting":
-            if self._clock() - self._begun < START_LIMIT_S:
+            if self._clock() - self._progressed < START_LIMIT_S:
                 self._notifier.extend(EXTENSION_S)
             return
         alive = self.alive()

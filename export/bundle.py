@@ -227,11 +227,12 @@ class StepWriter:
                 to_onnx.share_weights(self.folder / files[name], self.folder / files["step"])
         if self.precision == "fp32":
             return {"default": files, "ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
+        wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
+        rows = {name: f"{name}_rows_float32.onnx" for name in kinds}
+        for name, file in {**wide, **rows}.items():
+            precision.widen(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(precision.widen, "float32", files["step"])
-        for name in ("condition", "vocoder"):
-            cpu[name] = f"{name}_float32.onnx"
-            precision.widen(self.folder / files[name], self.folder / cpu[name])
-        return {"default": files, "ort-cpu": cpu}
+        return {"default": files, "ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None

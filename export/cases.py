@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import wave
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from itertools import pairwise
 from typing import Any, Protocol, cast
 
@@ -24,6 +22,7 @@ from appliance.contract.bundle import Arch, Sampling
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
+from appliance.engine.cases import TEXT, samples, transcript
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
 from appliance.job import Segment
 from export.model.dit import DiT, sample
@@ -42,7 +41,6 @@ MID_TIME = 0.3
 GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 
-VOICES = resources.files("appliance").joinpath("demo", "voices")
 READINGS = (("bdl", 500), ("slt", 2003))
 """Voice and approximate length of the cases that are read: one of an everyday length, one for errors that
 grow with it."""
@@ -50,13 +48,6 @@ LONG_FRAMES = 1000
 LONG_TIMES = [0, 3, 6, 7]
 """Of the grid of 7 steps, what a longer case uses: a step of a Base-size model at 2,003 frames takes a CPU
 ten seconds."""
-TARGET_RMS = 0.1
-TEXT = (
-    "The ferry leaves the harbour at a quarter past nine, and by noon it has reached the outer islands. "
-    "Bring a warm coat, for the wind on deck is colder than it looks from the shore. "
-    "When the bell rings twice, walk down to the lower door and wait until the bridge has been let down. "
-    "Nobody checks the tickets on the way back, but keep yours, since the bus driver may ask to see it. "
-)
 
 
 @dataclass(frozen=True)
@@ -104,16 +95,16 @@ def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max
 
     A bundle for fewer frames gets a case of `max_frames`, half of it reference at most.
     """
-    samples = _samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
-    transcript = VOICES.joinpath(f"{voice}.txt").read_text("utf-8").strip() + " "
-    reference = len(samples) // mel.hop
-    pace = reference / len(transcript.encode())  # frames for each byte
+    given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
+    said = transcript(voice)
+    reference = len(given) // mel.hop
+    pace = reference / len(said.encode())  # frames for each byte
     text = "".join(itertools.islice(itertools.cycle(TEXT), math.ceil((frames - reference) / pace)))
     frames = min(reference + int(pace * len(text.encode())), max_frames)
     rng = np.random.default_rng([SEED, frames])
     return Case(
-        cond=log_mel(samples, mel),
-        ids=vocabulary.ids(transcript + text)[: frames - 1],
+        cond=log_mel(given, mel),
+        ids=vocabulary.ids(said + text)[: frames - 1],
         frames=frames,
         noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
     )
@@ -128,20 +119,6 @@ def read_cases(
         read_case(voice, frames, mel, vocabulary, limit)
         for (voice, frames), limit in zip(readings, limits, strict=True)
     ]
-
-
-def _samples(voice: str, rate_hz: int) -> FloatArray:
-    """(samples,) of a 16-bit mono file at the given rate, as loud as upstream makes a reference."""
-    with VOICES.joinpath(f"{voice}.wav").open("rb") as stream, wave.open(stream) as file:
-        if (file.getnchannels(), file.getsampwidth()) != (1, 2):
-            raise ValueError(f"{voice}.wav: must be 16-bit mono")
-        stored, own_rate_hz = file.readframes(file.getnframes()), file.getframerate()
-    samples = np.frombuffer(stored, "<i2") / 32768.0
-    if own_rate_hz != rate_hz:
-        length = len(samples) * rate_hz // own_rate_hz
-        samples = np.interp(np.arange(length) * own_rate_hz / rate_hz, np.arange(len(samples)), samples)
-    level = float(np.sqrt(np.mean(np.square(samples))))
-    return (samples * max(TARGET_RMS / level, 1.0)).astype(np.float32)
 
 
 def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from appliance.contract.bundle import Bundle, Precision, Sampling
+from appliance.contract.bundle import FLOAT32, Bundle, Precision, Sampling
 from appliance.contract.graphs import CONTEXT, kept_names, signatures
 from appliance.contract.mel import log_mel
 from appliance.contract.schedule import time_grid
@@ -181,8 +181,9 @@ def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """The variants that some backend runs; the CPU's last."""
+    """The variants that some backend runs, or may have to; the CPU's last."""
     found = {bundle.variant_for(backend) for backend in bundle.manifest.backends}
+    found |= {FLOAT32} & bundle.manifest.variants.keys()
     return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
 
@@ -294,7 +295,7 @@ class Graphs:
     @property
     def masks(self) -> bool:
         """Whether the step graphs take padded rows."""
-        return self.variant == "default" and "step" in self.bundle.manifest.variants["default"]
+        return self.variant != "ort-cpu" and "step" in self.bundle.manifest.variants["default"]
 
     def run(
         self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()

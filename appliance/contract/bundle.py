@@ -28,6 +28,8 @@ FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 HASH_BLOCK_BYTES = 1 << 20
+FLOAT32 = "float32"
+"""The variant of a half-precision bundle whose graphs compute in float32, on the same weights."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
 """Values of `max_frames`; upstream's position table ends at 8192."""
 

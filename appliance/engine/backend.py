@@ -59,6 +59,9 @@ class Backend(Protocol):
     """Frames to which rows are padded, ascending; none where shapes are exact."""
     max_batch: int
     """Rows that one call may hold."""
+    builds: bool
+    """True: graphs are built for this device, and what they compute is compared with the CPU's numbers
+    before it is relied on; see `prepare.py`."""
     can_interrupt: bool
     """True if `interrupt` ends a call under way."""
 

@@ -11,11 +11,13 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.contract.bundle import sha256
 from appliance.contract.graphs import GraphSpec, TensorSpec
 from appliance.durable import locked, sync_folder, write_synced
 from appliance.engine.backend import Shapes
@@ -29,6 +31,11 @@ WORKSPACE_BYTES = 2 << 30
 USUAL_FRAMES = 512
 """The length, 5.5 s, for which graphs of any length are optimised."""
 
+REPORT_S = 1.0
+"""Between two lines about the progress of a build."""
+
+Report = Callable[[str], None]
+"""What is given a line about what goes on."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Least, usual and greatest size of an axis."""
@@ -132,10 +139,39 @@ def make_log(runtime: Any) -> Any:
     return Log()
 
 
-def build(recipe: Recipe, runtime: Any, log: Any, timing: bytes = b"") -> tuple[bytes, bytes]:
+def make_progress(runtime: Any, report: Report) -> Any:
+    """TensorRT's reports of a build's progress as lines, at most one a second. Used while it lives."""
+
+    class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._steps: dict[str, tuple[int, int]] = {}
+            self._reported = time.monotonic()
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            self._steps[phase_name] = (0, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            """True: go on. TensorRT calls this from threads of its own."""
+            self._steps[phase_name] = (step + 1, self._steps.get(phase_name, (0, 0))[1])
+            if (now := time.monotonic()) - self._reported >= REPORT_S:
+                self._reported = now
+                report(", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()]))
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            self._steps.pop(phase_name, None)
+
+    return Progress()
+
+
+def build(
+    recipe: Recipe, runtime: Any, log: Any, timing: bytes = b"", report: Report = logger.debug
+) -> tuple[bytes, bytes]:
     """The serialised engine, and the timing cache with what the build has measured beside `timing`.
 
-    Raises BundleError when TensorRT cannot parse or build the graph, or its inputs are others.
+    `report` is given lines about its progress. Raises BundleError when TensorRT cannot parse or build the
+    graph, or its inputs are others.
     """
     path, version = recipe.path, runtime.__version__
     builder = runtime.Builder(log)
@@ -161,6 +197,8 @@ def build(recipe: Recipe, runtime: Any, log: Any, timing: bytes = b"") -> tuple[
         for tensor in recipe.spec.inputs:
             ranges.set_shape(tensor.name, *profile.shapes(tensor))
         config.add_optimization_profile(ranges)
+    progress = make_progress(runtime, report)
+    config.progress_monitor = progress
     cache = _timing_cache(config, timing)
     engine = builder.build_serialized_network(network, config)
     if engine is None:
@@ -181,58 +219,81 @@ class EngineCache:
     """A folder of engines, one file each, named by the hash of all that the engine depends on."""
 
     def __init__(
-        self,
-        folder: Path,
-        platform: Platform,
-        runtime: Any,
-        log: Any,
-        told: Callable[[str], None] = logger.info,
+        self, folder: Path, platform: Platform, runtime: Any, log: Any, report: Report = logger.debug
     ) -> None:
-        """`told` is called with a line before a build and after it: builds take minutes."""
-        self._folder, self._platform, self._told = folder, platform, told
+        """`report` is given a line before a build, while it goes on, and after it: builds take minutes."""
+        self.folder, self.platform, self.report = folder, platform, report
         self._runtime, self._log = runtime, log
+        self._hashes: dict[Path, str] = {}
 
-    def engine(self, recipe: Recipe, *, anew: bool = False) -> bytes:
+    def announce(self, line: str, level: int = logging.INFO) -> None:
+        """Report a line, and log it: it is of interest later, too."""
+        logger.log(level, line)
+        self.report(line)
+
+    def name(self, recipe: Recipe) -> str:
+        """The engine's file. Raises BundleError when the graph cannot be read."""
+        return f"{hashlib.sha256(_json(self._ingredients(recipe))).hexdigest()}.engine"
+
+    def size(self, recipe: Recipe) -> int:
+        """Bytes of the file that is kept for a recipe; 0 without one. Raises BundleError."""
+        kept = self.folder / self.name(recipe)
+        return kept.stat().st_size if kept.exists() else 0
+
+    def digest(self, recipe: Recipe) -> str | None:
+        """sha256 of the kept engine; None when there is none that is whole.
+
+        Raises BundleError, StorageError.
+        """
+        try:
+            engine = _read(self.folder / self.name(recipe), self._ingredients(recipe))
+        except OSError as error:
+            raise StorageError(f"the cache of engines {self.folder}: {error}") from error
+        return None if engine is None else hashlib.sha256(engine).hexdigest()
+
+    def drop(self, recipe: Recipe) -> None:
+        """Remove the kept engine. Raises BundleError."""
+        (self.folder / self.name(recipe)).unlink(missing_ok=True)
+
+    def engine(self, recipe: Recipe) -> bytes:
         """The serialised engine: the kept one if it is whole and nothing has changed, else a new one.
 
-        `anew` builds one in any case. Raises BundleError when it cannot be built, StorageError when the
-        folder cannot be used.
+        Raises BundleError when it cannot be built, StorageError when the folder cannot be used.
         """
         ingredients = self._ingredients(recipe)
+        kept = self.folder / self.name(recipe)
         try:
-            name = hashlib.sha256(_json(ingredients)).hexdigest()
-            kept = self._folder / f"{name}.engine"
-            if not anew and (engine := _read(kept, ingredients)) is not None:
+            if (engine := _read(kept, ingredients)) is not None:
                 return engine
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with locked(self._folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder):
                 # Another process may have built it meanwhile.
-                if not anew and (engine := _read(kept, ingredients)) is not None:
+                if (engine := _read(kept, ingredients)) is not None:
                     return engine
                 return self._build(recipe, kept, ingredients)
         except OSError as error:
-            raise StorageError(f"the cache of engines {self._folder}: {error}") from error
+            raise StorageError(f"the cache of engines {self.folder}: {error}") from error
 
     def _build(self, recipe: Recipe, kept: Path, ingredients: Mapping[str, Any]) -> bytes:
-        for left in self._folder.glob("*.new"):  # by a build that was killed
+        for left in self.folder.glob("*.new"):  # by a build that was killed
             left.unlink()
-        name, count = recipe.spec.name, len(recipe.profiles)
-        self._told(
-            f"building the engine of {name} for {self._platform.device}, profiles: {count}; it takes minutes"
-        )
-        platform = hashlib.sha256(_json(asdict(self._platform))).hexdigest()
-        timings = self._folder / f"{platform}.timing"
+        what, count = f"the engine of {recipe.spec.name}", len(recipe.profiles)
+        self.announce(f"building {what} for {self.platform.device}, profiles: {count}; it takes minutes")
+        platform = hashlib.sha256(_json(asdict(self.platform))).hexdigest()
+        timings = self.folder / f"{platform}.timing"
         timing = timings.read_bytes() if timings.exists() else b""
-        engine, timing = build(recipe, self._runtime, self._log, timing)
-        _write(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
-        _write(timings, timing)
-        self._told(f"built the engine of {name}: {len(engine) >> 20} MiB in {kept}")
+        engine, timing = build(
+            recipe, self._runtime, self._log, timing, lambda line: self.report(f"building {what}: {line}")
+        )
+        write_whole(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
+        write_whole(timings, timing)
+        self.announce(f"built {what}: {len(engine) >> 20} MiB in {kept}")
         return engine
 
     def _ingredients(self, recipe: Recipe) -> dict[str, Any]:
         """All that an engine depends on. Raises BundleError when the graph cannot be read."""
         try:
-            graph = _hash_of_graph(recipe.path)
+            graph = self._hash_of_graph(recipe.path)
         except OSError as error:
             raise BundleError(f"{recipe.path}: {error}") from error
         return {
@@ -240,21 +301,28 @@ class EngineCache:
             "graph": graph,
             "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in recipe.profiles],
             "workspace_bytes": WORKSPACE_BYTES,
-            **asdict(self._platform),
+            **asdict(self.platform),
         }
 
+    def _hash_of_graph(self, path: Path) -> str:
+        """sha256 of a graph's file and of the files that hold its weights. Raises OSError."""
+        told = hashlib.sha256(path.read_bytes())
+        for beside in files_of(path):
+            if beside not in self._hashes:  # the step graphs share one
+                self._hashes[beside] = sha256(beside)
+            told.update(self._hashes[beside].encode())
+        return told.hexdigest()
 
-def _hash_of_graph(path: Path) -> str:
-    """sha256 of a graph's file and of the files that hold its weights. Raises OSError."""
-    content = path.read_bytes()
-    told = hashlib.sha256(content)
-    # A graph names these files in plain bytes; reading it needs a library that the device does not have.
-    for beside in sorted(path.parent.iterdir()):
-        if beside != path and beside.name.encode() in content and beside.is_file():
-            with beside.open("rb") as stream:
-                while piece := stream.read(1 << 20):
-                    told.update(piece)
-    return told.hexdigest()
+
+def files_of(graph: Path) -> list[Path]:
+    """The files that hold a graph's weights. Raises OSError."""
+    content = graph.read_bytes()
+    # A graph names them in plain bytes; reading it needs a library that the device does not have.
+    return [
+        beside
+        for beside in sorted(graph.parent.iterdir())
+        if beside != graph and beside.name.encode() in content and beside.is_file()
+    ]
 
 
 def _header(ingredients: Mapping[str, Any], engine: bytes) -> dict[str, Any]:
@@ -273,7 +341,7 @@ def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
     return engine
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_whole(path: Path, data: bytes) -> None:
     """Write a file whole: a reader, also after a power cut, finds the old one or the new. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
     write_synced(new, data)

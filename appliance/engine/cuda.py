@@ -37,6 +37,7 @@ class DeviceTensor:
 class DeviceMemory:
     """The memory of a backend that computes on one stream of a device."""
 
+    builds = False
     can_interrupt = False
 
     def __init__(self, backend: str, device: int = 0) -> None:

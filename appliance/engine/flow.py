@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
-from appliance.engine.backend import Backend, Bound, Graph, Shapes, Tensor
+from appliance.engine.backend import Backend, Bound, Graph, Tensor
 from appliance.engine.costs import StepCall
 from appliance.engine.slab import Row, Slab
 from appliance.job import FloatArray, Segment
@@ -60,16 +59,16 @@ class Flow:
 
     backend: Backend
     dimensions: Dimensions
-    graph: Callable[[str], Path]
+    load: Callable[[str], Graph]
     table: Tensor
+    buckets: tuple[int, ...]
+    """Frames to which rows are padded; none where any shape runs."""
     max_frames: int
     max_lanes: int
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _slabs: dict[tuple[int, int], Slab] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        shorter = [b for b in self.backend.buckets if b < self.max_frames]
-        self.buckets = [] if self.backend.exact_shapes else [*shorter, self.max_frames]
         shape = (self.max_frames, self.dimensions.mels)
         self._next = self.backend.empty(shape, "float32")
         self._weights = self.backend.empty((2,), "float32")
@@ -201,17 +200,7 @@ class Flow:
 
     def _load(self, name: str) -> Graph:
         if name not in self._graphs:
-            # `update` runs at true lengths everywhere.
-            frames = self.buckets if self.buckets and name != "update" else [1, self.max_frames]
-            shapes: Shapes = {
-                "R": (1, self.backend.max_batch),
-                "N": frames,
-                "P": frames,
-                "C": (CONTEXT,),
-                "S": self.table.shape[:1],
-            }
-            spec = signatures(self.dimensions)[name]
-            self._graphs[name] = self.backend.load(name, self.graph(name), spec, shapes)
+            self._graphs[name] = self.load(name)
         return self._graphs[name]
 
     def _fill(self, lane: LaneState, condition: Tensor) -> None:

@@ -14,6 +14,7 @@ from appliance.engine.backend import HostArray, Tensor
 class HostMemory:
     """The memory of a backend that computes on numpy arrays, and whose calls run to their end."""
 
+    builds = False
     can_interrupt = False
 
     def interrupt(self, on: bool) -> None:

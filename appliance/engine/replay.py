@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.synthesizer import Synthesizer, load_for
+from appliance.engine.loading import load_for
+from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import InvalidRequest
 from appliance.job import FloatArray, Segment
 

@@ -5,26 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar, get_args
 
 import numpy as np
 
-from appliance.config import EngineConfig
-from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.bundle import FLOAT32, Bundle, Sampling
 from appliance.contract.graphs import signatures
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
-from appliance.engine.backend import Backend, Graph, Shapes
-from appliance.engine.backends import open_backend, open_first
+from appliance.engine.backend import Backend, Graph, HostArray
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import ModulationTable
+from appliance.engine.sizes import buckets, sizes
 from appliance.engine.vocoder import Decoder
-from appliance.errors import ApplianceError, BundleError, EngineFault
+from appliance.errors import BundleError, EngineFault
 from appliance.job import FloatArray, Segment
 
 T = TypeVar("T")
@@ -52,9 +50,11 @@ class Synthesizer:
         host: Backend | None = None,
         lanes: int = 4,
         variant: str | None = None,
+        in_float32: Collection[str] = (),
     ) -> None:
         """Load the graphs, of the backend's own variant where none is named; `host` computes modulation rows.
 
+        `in_float32` names the graphs whose arithmetic shall be float32 in a bundle of half precision.
         Raises BundleError when the bundle is not for this backend.
         """
         manifest = bundle.manifest
@@ -65,21 +65,21 @@ class Synthesizer:
             )
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
+        self._in_float32 = in_float32
         d, longest = manifest.dimensions, manifest.max_frames
-        graph = partial(bundle.graph, variant=variant or bundle.variant_for(backend.name))
-        specs = signatures(d)
+        specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
-        def load(name: str, to: Backend) -> Graph:
-            shapes: Shapes = {"N": (1, longest), "K": (1, MAX_NFE), "L": (1, longest * manifest.mel.hop)}
-            return to.load(name, graph(name), specs[name], shapes)
+        def load(name: str, to: Backend = backend) -> Graph:
+            path = bundle.graph(name, FLOAT32 if name in in_float32 else usual)
+            return to.load(name, path, specs[name], sizes(name, manifest, to))
 
         self._modulation = ModulationTable(
             partial(load, "modulation", self._host), self._host, backend, d.rows, d.dim
         )
-        self._condition = Conditioner(load("condition", backend), backend, d, longest)
-        self._flow = Flow(backend, d, graph, self._modulation.table, longest, lanes)
+        self._condition = Conditioner(load("condition"), backend, d, longest)
+        self._flow = Flow(backend, d, load, self._modulation.table, buckets(backend, longest), longest, lanes)
         vocoder, mel = manifest.vocoder, manifest.mel
-        self._decoder = Decoder(load("vocoder", backend), backend, vocoder, mel.hop, mel.mels, longest)
+        self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         batched = manifest.batch_invariant and not backend.exact_shapes
         self.max_batch = max(backend.max_batch // 2, 1) if batched else 1
         """Lanes that may share a step: a guided one has two rows."""
@@ -89,8 +89,9 @@ class Synthesizer:
 
     @property
     def backend(self) -> str:
-        """Label of the backend that computes the steps."""
-        return self._backend.label
+        """Label of the backend that computes the steps, with the graphs that need float32 there."""
+        safer = f" ({', '.join(self._in_float32)} in float32)" if self._in_float32 else ""
+        return f"{self._backend.label}{safer}"
 
     def open(self, segment: Segment) -> Lane:
         """Condition on the segment and take a lane for it.
@@ -131,6 +132,11 @@ class Synthesizer:
         self._flow.step(states)
         # Once a step: the scheduler picks the next one by what this one has taken.
         self._backend.wait()
+
+    def condition(self, segment: Segment) -> HostArray:
+        """(2, N, D) as the steps take it. Raises ValueError for a segment that the bundle cannot hold."""
+        self.check(segment)
+        return self._backend.download(self._condition(segment))
 
     def log_mel(self, lane_id: int) -> FloatArray:
         """(N, M) the lane's latents, with the reference's frames overwritten by the true log-mel.
@@ -286,42 +292,3 @@ class Synthesizer:
             guidance=guidance,
             sampling=defaults.sampling,
         )
-
-
-def load_for(bundle: Bundle, config: EngineConfig) -> Synthesizer:
-    """The synthesizer that a configuration asks for. Raises BundleError, EngineFault."""
-    try:
-        return load(
-            bundle,
-            backend=config.backend,
-            threads=config.threads,
-            spinning=config.spinning,
-            lanes=config.lanes,
-            cache=config.cache,
-        )
-    except ApplianceError:
-        raise
-    except (MemoryError, OSError) as error:
-        # A fault of the box at this moment, not of the bundle: the next start may do better.
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EngineFault(f"the engine cannot be loaded: {told}") from error
-    except Exception as error:
-        raise BundleError(f"{bundle.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
-
-
-def load(
-    bundle: Bundle,
-    *,
-    backend: str,
-    threads: int = 0,
-    spinning: bool = False,
-    lanes: int,
-    cache: Path = EngineConfig.cache,
-) -> Synthesizer:
-    """A synthesizer on the backend of that name; auto: the first that is here. Raises BundleError."""
-    if backend == "auto":
-        device = open_first(bundle.manifest.backends, threads=threads, spinning=spinning, cache=cache)
-    else:
-        device = open_backend(backend, threads=threads, spinning=spinning, cache=cache)
-    host = device if device.name == "ort-cpu" else open_backend("ort-cpu", threads=threads, spinning=spinning)
-    return Synthesizer(bundle, device, host=host, lanes=lanes)

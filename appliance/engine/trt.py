@@ -17,7 +17,7 @@ import numpy as np
 from appliance.contract.graphs import GraphSpec, TensorSpec
 from appliance.engine import build
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.build import EngineCache, Platform, Profile, Recipe
+from appliance.engine.build import EngineCache, Platform, Profile, Recipe, Report
 from appliance.engine.cuda import DeviceMemory, DeviceTensor
 from appliance.errors import BundleError, EngineFault
 
@@ -147,14 +147,15 @@ class TrtBackend(DeviceMemory):
 
     name = "tensorrt"
     label = "tensorrt"
+    builds = True
     exact_shapes = False
     # With the bundle's longest length and one or two rows these are the eight profiles of a step graph.
     buckets: tuple[int, ...] = (384, 768, 1280)
     # A guided lane. More lanes would gain little: from a few hundred frames on a Jetson's GPU is busy.
     max_batch = 2
 
-    def __init__(self, engines: Path, device: int = 0) -> None:
-        """`engines` is the folder that keeps built engines.
+    def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
+        """`engines` is the folder that keeps built engines; `report` is given lines about builds.
 
         Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
         """
@@ -165,7 +166,7 @@ class TrtBackend(DeviceMemory):
         except EngineFault as fault:
             raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
         self._log = build.make_log(self._runtime)
-        self._cache = EngineCache(engines, platform, self._runtime, self._log)
+        self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
         self._deserialiser = self._runtime.Runtime(self._log)
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
@@ -173,16 +174,17 @@ class TrtBackend(DeviceMemory):
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend.load`. Builds the engine, for minutes, where none is kept.
 
-        Raises BundleError too when it cannot be built, StorageError when the folder of engines is at fault.
+        Raises BundleError too when it cannot be built, StorageError when the folder of engines is at fault,
+        EngineFault when the kept engine is refused; the next load builds another.
         """
         recipe = Recipe(path, spec, build.profiles_of(spec, shapes))
-        engine = self._deserialiser.deserialize_cuda_engine(self._cache.engine(recipe))
-        if engine is None:  # something has changed that the cache does not know of
-            logger.warning("%s: the kept engine is refused%s; it is built anew", path, self._log.reason())
-            engine = self._deserialiser.deserialize_cuda_engine(self._cache.engine(recipe, anew=True))
+        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(recipe))
         if engine is None:
-            version = self._runtime.__version__
-            raise BundleError(f"{path}: TensorRT {version} cannot load its engine{self._log.reason()}")
+            reason = self._log.reason()
+            if "memory" not in reason:  # something has changed that the cache does not know of
+                self.cache.drop(recipe)
+                reason = f"; it is removed, the next start builds another{reason}"
+            raise EngineFault(f"{path}: TensorRT refuses the kept engine{reason}")
         graph = TrtGraph(self, self._runtime, self._log, engine, recipe)
         self._graphs.append(graph)
         if (needed := engine.device_memory_size_v2) > self._workspace.nbytes:

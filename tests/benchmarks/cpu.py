@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.synthesizer import SAMPLINGS, load
+from appliance.engine.loading import load
+from appliance.engine.synthesizer import SAMPLINGS
 from appliance.job import Segment
 from export import precision
 from export.cli import main as export

@@ -31,7 +31,7 @@ from appliance.config import SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.costs import CostTable
-from appliance.engine.synthesizer import load
+from appliance.engine.loading import load
 from appliance.errors import ApplianceError
 from appliance.job import (
     Cost,

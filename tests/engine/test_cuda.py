@@ -14,9 +14,10 @@ from appliance.contract.graphs import signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES
+from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
-from appliance.engine.synthesizer import Synthesizer, load
+from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import (
     BATCHED,

@@ -143,7 +143,7 @@ def test_a_graph_is_told_what_will_be_bound(tiny: Bundle) -> None:
                     sizes = told[run.graph][axis]
                     is_bucket = run.graph.startswith("step") and axis != "R"
                     assert size in sizes if is_bucket else sizes[0] <= size <= sizes[-1], (run, axis)
-    assert told["step_keys"]["N"] == told["step_reply"]["P"] == [64, 100, 256]
+    assert told["step_keys"]["N"] == told["step_reply"]["P"] == (64, 100, 256)
 
 
 @pytest.mark.parametrize("backend", [Watched, WatchedBuckets])

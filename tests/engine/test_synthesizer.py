@@ -13,8 +13,9 @@ import pytest
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.flow import RELEASE_FRAMES
+from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer, load
+from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
 from appliance.job import FloatArray, Segment
 from tests.engine import lanes

@@ -1,0 +1,323 @@
+"""A bundle's engines for this device: built, compared with the CPU's numbers, and recorded as fit to speak.
+
+A graph that cannot be built, or whose numbers are wrong, is built once more from the bundle's variant that
+computes in float32; when that is wrong too, the bundle is not for this device. Engines that are relied on
+stay until their successors have passed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from appliance.contract.bundle import FLOAT32, MANIFEST, Bundle, from_mapping, sha256
+from appliance.contract.graphs import signatures
+from appliance.contract.tokens import read_vocabulary
+from appliance.durable import locked
+from appliance.engine.backend import Backend
+from appliance.engine.build import WORKSPACE_BYTES, Recipe, files_of, profiles_of, write_whole
+from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
+from appliance.engine.sizes import buckets, sizes
+from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.trt import TrtBackend
+from appliance.errors import BundleError, EngineFault, StorageError
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+KEPT_RECORDS = 2
+"""Bundles whose engines are kept: the one that was prepared last, and one to go back to."""
+MIB = 1 << 20
+
+OpenBackend = Callable[[str], Backend]
+"""Opens a backend of that name, with the configuration's threads and folders."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A bundle's engines that have passed the comparison, on the platform where they did."""
+
+    format: int
+    platform: dict[str, Any]
+    engines: dict[str, str]
+    """Graph → sha256 of its engine."""
+    in_float32: dict[str, str]
+    """Graph → why it is computed in float32."""
+    worst: dict[str, float]
+    """Graph → the largest error that was found."""
+    build_s: dict[str, float]
+    """Graph → how long its build took; those that were kept are not among them."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One engine of a plan."""
+
+    graph: str
+    profiles: int
+    kept: bool
+    size_bytes: int
+    """Of the engine, or of the graph's weights where there is none."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `prepare` would do."""
+
+    device: str
+    folder: Path
+    parts: tuple[Part, ...]
+    compared: bool
+    """Whether these engines have passed the comparison."""
+    build_s: float | None
+    """Estimated from builds on this device; None where there was none."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the engines to be built will take: the weights, and a tenth for kernels. A guess."""
+        return round(1.1 * sum(part.size_bytes for part in self.parts if not part.kept))
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a build takes: thrice the largest graph's weights, and workspace. A guess."""
+        largest = max((part.size_bytes for part in self.parts if not part.kept), default=0)
+        return 3 * largest + WORKSPACE_BYTES if largest else 0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [f"engines for {self.device}, in {self.folder}"]
+        for part in self.parts:
+            state = "kept" if part.kept else "to build"
+            about = "" if part.kept else "about "
+            lines.append(
+                f"{part.graph:<12} profiles {part.profiles:<3} {state:<9} {about}{part.size_bytes // MIB} MiB"
+            )
+        if missing := [part for part in self.parts if not part.kept]:
+            took = "minutes for each engine; none was built here yet"
+            if self.build_s is not None:
+                took = f"about {max(math.ceil(self.build_s / 60), 1)} min, by earlier builds here"
+            lines += [
+                f"time      {took}",
+                f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
+                f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
+            ]
+        if missing or not self.compared:
+            lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
+        else:
+            lines.append("nothing to do: the engines were compared with the CPU's numbers and passed")
+        return lines
+
+
+def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend) -> tuple[str, ...]:
+    """The graphs that have to compute in float32, once every engine is built and has passed.
+
+    Minutes at the first start with a bundle; without builds it reads the engines. Raises BundleError when
+    the bundle is not for this device, StorageError when the folder of engines is at fault.
+    """
+    record = read_record(backend.cache.folder, bundle)
+    if record is None or not _is_valid(record, bundle, backend):
+        record = prepare(bundle, backend, open_backend)
+    for graph, why in record.in_float32.items():
+        logger.warning("%s is computed in float32: %s", graph, why)
+    return tuple(record.in_float32)
+
+
+def plan(bundle: Bundle, backend: TrtBackend) -> Plan:
+    """What `prepare` would do. Raises BundleError, StorageError."""
+    record = read_record(backend.cache.folder, bundle)
+    in_float32 = record.in_float32 if record else {}
+    parts, build_s = [], dict[str, float](record.build_s if record else {})
+    for graph, recipe in recipes(bundle, backend, in_float32).items():
+        size = backend.cache.size(recipe)
+        weights = sum(path.stat().st_size for path in files_of(recipe.path))
+        parts.append(Part(graph, len(recipe.profiles), bool(size), size or weights))
+    estimate = None
+    if known := [part for part in parts if part.graph in build_s]:
+        rate = sum(build_s[part.graph] for part in known) / sum(part.profiles for part in known)
+        estimate = rate * sum(part.profiles for part in parts if not part.kept)
+    platform = backend.cache.platform
+    device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
+    compared = record is not None and _is_valid(record, bundle, backend)
+    return Plan(device, backend.cache.folder, tuple(parts), compared, estimate)
+
+
+def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend) -> Record:
+    """Build what is missing, compare everything, and record it; `backend` says for which device and where.
+
+    Raises BundleError when a graph is wrong in float32 too, StorageError when the disk is full.
+    """
+    cache = backend.cache
+    for line in (planned := plan(bundle, backend)).lines():
+        cache.announce(line)
+    _check_room(planned)
+    in_float32: dict[str, str] = {}
+    build_s: dict[str, float] = {}
+    safer = bundle.manifest.variants.get(FLOAT32, {})
+    while True:
+        failed, worst = _attempt(bundle, open_backend, in_float32, build_s)
+        if not failed:
+            break
+        for graph, why in failed.items():
+            if graph in in_float32 or graph not in safer:
+                raise BundleError(
+                    f"{bundle.folder}: not for {cache.platform.device} with {backend.name}: {why}"
+                )
+            refusal = f"the engine of {graph} is refused, float32 takes its place: {why}"
+            cache.announce(refusal, logging.ERROR)
+        in_float32 |= failed
+    engines = {g: cast(str, cache.digest(r)) for g, r in recipes(bundle, backend, in_float32).items()}
+    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s)
+    try:
+        with locked(cache.folder):
+            write_whole(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
+            _sweep(cache.folder)
+    except OSError as error:
+        raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
+    cache.announce("every engine is built and agrees with the CPU's numbers")
+    return record
+
+
+def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) -> dict[str, Recipe]:
+    """What each engine is made from, by graph. Raises BundleError for a graph that is not there."""
+    manifest = bundle.manifest
+    specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
+    return {
+        graph: Recipe(
+            bundle.graph(graph, FLOAT32 if graph in in_float32 else usual),
+            specs[graph],
+            profiles_of(specs[graph], sizes(graph, manifest, backend)),
+        )
+        for graph in graphs_of(manifest.defaults.sampling)
+    }
+
+
+def read_record(folder: Path, bundle: Bundle) -> Record | None:
+    """The record of a bundle's engines; None where there is none that can be read."""
+    path = _record_path(folder, bundle)
+    try:
+        record: Record = from_mapping(Record, json.loads(path.read_bytes()), where=str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, BundleError) as error:
+        logger.warning("%s: unreadable, the engines are compared again: %s", path, error)
+        return None
+    return record if record.format == FORMAT else None
+
+
+def _record_path(folder: Path, bundle: Bundle) -> Path:
+    return folder / f"{sha256(bundle.folder / MANIFEST)}.json"
+
+
+def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
+    """Whether the engines that are kept are, to the bit, those that have passed here."""
+    if record.platform != asdict(backend.cache.platform):
+        return False
+    made = recipes(bundle, backend, record.in_float32)
+    return record.engines == {graph: backend.cache.digest(recipe) for graph, recipe in made.items()}
+
+
+def _attempt(
+    bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Graphs that failed and why, and the largest error of each, with these graphs in float32."""
+    backend = cast(TrtBackend, open_backend(TrtBackend.name))
+    engine: Synthesizer | None = None
+    try:
+        for graph, recipe in recipes(bundle, backend, in_float32).items():
+            if not backend.cache.size(recipe):
+                begun = time.monotonic()
+                try:
+                    backend.cache.engine(recipe)
+                except BundleError as error:
+                    return {graph: str(error)}, {}
+                build_s[graph] = round(time.monotonic() - begun, 1)
+        host = open_backend("ort-cpu")
+        engine = Synthesizer(
+            bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
+        )
+        return _compared(bundle, engine, backend, open_backend)
+    except EngineFault as error:
+        raise BundleError(f"{bundle.folder}: its engines cannot be used: {error}") from error
+    finally:
+        (engine.shutdown if engine else backend.close)()
+
+
+def _compared(
+    bundle: Bundle, engine: Synthesizer, backend: TrtBackend, open_backend: OpenBackend
+) -> tuple[dict[str, str], dict[str, float]]:
+    exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
+    failed: dict[str, Comparison] = {}
+    worst: dict[str, float] = {}
+    longest = bundle.manifest.max_frames
+    comparisons = compare(
+        engine, exact, read_vocabulary(bundle.vocab), buckets(backend, longest), backend.max_batch
+    )
+    try:
+        for one in comparisons:
+            backend.cache.report(f"comparing: {one}")
+            worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
+            if not one.holds:
+                failed.setdefault(one.graph, one)
+                if one.graph == "condition":  # which every step reads
+                    break
+    finally:
+        exact.shutdown()
+    told = {graph: str(one) for graph, one in failed.items()}
+    if [*told] == [WHOLE]:  # together they are wrong, and none is alone
+        told = dict.fromkeys(
+            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), told[WHOLE]
+        )
+    told.pop(WHOLE, None)
+    return told, worst
+
+
+def _check_room(planned: Plan) -> None:
+    """Raise StorageError where the disk has no room; memory that may not suffice is a warning."""
+    if planned.disk_bytes > (free := _free_bytes(planned.folder)):
+        raise StorageError(
+            f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
+            f"{free // MIB} MiB are free"
+        )
+    if planned.memory_bytes > (available := _available_bytes()):
+        logger.warning(
+            "building takes about %d MiB of memory, %d MiB are available",
+            planned.memory_bytes // MIB,
+            available // MIB,
+        )
+
+
+def _free_bytes(folder: Path) -> int:
+    """Free space on the disk where the folder is or will be."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def _available_bytes() -> int:
+    """MemAvailable of proc(5); a Jetson's GPU uses the same memory."""
+    for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the engines that none of the newest records names, and older records. Raises OSError."""
+    by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    kept: set[str] = set()
+    for path in by_age[-KEPT_RECORDS:]:
+        kept.update(json.loads(path.read_bytes())["engines"].values())
+    for path in by_age[:-KEPT_RECORDS]:
+        path.unlink()
+    for path in folder.glob("*.engine"):
+        with path.open("rb") as stream:
+            head = stream.readline()
+        if not any(digest.encode() in head for digest in kept):
+            path.unlink()
+            logger.info("removed %s, which no bundle uses any more", path)

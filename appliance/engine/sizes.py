@@ -1,0 +1,31 @@
+"""The sizes at which a bundle's graphs run on a backend: what TensorRT's profiles are made from."""
+
+from __future__ import annotations
+
+from appliance.contract.bundle import Manifest
+from appliance.contract.graphs import CONTEXT, STEPS
+from appliance.contract.schedule import MAX_NFE
+from appliance.engine.backend import Backend, Shapes
+from appliance.engine.modulation import CAPACITY
+
+
+def buckets(backend: Backend, longest: int) -> tuple[int, ...]:
+    """Frames to which rows are padded, the longest that is possible among them; none where any shape runs."""
+    if backend.exact_shapes:
+        return ()
+    return (*(b for b in backend.buckets if b < longest), longest)
+
+
+def sizes(graph: str, manifest: Manifest, backend: Backend) -> Shapes:
+    """Sizes of each symbolic axis of a graph, ascending; only step graphs are padded to buckets."""
+    longest = manifest.max_frames
+    frames = (buckets(backend, longest) if graph in STEPS else ()) or (1, longest)
+    return {
+        "R": (1, backend.max_batch),
+        "N": frames,
+        "P": frames,
+        "C": (CONTEXT,),
+        "S": (CAPACITY,),
+        "K": (1, MAX_NFE),
+        "L": (1, longest * manifest.mel.hop),
+    }

@@ -1,0 +1,393 @@
+"""Engines are relied on when they agree with the CPU's numbers: what is refused, and what takes its place."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import FLOAT32, Bundle
+from appliance.engine import gate, prepare
+from appliance.engine.loading import load
+from appliance.engine.ort import OrtBackend
+from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.trt import TrtBackend
+from appliance.errors import BundleError, EngineFault, StorageError
+from tests.engine.lanes import BATCHED, relative, segment, solo
+from tests.fakes.gpu import installed
+from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
+
+Array = NDArray[Any]
+Falsify = Callable[[str, dict[str, Array], Array], Array]
+ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
+
+
+@pytest.fixture(autouse=True)
+def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrtBackend, "buckets", (64,))
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The tiny bundle with few frames, `short-kv`, and a variant in float32 that copies the default."""
+    folder = shutil.copytree(tiny.folder, tmp_path_factory.mktemp("made") / "bundle")
+    (folder / contract.MANIFEST).unlink()
+    safer = {}
+    for name in ("condition", "vocoder", "step", "step_keys", "step_reply"):
+        safer[name] = f"{name}_float32.onnx"
+        # Another doc_string, or they would be the same graphs.
+        (folder / safer[name]).write_bytes(tiny.graph(name).read_bytes() + b"\x32\x01x")
+    manifest = replace(
+        tiny.manifest,
+        variants={**tiny.manifest.variants, FLOAT32: safer},
+        max_frames=256,
+        defaults=replace(tiny.manifest.defaults, sampling="short-kv"),
+    )
+    return contract.write(folder, manifest)
+
+
+@pytest.fixture
+def bundle(made: Bundle, tmp_path: Path) -> Bundle:
+    return replace(made, folder=shutil.copytree(made.folder, tmp_path / "bundle"))
+
+
+def without_float32(bundle: Bundle) -> Bundle:
+    for path in bundle.folder.glob("*_float32.onnx"):
+        path.unlink()
+    (bundle.folder / contract.MANIFEST).unlink()
+    variants = {name: v for name, v in bundle.manifest.variants.items() if name != FLOAT32}
+    return contract.write(bundle.folder, replace(bundle.manifest, variants=variants))
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    return tmp_path / "engines"
+
+
+@pytest.fixture(scope="module")
+def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of engines that have passed."""
+    folder = tmp_path_factory.mktemp("prepared") / "engines"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrtBackend, "buckets", (64,))
+        opened(made, folder)
+    return folder
+
+
+def opened(
+    bundle: Bundle,
+    engines: Path,
+    trt: TensorRT | None = None,
+    *,
+    backend: str = "tensorrt",
+    report: Callable[[str], None] = lambda line: None,
+) -> Synthesizer:
+    trt = trt or TensorRT(Device())
+    with installed(trt.device, trt):
+        return load(bundle, backend=backend, threads=1, lanes=2, cache=engines, report=report)
+
+
+def falsified(what: Falsify, version: str = "10.3.0") -> TensorRT:
+    trt = TensorRT(Device(), version)
+    trt.falsify = what
+    return trt
+
+
+def records(engines: Path) -> list[Path]:
+    return list(engines.glob("*.json"))
+
+
+# What is right
+
+
+def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:
+    assert len(list(prepared.glob("*.engine"))) == len(ENGINES)
+    [path] = records(prepared)
+    record = json.loads(path.read_bytes())
+    assert sorted(record["engines"]) == sorted(ENGINES)
+    assert record["in_float32"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
+    assert sorted(record["worst"]) == ["condition", "sample", "step", "step_keys", "step_reply", "vocoder"]
+    assert 0 < max(record["worst"].values()) < 1e-4, "the fake computes as the CPU does, padded"
+    trt = TensorRT(Device())
+    engine = opened(made, prepared, trt)
+    assert trt.device.counts["build"] == trt.device.counts["run"] == 0
+    assert engine.backend == "tensorrt"
+    engine.shutdown()
+
+
+def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made: Bundle) -> None:
+    lines: list[str] = []
+
+    class Exact:
+        manifest = made.manifest
+
+        def condition(self, given: Any) -> Array:
+            return np.ones(1)
+
+        def decode(self, log_mel: Array) -> Array:
+            return np.ones(1)
+
+    found: set[tuple[str, int, int, int]] = set()
+
+    def steps(engine: Any, exact: Any, segments: Any, graphs: Any, rows: int, bound: float) -> Any:
+        for given in segments:
+            known = len(given.reference_log_mel)
+            exactly = given.sampling == "exact"
+            frames, reference = (given.frames, 0) if exactly else (given.frames - known, known)
+            found.update((graph, frames, reference, rows) for graph in graphs)
+        return iter(())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "_steps", steps)
+        patch.setattr(gate.agreement, "share", lambda *_: 0.0)
+        vocabulary = contract.read_vocabulary(made.vocab)
+        lines += map(str, gate.compare(Exact(), Exact(), vocabulary, (64, 128, 256), 2))  # type: ignore[arg-type]
+    assert {(n, p) for graph, n, p, _ in found if graph == "step"} == {
+        (2, 0), (64, 0), (65, 0), (128, 0), (129, 0), (256, 0),
+    }  # fmt: skip
+    replies = {(n, p) for graph, n, p, _ in found if graph == "step_reply"}
+    assert replies == {(n, p) for graph, n, p, _ in found if graph == "step_keys"}
+    for low, high in ((1, 64), (65, 128), (129, 255)):
+        for least, most in ((1, 64), (65, 128), (129, 255)):
+            inside = {(n, p) for n, p in replies if low <= n <= high and least <= p <= most}
+            if low + least <= 256:
+                assert inside, (low, least)
+                assert any(n == low for n, _ in inside) and any(p == least for _, p in inside)
+    assert {line.split()[2] for line in lines if line.startswith("vocoder")} == {"16", "128", "256"}
+
+
+# What is wrong
+
+
+def nan_in_one_bucket(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    wrong = stem == "step" and inputs["latents"].shape[1] == 256
+    return np.full_like(output, np.nan) if wrong else output
+
+
+def drift_in_two_rows(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output * 1.05 if stem == "step_reply" and len(inputs["latents"]) == 2 else output
+
+
+def blank_vocoder(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output * 0 if stem == "vocoder" and len(inputs["log_mel"]) > 200 else output
+
+
+def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output[::-1] if stem == "condition" else output
+
+
+@pytest.mark.parametrize(
+    ("what", "graph", "told"),
+    [
+        (nan_in_one_bucket, "step", "step at 65 frames: inf off, 0.001 allowed"),
+        (drift_in_two_rows, "step_reply", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+        (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
+        (wrong_condition, "condition", "condition at 16 frames: "),
+    ],
+)
+def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
+    bundle: Bundle, engines: Path, what: Falsify, graph: str, told: str, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    engine = opened(bundle, engines, falsified(what))
+    assert engine.backend == f"tensorrt ({graph} in float32)"
+    assert f"the engine of {graph} is refused, float32 takes its place: " in caplog.text
+    assert told in caplog.text
+    given = segment(200, nfe=3, sampling="short-kv", reference=60)
+    assert relative(solo(engine, given), solo(Synthesizer(bundle, OrtBackend(1)), given)) <= BATCHED
+    engine.shutdown()
+    # At the next start it is known, and said again.
+    caplog.clear()
+    trt = falsified(what)
+    opened(bundle, engines, trt).shutdown()
+    assert trt.device.counts["build"] == 0
+    assert f"{graph} is computed in float32: {graph} at " in caplog.text
+
+
+def test_a_graph_that_cannot_be_built_is_built_in_float32(bundle: Bundle, engines: Path) -> None:
+    trt = TensorRT(Device())
+    trt.refused = {"vocoder"}
+    assert opened(bundle, engines, trt).backend == "tensorrt (vocoder in float32)"
+
+
+def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
+    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return output * 0 if stem.startswith("vocoder") else output
+
+    told = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
+    with pytest.raises(BundleError, match=told):
+        opened(bundle, engines, falsified(wrong))
+    assert not records(engines)
+
+
+def test_without_float32_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    bundle = without_float32(bundle)
+    with pytest.raises(BundleError, match="not for Orin with tensorrt: vocoder at"):
+        opened(bundle, engines, falsified(blank_vocoder))
+    engine = opened(bundle, engines, falsified(blank_vocoder), backend="auto")
+    assert engine.backend == "ort-cuda"
+    assert "engine.backend auto: " in caplog.text and "vocoder at 256 frames: 1.0e+00 off" in caplog.text
+
+
+def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
+    bundle: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter((0.3, 0.2))
+    monkeypatch.setattr(gate.agreement, "share", lambda *_: next(shares))
+    label = opened(bundle, engines).backend
+    assert label == "tensorrt (condition, vocoder, step, step_keys, step_reply in float32)"
+
+
+# The cache
+
+
+def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, engines: Path) -> None:
+    def damaged(folder: Path) -> None:
+        path = next(folder.glob("*.engine"))
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def no_record(folder: Path) -> None:
+        [path] = records(folder)
+        path.write_text("{")
+
+    def other_record(folder: Path) -> None:
+        [path] = records(folder)
+        path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+
+    for change, builds in ((damaged, 1), (no_record, 0), (other_record, 0)):
+        shutil.copytree(prepared, engines)
+        change(engines)
+        trt = TensorRT(Device())
+        opened(made, engines, trt).shutdown()
+        assert (trt.device.counts["build"], trt.device.counts["run"] > 0) == (builds, True), change
+        again = TensorRT(Device())
+        opened(made, engines, again).shutdown()
+        assert again.device.counts["build"] == again.device.counts["run"] == 0
+        shutil.rmtree(engines)
+
+
+def test_the_old_engines_stay_until_the_new_ones_have_passed(
+    bundle: Bundle, prepared: Path, engines: Path
+) -> None:
+    shutil.copytree(prepared, engines)
+    old = {path.name for path in engines.glob("*.engine")}
+    [record] = records(engines)
+    before = record.read_bytes()
+    bundle = without_float32(bundle)
+    with pytest.raises(BundleError):
+        opened(bundle, engines, falsified(blank_vocoder, "10.4.0"))
+    assert old < {path.name for path in engines.glob("*.engine")}
+    assert record.read_bytes() == before
+    opened(bundle, engines, TensorRT(Device(), "10.4.0")).shutdown()
+    assert len(list(engines.glob("*.engine"))) == 2 * len(ENGINES), "a bundle to go back to"
+    third = replace(bundle.manifest, family="third")
+    (bundle.folder / contract.MANIFEST).unlink()
+    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.4.0")).shutdown()
+    assert len(records(engines)) == 2
+    assert not old & {path.name for path in engines.glob("*.engine")}
+
+
+def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
+    made: Bundle, prepared: Path, engines: Path
+) -> None:
+    shutil.copytree(prepared, engines)
+    patched = TensorRT(Device())
+    patched.patch = 1  # no version tells of it
+    told = "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is for"
+    with pytest.raises(EngineFault, match=told):
+        opened(made, engines, patched)
+    assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
+
+
+KILLED_AFTER_S = 8.0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_next_start_is_whole(made: Bundle, engines: Path) -> None:
+    command = [sys.executable, "-m", "tests.fakes.gpu", "prepare"]
+    for setting in (f"bundle.path={made.folder}", f"engine.cache={engines}", "engine.threads=1"):
+        command += ["--set", setting]
+    command += ["--set", "engine.backend=tensorrt"]
+    random.seed(14)
+    begun = time.monotonic()
+    whole = subprocess.run(command, check=True, capture_output=True, text=True)
+    took_s = time.monotonic() - begun
+    assert whole.stdout.endswith("\nprepared\n")
+    killed = 0
+    for _ in range(10):
+        shutil.rmtree(engines)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(took_s * random.uniform(0.2, 1.0))
+        child.kill()
+        killed += child.wait() == -9
+        engines.mkdir(exist_ok=True)
+        trt = TensorRT(Device())
+        opened(made, engines, trt).shutdown()
+        kept = {path.name for path in engines.glob("*.engine")}
+        assert len(kept) == len(ENGINES) and len(records(engines)) == 1
+    assert killed >= 5
+
+
+# The plan
+
+
+def test_a_dry_run_says_what_is_missing_and_builds_nothing(
+    made: Bundle, prepared: Path, engines: Path
+) -> None:
+    def planned(folder: Path) -> list[str]:
+        trt = TensorRT(Device())
+        with installed(trt.device, trt):
+            lines = prepare.plan(made, TrtBackend(folder)).lines()
+        assert trt.device.counts["build"] == trt.device.counts["run"] == 0
+        return lines
+
+    lines = planned(engines)
+    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.3.0, in {engines}"
+    assert [line.split()[:5] for line in lines[1:7]] == [
+        [name, "profiles", count, "to", "build"]
+        for name, count in zip(
+            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111444", strict=True
+        )
+    ]
+    assert "minutes for each engine; none was built here yet" in lines[7]
+    assert lines[8].startswith("disk ") and lines[9].startswith("memory ")
+    assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
+    assert not engines.exists()
+    lines = planned(prepared)
+    assert lines[-1] == "nothing to do: the engines were compared with the CPU's numbers and passed"
+    shutil.copytree(prepared, engines)
+    next(path for path in engines.glob("*.engine")).unlink()
+    assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
+
+
+def test_a_full_disk_is_said_before_the_build(
+    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "_free_bytes", lambda folder: 1000)
+    trt = TensorRT(Device())
+    with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
+        opened(made, engines, trt)
+    assert trt.device.counts["build"] == 0
+
+
+def test_progress_is_reported(made: Bundle, engines: Path) -> None:
+    lines: list[str] = []
+    opened(made, engines, report=lines.append)
+    assert lines[0].startswith("engines for Orin")
+    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 4") for line in lines)
+    assert any(line.startswith("comparing: step_reply at 64 frames after ") for line in lines)
+    assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
