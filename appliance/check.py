@@ -348,11 +348,11 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "config": lambda inspection: inspection.config_finding,
     "bundle": _bundle,
     "voices": _voices,
+    "engines": _engines,
     "daemon": _daemon,
     "synthesis": _synthesis,
     "speed": _speed,
     "precision": _precision,
-    "engines": _engines,
 }
 ON_DEMAND = ("speed", "precision")
 """Run only when named: these take seconds to minutes of computing."""

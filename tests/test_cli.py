@@ -238,9 +238,13 @@ def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> N
     code, printed, _ = run(capsys, "check", "--config", config, "--only", "application", "--no-speak")
     assert code == 0
     assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [
-        ["PASS", name] for name in ("config", "bundle", "voices", "daemon")
+        ["PASS", "config"],
+        ["PASS", "bundle"],
+        ["PASS", "voices"],
+        ["PASS", "daemon"],
+        ["SKIP", "engines:"],
     ]
-    assert printed.splitlines()[-1] == "4 PASS · 0 WARN · 0 FAIL · 0 SKIP"
+    assert printed.splitlines()[-1] == "4 PASS · 0 WARN · 0 FAIL · 1 SKIP"
 
 
 def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -254,6 +258,7 @@ def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp
         "config": "PASS",
         "bundle": "PASS",
         "voices": "FAIL",
+        "engines": "SKIP",
         "daemon": "FAIL",
         "synthesis": "FAIL",
     }

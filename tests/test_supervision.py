@@ -58,6 +58,11 @@ def test_starting_asks_for_time_and_feeds_nothing() -> None:
         "STATUS=loading the bundle",
         f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000",
     ]
+    bench.now += START_LIMIT_S - 1.0
+    bench.supervision.tell("building the engine of step: Building 1 of 2")
+    bench.now += START_LIMIT_S - 1.0
+    bench.supervision.turn("not yet")
+    assert bench.notifier.taken()[1:] == [f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"], "it gets on"
     bench.now += START_LIMIT_S
     bench.supervision.turn("not yet")
     assert bench.notifier.taken() == [], "a start that takes for ever is ended by systemd"

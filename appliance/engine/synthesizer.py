@@ -81,8 +81,10 @@ class Synthesizer:
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         batched = manifest.batch_invariant and not backend.exact_shapes
-        self.max_batch = max(backend.max_batch // 2, 1) if batched else 1
-        """Lanes that may share a step: a guided one has two rows."""
+        # Both rows of a guided lane are in one call with `exact`; otherwise they have other lengths.
+        rows = 2 if manifest.defaults.sampling == "exact" else 1
+        self.max_batch = max(backend.max_batch // rows, 1) if batched else 1
+        """Lanes that may share a step; the cost table says whether it is worth while."""
         self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)

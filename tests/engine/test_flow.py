@@ -146,6 +146,23 @@ def test_a_graph_is_told_what_will_be_bound(tiny: Bundle) -> None:
     assert told["step_keys"]["N"] == told["step_reply"]["P"] == (64, 100, 256)
 
 
+@pytest.mark.parametrize(("sampling", "lanes"), [("exact", 1), ("short", 2), ("short-kv", 2)])
+def test_calls_of_two_rows_take_the_rows_of_one_guided_lane_or_of_two(
+    tiny: Bundle, sampling: Sampling, lanes: int
+) -> None:
+    backend = WatchedBuckets()
+    backend.max_batch = 2
+    engine = Synthesizer(shortened(tiny, sampling), backend, lanes=lanes)
+    assert engine.max_batch == lanes
+    opened = [engine.open(segment(80, nfe=5, sampling=sampling, seed=n)) for n in range(lanes)]
+    backend.runs.clear()
+    for _ in range(2):
+        engine.step([lane.id for lane in opened])
+    steps = [run for run in backend.runs if run.graph.startswith("step")]
+    assert len(steps) == (2 if sampling == "exact" else 4)
+    assert {run.shapes["latents"][0] for run in steps} == {2}
+
+
 @pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_lane_loads_the_graphs_that_it_runs_and_does_so_as_it_opens(

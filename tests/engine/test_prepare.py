@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from appliance.cli import main
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, Bundle
 from appliance.engine import gate, prepare
@@ -25,6 +26,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, StorageError
+from tests.daemons import write_config
 from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
@@ -313,9 +315,6 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
 
 
-KILLED_AFTER_S = 8.0
-
-
 @pytest.mark.slow
 def test_killed_at_any_moment_the_next_start_is_whole(made: Bundle, engines: Path) -> None:
     command = [sys.executable, "-m", "tests.fakes.gpu", "prepare"]
@@ -391,3 +390,54 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     assert any(line.startswith("building the engine of step_keys for Orin, profiles: 4") for line in lines)
     assert any(line.startswith("comparing: step_reply at 64 frames after ") for line in lines)
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
+
+
+# What the operator sees
+
+
+def checked(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any, backend: str = "tensorrt") -> Any:
+    """The finding of `appliance check --only engines`."""
+    config = write_config(tmp_path, bundle.folder, engine={"backend": backend, "cache": str(engines)})
+    main(["check", "--json", "--only", "engines", "--config", str(config)])
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    return finding
+
+
+def test_check_tells_how_the_engines_are(
+    made: Bundle, bundle: Bundle, prepared: Path, tmp_path: Path, capsys: Any
+) -> None:
+    found = checked(made, prepared, tmp_path, capsys)
+    assert found["level"] == "PASS" and found["value"].startswith("6 built, at most ")
+    found = checked(made, tmp_path / "none", tmp_path, capsys)
+    assert (found["level"], found["value"]) == (
+        "WARN",
+        "none for this bundle; the next start builds them for minutes",
+    )
+    assert "appliance prepare" in found["remedy"]
+    opened(bundle, tmp_path / "engines", falsified(blank_vocoder)).shutdown()
+    found = checked(bundle, tmp_path / "engines", tmp_path, capsys)
+    assert found["level"] == "WARN"
+    assert found["value"].startswith("vocoder in float32: vocoder at 256 frames: 1.0e+00 off")
+    for backend in ("auto", "ort-cpu"):
+        assert checked(made, prepared, tmp_path, capsys, backend)["level"] == "SKIP"
+
+
+def test_the_command_builds_and_says_what_it_does(
+    made: Bundle, engines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
+    device = Device()
+    with installed(device, TensorRT(device)):
+        assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
+        assert "step_keys    profiles 4   to build" in capsys.readouterr().out
+        assert main(["prepare", "--config", str(config)]) == 0
+        assert capsys.readouterr().out.endswith("agrees with the CPU's numbers\nprepared\n")
+        assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith("nothing to do: ")
+        assert main(["prepare", "--config", str(config), "--set", "engine.backend=ort-cpu"]) == 0
+        assert capsys.readouterr().out == "nothing is built for ort-cpu\n"
+    assert not device.wrong
+    assert main(["prepare", "--config", str(config)]) == 1
+    assert "backend 'tensorrt': needs TensorRT's Python package" in capsys.readouterr().err
+    assert main(["prepare", "--config", str(config), "--set", "engine.backend=auto"]) == 0
+    assert capsys.readouterr().out.startswith("nothing is built for ort-cuda and ort-cpu; backend 'tensorrt'")
