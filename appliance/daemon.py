@@ -34,7 +34,7 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.engine.loading import load_for
-from appliance.errors import ApplianceError, BundleError, ConfigError, EngineFault, StorageError
+from appliance.errors import ApplianceError, BundleError, ConfigError, EngineFault, Interrupted, StorageError
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.plan import Planner
@@ -268,7 +268,11 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         chinese.warm()
-        loaded = load_for(read, config.engine, self._supervision.tell)
+        try:
+            loaded = load_for(read, config.engine, self._getting_on)
+        except Interrupted:
+            logger.info("stopped while engines were built; the next start goes on")
+            return
         try:
             begun = time.monotonic()
             manifest = read.manifest
@@ -280,6 +284,12 @@ class Daemon:
             self._scheduler.run(loaded)
         finally:
             loaded.shutdown()
+
+    def _getting_on(self, line: str) -> None:
+        """Tell what takes minutes at start. Raises Interrupted to end it when the daemon stops."""
+        if self._stop.is_set():
+            raise Interrupted
+        self._supervision.tell(line)
 
     # Around it.
 

@@ -103,7 +103,7 @@ class BundleError(ApplianceError):
 
 
 class Interrupted(Exception):
-    """An engine call was stopped for the sake of another one; it can be made again."""
+    """A call of the engine, or a build for it, was told to stop; it can be made again."""
 
 
 class EngineFault(ApplianceError, RuntimeError):

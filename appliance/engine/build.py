@@ -35,7 +35,7 @@ REPORT_S = 1.0
 """Between two lines about the progress of a build."""
 
 Report = Callable[[str], None]
-"""What is given a line about what goes on."""
+"""What is given a line about what goes on. It may raise Interrupted to end that."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Least, usual and greatest size of an axis."""
@@ -147,17 +147,21 @@ def make_progress(runtime: Any, report: Report) -> Any:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
             self._reported = time.monotonic()
+            self.stopped: BaseException | None = None
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             self._steps[phase_name] = (0, num_steps)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            """True: go on. TensorRT calls this from threads of its own."""
+            """True: go on; False where `report` raised. TensorRT calls this from threads of its own."""
             self._steps[phase_name] = (step + 1, self._steps.get(phase_name, (0, 0))[1])
             if (now := time.monotonic()) - self._reported >= REPORT_S:
                 self._reported = now
-                report(", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()]))
-            return True
+                try:
+                    report(", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()]))
+                except BaseException as stopped:  # it may not pass through TensorRT
+                    self.stopped = stopped
+            return self.stopped is None
 
         def phase_finish(self, phase_name: str) -> None:
             self._steps.pop(phase_name, None)
@@ -170,8 +174,8 @@ def build(
 ) -> tuple[bytes, bytes]:
     """The serialised engine, and the timing cache with what the build has measured beside `timing`.
 
-    `report` is given lines about its progress. Raises BundleError when TensorRT cannot parse or build the
-    graph, or its inputs are others.
+    `report` is given lines about its progress; what it raises ends the build. Raises BundleError when
+    TensorRT cannot parse or build the graph, or its inputs are others.
     """
     path, version = recipe.path, runtime.__version__
     builder = runtime.Builder(log)
@@ -201,6 +205,8 @@ def build(
     config.progress_monitor = progress
     cache = _timing_cache(config, timing)
     engine = builder.build_serialized_network(network, config)
+    if progress.stopped is not None:
+        raise progress.stopped
     if engine is None:
         raise BundleError(f"{path}: TensorRT {version} cannot build it{log.reason()}")
     return bytes(engine), bytes(cache.serialize())

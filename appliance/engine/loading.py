@@ -15,7 +15,7 @@ from appliance.engine.build import Report
 from appliance.engine.prepare import OpenBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
-from appliance.errors import ApplianceError, BundleError, EngineFault
+from appliance.errors import ApplianceError, BundleError, EngineFault, Interrupted
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
     """The synthesizer of a configuration; `report` is given lines about what takes minutes.
 
-    Raises BundleError, EngineFault.
+    Raises BundleError, EngineFault, and what `report` raises.
     """
     try:
         return load(
@@ -35,7 +35,7 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
             cache=config.cache,
             report=report,
         )
-    except ApplianceError:
+    except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
         # A fault of the box at this moment, not of the bundle: the next start may do better.

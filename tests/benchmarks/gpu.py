@@ -32,23 +32,26 @@ from numpy.typing import NDArray
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
-from appliance.engine.backends import open_backend
+from appliance.engine.loading import load
+from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.trt import TrtBackend
 from appliance.errors import ApplianceError
 from appliance.job import Segment
 from export import bundle as bundles
 from export import parity
 from export.families import Family, family
 from export.random_checkpoint import write_random, write_random_vocos
-from tests.fakes.gpu import open_on
+from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
 
 FloatArray = NDArray[np.float32]
 Run = Callable[[int, int], FloatArray]
 """Lanes and NFE → the first lane's samples; returns when the device is done."""
 
 GUIDANCE, SEED = 2.0, 0
-BACKENDS = ("ort-cuda",)
+BACKENDS = ("ort-cuda", "tensorrt")
 SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 STREAM_S = (1.5, 3.0, 3.87)
 """Segments of a reply of 8.37 s as LOW_LATENCY cuts it."""
@@ -248,16 +251,34 @@ def take_turns(runs: dict[str, Run], lanes: int, nfe: int, rounds: int) -> dict[
     return seconds
 
 
-def engines(bundle: Bundle, case: Case) -> dict[str, Synthesizer]:
-    """An engine for each backend that is here."""
+def engines(bundle: Bundle, case: Case, cache: Path) -> dict[str, Synthesizer]:
+    """An engine for each backend that is here; TensorRT's are built first, and compared with the CPU."""
     found = {}
     for name in BACKENDS:
         try:
-            backend = open_backend(name) if case.device == "cuda" else open_on(Device(), (128,))
-            found[name] = Synthesizer(bundle, backend, host=open_backend("ort-cpu"), lanes=max(case.lanes))
+            with _device(case):
+                found[name] = load(
+                    bundle, backend=name, lanes=max(case.lanes), cache=cache, report=_print_progress
+                )
         except ApplianceError as error:
             print(f"{name}: {error}", file=sys.stderr)
     return found
+
+
+@contextlib.contextmanager
+def _device(case: Case) -> Iterator[None]:
+    """The machine's device; for a rehearsal the fake one, with few sizes."""
+    if case.device == "cuda":
+        yield
+        return
+    OrtCudaBackend.buckets = TrtBackend.buckets = (128,)
+    device = Device()
+    with installed(device, TensorRT(device)):
+        yield
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def errors(work: Path, case: Case, found: dict[str, Synthesizer]) -> dict[str, float]:
@@ -370,7 +391,7 @@ def stages(work: Path, case: Case, rounds: int) -> Iterator[tuple[str, Callable[
 
     def loaded() -> dict[str, Synthesizer]:
         if not known:
-            known.update(engines(prepare(work, case), case))
+            known.update(engines(prepare(work, case), case, work / "engines"))
             if not known:
                 sys.exit("no backend of ours runs here, see above")
         return known

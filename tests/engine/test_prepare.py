@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from appliance.cli import main
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, Bundle
-from appliance.engine import gate, prepare
+from appliance.engine import build, gate, prepare
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
-from appliance.errors import BundleError, EngineFault, StorageError
+from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
 from tests.daemons import write_config
 from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
@@ -390,6 +391,41 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     assert any(line.startswith("building the engine of step_keys for Orin, profiles: 4") for line in lines)
     assert any(line.startswith("comparing: step_reply at 64 frames after ") for line in lines)
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
+
+
+def test_a_build_that_is_told_to_stop_ends_and_leaves_nothing_half(made: Bundle, engines: Path) -> None:
+    """The first report within TensorRT's build raises; what was built before stays."""
+
+    def stop(line: str) -> None:
+        if line.startswith("building the engine of step: Building "):
+            raise Interrupted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "REPORT_S", 0.0)
+        with pytest.raises(Interrupted):
+            opened(made, engines, report=stop)
+    assert len(list(engines.glob("*.engine"))) == 3 and not records(engines)
+    trt = TensorRT(Device())
+    opened(made, engines, trt).shutdown()
+    assert trt.device.counts["build"] == 3
+
+
+@pytest.mark.slow
+def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
+    made: Bundle, engines: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
+    command = [sys.executable, "-m", "tests.fakes.gpu", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        for line in daemon.stderr:
+            if "built the engine of condition" in line:
+                break
+        daemon.send_signal(signal.SIGTERM)
+        left = daemon.stderr.read()
+        assert daemon.wait(30) == 0, left
+    assert "stopped while engines were built; the next start goes on" in left
+    assert "Traceback" not in left
 
 
 # What the operator sees
