@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -67,9 +68,29 @@ def make(tiny: Bundle) -> Iterator[Make]:
 
 @pytest.fixture
 def bf16(make: Make) -> Synthesizer:
-    if open_backend("openvino").label != "openvino (bf16)":
+    if not has_bf16():
         pytest.skip("this processor has no bfloat16")
     return make("bf16")
+
+
+def has_bf16() -> bool:
+    return "BF16" in OpenVinoBackend(1, precision="f32")._core.get_property(
+        "CPU", "OPTIMIZATION_CAPABILITIES"
+    )
+
+
+@pytest.mark.parametrize(("bf16_s", "label"), [(0.5, "openvino (bf16)"), (1.5, "openvino (f32)")])
+def test_the_quicker_arithmetic_is_taken(monkeypatch: pytest.MonkeyPatch, bf16_s: float, label: str) -> None:
+    if not has_bf16():
+        pytest.skip("this processor has no bfloat16")
+    seconds = {"bf16": bf16_s, "f32": 1.0}
+    monkeypatch.setattr(OpenVinoBackend, "_product_s", lambda self, precision: seconds[precision])
+    assert open_backend("openvino").label == label
+
+
+def test_a_product_is_timed_in_both_arithmetics() -> None:
+    backend = OpenVinoBackend(1, precision="f32")
+    assert all(1e-5 < backend._product_s(precision) < 1.0 for precision in ("bf16", "f32"))
 
 
 @pytest.fixture
@@ -139,8 +160,8 @@ def test_the_demo_voice_holds_the_criterion_for_lossy_arithmetic(
 ) -> None:
     (finding,) = checked(demo, capsys)
     assert finding["level"] == "PASS", finding
-    label = open_backend("openvino").label
-    assert finding["value"].endswith(f" on {label}")
+    label = finding["value"].partition(" on ")[2]
+    assert label in ("openvino (bf16)", "openvino (f32)")
     assert (finding["figures"]["share"] > 1e-3) == (label == "openvino (bf16)")
 
 
@@ -172,7 +193,7 @@ def test_a_daemon_says_on_what_it_speaks(tmp_path: Path, capsys: pytest.CaptureF
         code = cli.main(["check", "--config", str(tmp_path / "config.yaml"), "--only", "synthesis"])
         printed = capsys.readouterr().out
         assert code == 0, printed
-        assert f" on {open_backend('openvino').label}" in printed
+        assert re.search(r" on openvino \((bf16|f32)\)$", printed, re.MULTILINE)
 
 
 def test_lanes_of_any_length_take_turns(make: Make, engine: Synthesizer) -> None:
