@@ -20,6 +20,8 @@ Axis = int | str
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
 """`step` is for runtimes of fixed shapes; the others run `step_keys` with an empty reference in its place."""
+STEPS = ("step", "step_keys", "step_reply")
+"""Graphs that run NFE times: they take nearly all the time."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward

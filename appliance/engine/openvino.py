@@ -9,15 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from appliance.contract.graphs import Axis, GraphSpec
+from appliance.contract.graphs import STEPS, Axis, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 Precision = Literal["bf16", "f32"]
-
-STEPS = ("step", "step_keys", "step_reply")
-"""Graphs whose arithmetic may be bfloat16: they take nearly all the time."""
 
 
 class OpenVinoBound:

@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.graphs import GraphSpec
+from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.cuda import DeviceMemory, DeviceTensor
+from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor
 from appliance.engine.ort import OrtBound, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
-STEPS = ("step", "step_keys", "step_reply")
-"""Graphs whose launches are captured: they run NFE times at addresses that do not change."""
-MAX_CAPTURED = 64
-"""Captured graphs; each keeps memory of the device. Further bindings launch their kernels one by one."""
 
 
 class OrtCudaGraph:

@@ -7,6 +7,8 @@ From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses
 (NvInferRuntime.h); False, None or an error in the log where TensorRT refuses; that work on the stream of a
 context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors;
 that an engine of another driver or device is refused and never merely slow; how large working memory is.
+Of CUDA graphs, from trtexec's source and TensorRT's issue 3798: an ordinary run comes before a capture, and a
+graph is void once the context that it was captured from has changed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import enum
 import hashlib
 import json
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +27,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, move
+from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, Node, move
 
 DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
 
@@ -75,6 +78,10 @@ class TensorRT:
         self.device, self.__version__ = device, version
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
+        self.uncapturable: set[str] = set()
+        """Graphs whose runs end a capture."""
+        self.contexts = 1 << 20
+        """How many contexts the device has memory for."""
         self.before_build: Callable[[], None] = lambda: None
         self.patch = 0
         """Of the libraries: engines depend on it, and nothing tells it."""
@@ -267,12 +274,13 @@ class Runtime:
                 ILogger.ERROR, f"the engine is for {described['for']}, this is {self._trt.platform}"
             )
             return None
-        return Engine(self._trt, described)
+        return Engine(self._trt, self._log, described)
 
 
 class Engine:
-    def __init__(self, trt: TensorRT, described: dict[str, Any]) -> None:
-        self.device = trt.device
+    def __init__(self, trt: TensorRT, log: ILogger, described: dict[str, Any]) -> None:
+        self.device, self.trt, self.log = trt.device, trt, log
+        self.stem = described["graph"].rpartition("/")[2].removesuffix(".onnx")
         self.profiles: list[dict[str, list[list[int]]]] = described["profiles"]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -287,7 +295,10 @@ class Engine:
         """Differs from graph to graph, so that shared memory has to grow."""
         return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
 
-    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context:
+    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context | None:
+        if self.device.counts["context"] >= self.trt.contexts:
+            self.log.log(ILogger.ERROR, "no memory")
+            return None
         if strategy is not ExecutionContextAllocationStrategy.USER_MANAGED:
             self.device.allocate(self.device_memory_size_v2, "device")
         self.device.counts["context"] += 1
@@ -297,12 +308,26 @@ class Engine:
 class Context:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._device = engine, engine.device
+        self._device.outside_a_capture("a context is made")
+        self._changes = 0
+        """Of profile, shapes, addresses and working memory."""
+        self._run_at: int | None = None
+        """Changes at the last ordinary run."""
         self._profile: tuple[int, int] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
         self._workspace = (0, 0)
 
+    def __del__(self) -> None:
+        if any(node.context == id(self) for nodes in self._device.executable.values() for node in nodes):
+            self._device.refuse("a context ends before the graphs that were captured from it")
+
+    def _change(self) -> None:
+        self._device.outside_a_capture("a context is changed")
+        self._changes += 1
+
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        self._change()
         self._device.stream(stream_handle)
         if profile_index >= len(self._engine.profiles):
             raise self._device.refuse(f"no profile {profile_index}")
@@ -311,11 +336,13 @@ class Context:
         return True
 
     def set_device_memory(self, memory: int, size: int) -> None:
+        self._change()
         if memory % ALIGNMENT or size < self._engine.device_memory_size_v2:
             raise self._device.refuse(f"working memory of {size} bytes at {memory:#x}")
         self._workspace = (memory, size)
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        self._change()
         if self._profile is None:
             raise self._device.refuse(f"{name}: a shape before a profile")
         least, _, greatest = self._engine.profiles[self._profile[0]][name]
@@ -327,6 +354,7 @@ class Context:
         return True
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
+        self._change()
         if name not in self._engine.inputs and name not in self._engine.outputs:
             raise self._device.refuse(f"no tensor {name}")
         if memory % ALIGNMENT:
@@ -343,17 +371,33 @@ class Context:
             wanted = {*engine.inputs} if what == "shape" else {*engine.inputs, *engine.outputs}
             if missing := wanted - given:
                 raise device.refuse(f"no {what} of {', '.join(sorted(missing))}")
-        device.check(*self._workspace, "device", "working memory")
         inputs = {
             name: (self._addresses[name], self._shapes[name], dtype) for name, dtype in engine.inputs.items()
         }
-        for name, (address, shape, dtype) in inputs.items():
-            device.check(address, math.prod(shape) * np.dtype(dtype).itemsize, "device", f"{name} is read")
         outputs = {name: self._addresses[name] for name in engine.outputs}
-        for name, address in outputs.items():
-            device.check(address, 1, "device", f"{name} is written")
-        device.counts["run"] += 1
-        stream.enqueue(partial(_compute, engine, inputs, outputs, self._workspace))
+        workspace, changes, of = self._workspace, self._changes, weakref.ref(self)
+
+        def check(now: str) -> None:
+            device.check(*workspace, "device", f"{now}working memory")
+            for name, (address, shape, dtype) in inputs.items():
+                size = math.prod(shape) * np.dtype(dtype).itemsize
+                device.check(address, size, "device", f"{now}{name} is read")
+            for name, address in outputs.items():
+                device.check(address, 1, "device", f"{now}{name} is written")
+            context = of()
+            if context is None or context._changes != changes:
+                raise device.refuse(f"{now}its context has changed")
+
+        if stream.capture is not None and self._run_at != changes:
+            raise device.refuse("captured before an ordinary run with these shapes and addresses")
+        if stream.capture is not None and engine.stem in engine.trt.uncapturable:
+            stream.capture.is_spoilt = True
+            engine.log.log(ILogger.ERROR, f"{engine.stem}: not permitted\nwhen stream is capturing")
+            return False
+        stream.take(Node(partial(_compute, engine, inputs, outputs, workspace), check, id(self)))
+        if stream.capture is None:
+            device.counts["run"] += 1
+            self._run_at = changes
         return True
 
 
