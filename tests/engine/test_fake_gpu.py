@@ -179,7 +179,8 @@ def output_beyond_its_memory(m: Machine) -> None:
 
 
 def types_left_to_tensorrt(m: Machine) -> None:
-    m.backend._runtime.Builder(m.backend._log).create_network(0)
+    builder = m.backend._runtime.Builder(m.backend._log)
+    builder.build_serialized_network(builder.create_network(0), builder.create_builder_config())
 
 
 # CUDA graphs

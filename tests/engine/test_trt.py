@@ -636,6 +636,24 @@ def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
     assert not list(engines.iterdir())
 
 
+def test_what_is_refused_strongly_typed_is_built_weakly_typed_by_an_early_tensorrt(
+    tiny: Bundle, device: Device, engines: Path, caplog: Any
+) -> None:
+    trt = TensorRT(device)
+    trt.refused_strongly_typed = {"update"}
+    backend = open_trt_on(device, engines, trt=trt)
+    assert loaded(backend, tiny)
+    refusal = r"update.onnx: TensorRT \S+ cannot build it: no implementation for a node of update"
+    [warning] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert re.search(rf"{refusal}; it is built once more, weakly typed$", warning)
+    assert device.counts["build"] == 1 and not device.wrong
+    trt.__version__ = "10.12.0"
+    with pytest.raises(BundleError, match=f"{refusal}$"):
+        open_trt_on(device, engines.with_name("other"), trt=trt).load(
+            "update", tiny.graph("update"), signatures(tiny.manifest.dimensions)["update"], {"N": (1, 9)}
+        )
+
+
 def test_a_graph_that_cannot_be_built_or_loaded_is_named(tiny: Bundle, device: Device, engines: Path) -> None:
     trt = TensorRT(device)
     trt.refused = {"update"}

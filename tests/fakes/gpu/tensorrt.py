@@ -57,6 +57,21 @@ class MemoryPoolType(enum.Enum):
 
 class BuilderFlag(enum.Enum):
     TF32 = 0
+    FP16 = 1
+    OBEY_PRECISION_CONSTRAINTS = 2
+
+
+class DataType(enum.Enum):
+    FLOAT = 0
+    HALF = 1
+    INT64 = 2
+
+
+class LayerType(enum.Enum):
+    CONSTANT = 0
+    NORMALIZATION = 1
+    MATRIX_MULTIPLY = 2
+    SHAPE = 3
 
 
 class ExecutionContextAllocationStrategy(enum.Enum):
@@ -72,12 +87,16 @@ class TensorRT:
     NetworkDefinitionCreationFlag = NetworkDefinitionCreationFlag
     MemoryPoolType = MemoryPoolType
     BuilderFlag = BuilderFlag
+    DataType = DataType
+    LayerType = LayerType
     ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
 
     def __init__(self, device: Device, version: str = "10.3.0") -> None:
         self.device, self.__version__ = device, version
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
+        self.refused_strongly_typed: set[str] = set()
+        """Graphs that can be built weakly typed only."""
         self.uncapturable: set[str] = set()
         """Graphs whose runs end a capture."""
         self.contexts = 1 << 20
@@ -104,10 +123,56 @@ class Input:
         self.shape = tuple(n if isinstance(n, int) else -1 for n in shape)
 
 
+class Output:
+    def __init__(self, dtype: DataType) -> None:
+        self.dtype = dtype
+
+
+class Layer:
+    num_outputs = 1
+
+    def __init__(self, type: LayerType, dtype: DataType) -> None:
+        self.type, self._output = type, Output(dtype)
+        self.precision: DataType | None = None
+        self.output_type: DataType | None = None
+
+    def get_output(self, index: int) -> Output:
+        return self._output
+
+    def set_output_type(self, index: int, dtype: DataType) -> None:
+        self.output_type = dtype
+
+
 class Network:
-    def __init__(self) -> None:
+    """Its layers are one of each kind that matters, whatever the graph."""
+
+    def __init__(self, strongly_typed: bool) -> None:
         self.path = ""
         self.inputs: list[Input] = []
+        self.strongly_typed = strongly_typed
+        self.layers = [
+            Layer(LayerType.CONSTANT, DataType.HALF),
+            Layer(LayerType.NORMALIZATION, DataType.FLOAT),
+            Layer(LayerType.MATRIX_MULTIPLY, DataType.HALF),
+            Layer(LayerType.SHAPE, DataType.INT64),
+        ]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def get_layer(self, index: int) -> Layer:
+        return self.layers[index]
+
+    def check_types(self, flags: set[BuilderFlag]) -> bool:
+        """Whether a weakly typed network computes in the graph's types."""
+        held = {layer.type: (layer.precision, layer.output_type) for layer in self.layers}
+        return flags == {BuilderFlag.FP16, BuilderFlag.OBEY_PRECISION_CONSTRAINTS} and held == {
+            LayerType.CONSTANT: (None, None),
+            LayerType.NORMALIZATION: (DataType.FLOAT, DataType.FLOAT),
+            LayerType.MATRIX_MULTIPLY: (DataType.HALF, DataType.HALF),
+            LayerType.SHAPE: (None, None),
+        }
 
     @property
     def num_inputs(self) -> int:
@@ -180,10 +245,14 @@ class Config:
         self.profiles: list[Profile] = []
         self.workspace = 0
         self.cleared: list[BuilderFlag] = []
+        self.flags: set[BuilderFlag] = set()
         self.timing = TimingCache({"for": trt.platform, "timed": []})
 
     def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
         self.workspace = pool_size
+
+    def set_flag(self, flag: BuilderFlag) -> None:
+        self.flags.add(flag)
 
     def clear_flag(self, flag: BuilderFlag) -> None:
         self.cleared.append(flag)
@@ -212,9 +281,7 @@ class Builder:
         self._trt, self._log = trt, log
 
     def create_network(self, flags: int) -> Network:
-        if not flags & 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED:
-            raise self._trt.device.refuse("the network's types are left to TensorRT")
-        return Network()
+        return Network(bool(flags & 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED))
 
     def create_builder_config(self) -> Config:
         return Config(self._trt)
@@ -226,7 +293,12 @@ class Builder:
         trt = self._trt
         stem = network.path.rpartition("/")[2].removesuffix(".onnx")
         trt.before_build()
-        if stem in trt.refused:
+        if network.strongly_typed:
+            if config.flags:
+                raise trt.device.refuse("a strongly typed network takes no precision flags")
+        elif not network.check_types(config.flags):
+            raise trt.device.refuse("the network's types are left to TensorRT")
+        if stem in trt.refused or (network.strongly_typed and stem in trt.refused_strongly_typed):
             self._log.log(ILogger.ERROR, f"no implementation\nfor a node of {stem}")
             return None
         for profile in config.profiles:
