@@ -97,6 +97,10 @@ class Backend(Protocol):
         """Make the call under way, and all until this is called with False, raise Interrupted. Any thread."""
         ...
 
+    def settle(self) -> None:
+        """End the warm-up: what is bound from now on may take no more memory of the device."""
+        ...
+
     def close(self) -> None:
         """Release everything; the backend is not used afterwards."""
         ...

@@ -30,6 +30,8 @@ WORKSPACE_BYTES = 2 << 30
 """Scratch memory that a kernel may ask for, at most."""
 USUAL_FRAMES = 512
 """The length, 5.5 s, for which graphs of any length are optimised."""
+STRONGLY_TYPED_ONLY = (10, 12)
+"""TensorRT from which on weak typing is deprecated (its release notes)."""
 
 REPORT_S = 1.0
 """Between two lines about the progress of a build."""
@@ -174,13 +176,31 @@ def build(
 ) -> tuple[bytes, bytes]:
     """The serialised engine, and the timing cache with what the build has measured beside `timing`.
 
-    `report` is given lines about its progress; what it raises ends the build. Raises BundleError when
-    TensorRT cannot parse or build the graph, or its inputs are others.
+    Element types are the graph's. An early TensorRT that refuses it so is asked once more for a weakly typed
+    engine, each layer held to its type. `report` is given lines about its progress; what it raises ends the
+    build. Raises BundleError when TensorRT cannot parse or build the graph, or its inputs are others.
     """
+    try:
+        return _build(recipe, runtime, log, timing, report, strongly_typed=True)
+    except BundleError as refusal:
+        if tuple(map(int, runtime.__version__.split(".")[:2])) >= STRONGLY_TYPED_ONLY:
+            raise
+        logger.warning("%s; it is built once more, weakly typed", refusal)
+        try:
+            return _build(recipe, runtime, log, timing, report, strongly_typed=False)
+        except BundleError as second:
+            raise refusal from second
+
+
+def _build(
+    recipe: Recipe, runtime: Any, log: Any, timing: bytes, report: Report, *, strongly_typed: bool
+) -> tuple[bytes, bytes]:
     path, version = recipe.path, runtime.__version__
     builder = runtime.Builder(log)
-    # Element types are the graph's. TensorRT 11 knows no other kind, and since 10 every batch is explicit.
-    network = builder.create_network(1 << int(runtime.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    # TensorRT 11 knows strongly typed networks alone, and since 10 every batch is explicit.
+    network = builder.create_network(
+        strongly_typed << int(runtime.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    )
     parser = runtime.OnnxParser(network, log)
     if not parser.parse_from_file(str(path)):
         told = []
@@ -196,6 +216,8 @@ def build(
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
     # Float32 is float32: TF32 has ten bits of mantissa.
     config.clear_flag(runtime.BuilderFlag.TF32)
+    if not strongly_typed:
+        _hold_types(runtime, network, config)
     for profile in recipe.profiles:
         ranges = builder.create_optimization_profile()
         for tensor in recipe.spec.inputs:
@@ -210,6 +232,23 @@ def build(
     if engine is None:
         raise BundleError(f"{path}: TensorRT {version} cannot build it{log.reason()}")
     return bytes(engine), bytes(cache.serialize())
+
+
+def _hold_types(runtime: Any, network: Any, config: Any) -> None:
+    """Hold the layers of a weakly typed network to their types; TensorRT would choose the faster one."""
+    floats = (runtime.DataType.FLOAT, runtime.DataType.HALF)
+    for number in range(network.num_layers):
+        layer = network.get_layer(number)
+        types = [layer.get_output(index).dtype for index in range(layer.num_outputs)]
+        # As TensorRT's own tools do: constants and what computes shapes or conditions have no precision.
+        if layer.type == runtime.LayerType.CONSTANT or not all(kind in floats for kind in types):
+            continue
+        layer.precision = types[0]
+        for index, kind in enumerate(types):
+            layer.set_output_type(index, kind)
+        if runtime.DataType.HALF in types:
+            config.set_flag(runtime.BuilderFlag.FP16)
+    config.set_flag(runtime.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
 
 
 def _timing_cache(config: Any, data: bytes) -> Any:

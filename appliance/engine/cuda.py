@@ -18,6 +18,11 @@ from appliance.errors import BundleError, EngineFault
 
 STAGING_BYTES = 4 << 20
 """Each half of the pinned memory through which uploads and downloads go."""
+MAX_CAPTURED = 64
+"""CUDA graphs of a backend's steps, one for each binding; each keeps memory of the device.
+
+Further bindings launch their kernels one by one.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +147,38 @@ class DeviceMemory:
     def wait(self) -> None:
         """See `Backend.wait`."""
         self._call("cudaStreamSynchronize", self._stream)
+
+    def settle(self) -> None:
+        """See `Backend.settle`."""
+
+    def capture(self, enqueue: Callable[[], None]) -> Any:
+        """A CUDA graph of what `enqueue` enqueues, which does not run. Raises EngineFault.
+
+        `enqueue` may neither wait nor allocate, nor touch memory of the host.
+        """
+        # Thread-local: what other threads do meanwhile does not end the capture.
+        mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("cudaStreamBeginCapture", self._stream, mode)
+        try:
+            enqueue()
+        except Exception:
+            _, graph = self._cuda.cudaStreamEndCapture(self._stream)
+            if graph is not None:
+                self._cuda.cudaGraphDestroy(graph)
+            raise
+        graph = self._call("cudaStreamEndCapture", self._stream)
+        try:
+            return self._call("cudaGraphInstantiate", graph, 0)
+        finally:
+            self._cuda.cudaGraphDestroy(graph)
+
+    def launch(self, captured: Any) -> None:
+        """Enqueue a graph that `capture` gave. Raises EngineFault."""
+        self._call("cudaGraphLaunch", captured, self._stream)
+
+    def drop(self, captured: Any) -> None:
+        """Release a graph that `capture` gave."""
+        self._cuda.cudaGraphExecDestroy(captured)
 
     def close(self) -> None:
         """See `Backend.close`. A device that has failed is left to the driver."""

@@ -46,5 +46,8 @@ class HostMemory:
     def wait(self) -> None:
         """See `Backend.wait`. Every call has ended."""
 
+    def settle(self) -> None:
+        """See `Backend.settle`."""
+
     def close(self) -> None:
         """See `Backend.close`. Graphs and arrays end with their last reference."""

@@ -9,13 +9,11 @@ from typing import Any, cast
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.cuda import DeviceMemory, DeviceTensor
+from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor
 from appliance.engine.ort import OrtBound, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
-MAX_CAPTURED = 64
-"""Captured step graphs; each keeps memory of the device. Further bindings launch their kernels one by one."""
 
 
 class OrtCudaGraph:

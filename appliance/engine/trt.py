@@ -1,7 +1,11 @@
 """TensorRT on an NVIDIA GPU: engines built on this device and cached, rows padded to buckets, one stream.
 
 Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
-CUDA graphs are not captured: each run launches its kernels one by one.
+
+Bindings of step graphs are captured as CUDA graphs, which hold the addresses and shapes of their capture.
+Each has an execution context to itself, in working memory that all share, as NVIDIA asks for: a change of a
+context's shapes changes state that its graphs rely on (TensorRT's issue 3798). An ordinary run comes first
+and does what cannot be captured, as in trtexec (TensorRT 10.3, samples/common/sampleInference.cpp).
 """
 
 from __future__ import annotations
@@ -9,16 +13,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.contract.graphs import STEPS, GraphSpec, TensorSpec
 from appliance.engine import build
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
 from appliance.engine.build import EngineCache, Platform, Profile, Recipe, Report
-from appliance.engine.cuda import DeviceMemory, DeviceTensor
+from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor
 from appliance.errors import BundleError, EngineFault
 
 logger = logging.getLogger(__name__)
@@ -30,15 +35,23 @@ ALIGNMENT = 256
 class TrtBound:
     """Tensors of one graph, and the execution context that runs their shapes."""
 
+    captured: Any = None
+    """CUDA graph of a run, from the second run on."""
+
     def __init__(
         self,
         graph: TrtGraph,
-        profile: int,
+        context: int,
         inputs: Mapping[str, DeviceTensor],
         outputs: Mapping[str, DeviceTensor],
+        *,
+        is_alone: bool,
     ) -> None:
-        """Raises EngineFault for an address that is not aligned where none was expected."""
-        self._graph, self.profile = graph, profile
+        """`context` is the graph's number of it, `is_alone` says that no other binding uses it.
+
+        Raises EngineFault for an address that is not aligned where none was expected.
+        """
+        self._graph, self.context, self.is_alone = graph, context, is_alone
         self.shapes = {name: tensor.shape for name, tensor in inputs.items()}
         tensors = {**inputs, **outputs}
         placed = {name: graph.placed(name, tensor) for name, tensor in tensors.items()}
@@ -53,24 +66,25 @@ class TrtBound:
 
 
 class TrtGraph:
-    """An engine, with one execution context for each of its profiles.
+    """An engine, with one execution context for each of its profiles, and one for each captured binding.
 
-    Contexts belong to profiles and not to bindings: their number is then bounded by the engine, and none is
-    made while requests run. Bindings of one profile take turns, which is safe because a context reads shapes
-    and addresses when work is enqueued, and all work is enqueued on one stream.
+    Bindings that are not captured take turns with the context of their profile, which is safe because a
+    context reads shapes and addresses when work is enqueued, and all work is enqueued on one stream.
     """
 
     def __init__(self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, recipe: Recipe) -> None:
         """Raises EngineFault when a context cannot be made."""
         self._backend, self._log, self._engine = backend, log, engine
         self._spec, self._profiles = recipe.spec, recipe.profiles
+        self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
+        self._workspace: DeviceTensor | None = None
         self._contexts: list[Any] = []
         for number in range(len(self._profiles)):
-            context = engine.create_execution_context(runtime.ExecutionContextAllocationStrategy.USER_MANAGED)
-            if context is None or not context.set_optimization_profile_async(number, backend.stream):
-                raise self._fault("no context for profile", number)
-            self._contexts.append(context)
+            self._add_context(number)
         self._last: dict[int, TrtBound] = {}
+        """Number of a context → the binding that it ran last, whose shapes and addresses it has."""
+        self._captures = recipe.spec.name in STEPS
+        self._captured: list[TrtBound] = []
         # TensorRT takes addresses at multiples of 256 bytes. A row of a slab begins at a multiple of its own
         # size, which for indices, lengths and some frames is no such multiple. Batches must be contiguous, so
         # rows cannot be padded apart; these tensors go through aligned copies on the device instead, shared
@@ -84,12 +98,16 @@ class TrtGraph:
         }
 
     def use(self, workspace: DeviceTensor) -> None:
-        """Compute in this working memory from now on."""
+        """Compute in this working memory from now on. Captured runs hold its address: they are dropped."""
+        self._drop_captured()
+        self._last.clear()
+        self._workspace = workspace
         for context in self._contexts:
             context.set_device_memory(workspace.address, workspace.nbytes)
 
     def close(self) -> None:
-        """Drop contexts and engine; nothing may be under way."""
+        """Drop captured runs, contexts and engine; nothing may be under way."""
+        self._drop_captured()
         self._last.clear()
         self._contexts.clear()
         self._engine = None
@@ -108,7 +126,8 @@ class TrtGraph:
         for number, profile in enumerate(self._profiles):
             if profile.holds(sizes):
                 given = (cast(Mapping[str, DeviceTensor], tensors) for tensors in (inputs, outputs))
-                return TrtBound(self, number, *given)
+                own = self._own_context(number)
+                return TrtBound(self, number if own is None else own, *given, is_alone=own is not None)
         raise self._fault("no profile holds", sizes)
 
     def placed(self, name: str, tensor: DeviceTensor) -> DeviceTensor:
@@ -120,12 +139,24 @@ class TrtGraph:
         return self._backend.view(self._aligned[name], tensor.shape)
 
     def run(self, bound: TrtBound) -> None:
-        """Enqueue a run. Raises EngineFault when TensorRT refuses it."""
-        context = self._contexts[bound.profile]
+        """Enqueue a run, as one CUDA graph from a captured binding's second run on.
+
+        Raises EngineFault when TensorRT or CUDA refuses it.
+        """
+        has_run = self._last.get(bound.context) is bound
+        if bound.captured is None and bound.is_alone and has_run and self._captures:
+            self._capture(bound)
+        if bound.captured is None:
+            self._enqueue(bound)
+        else:
+            self._backend.launch(bound.captured)
+
+    def _enqueue(self, bound: TrtBound) -> None:
+        context = self._contexts[bound.context]
         for source, to in bound.before:
             self._backend.copy(source, to)
         # The steps of a lane run one binding again and again: it is set once.
-        if self._last.pop(bound.profile, None) is not bound:
+        if self._last.pop(bound.context, None) is not bound:
             for name, shape in bound.shapes.items():
                 if not context.set_input_shape(name, shape):
                     raise self._fault(f"{name}: refused shape", shape)
@@ -134,9 +165,50 @@ class TrtGraph:
                     raise self._fault(f"{name}: refused address", hex(address))
         if not context.execute_async_v3(self._backend.stream):
             raise self._fault("cannot be run")
-        self._last[bound.profile] = bound
+        self._last[bound.context] = bound
         for source, to in bound.after:
             self._backend.copy(source, to)
+
+    def _capture(self, bound: TrtBound) -> None:
+        try:
+            bound.captured = self._backend.capture(partial(self._enqueue, bound))
+        except EngineFault as fault:
+            self._stop_capturing(fault)
+        else:
+            self._captured.append(bound)
+
+    def _own_context(self, profile: int) -> int | None:
+        """The number of a context for one binding alone; None where it is not to be captured."""
+        if not self._captures or not self._backend.reserve_capture():
+            return None
+        try:
+            return self._add_context(profile)
+        except EngineFault as fault:
+            self._stop_capturing(fault)
+            return None
+
+    def _stop_capturing(self, fault: EngineFault) -> None:
+        self._captures = False
+        logger.warning(
+            "%s launches its kernels one by one, it cannot be captured: %s", self._spec.name, fault
+        )
+
+    def _add_context(self, profile: int) -> int:
+        """The number of a new context on a profile. Raises EngineFault."""
+        engine, workspace = self._engine, self._workspace
+        context = engine.create_execution_context(self._strategy)
+        if context is None or not context.set_optimization_profile_async(profile, self._backend.stream):
+            raise self._fault("no context for profile", profile)
+        if workspace is not None:
+            context.set_device_memory(workspace.address, workspace.nbytes)
+        self._contexts.append(context)
+        return len(self._contexts) - 1
+
+    def _drop_captured(self) -> None:
+        for bound in self._captured:
+            self._backend.drop(bound.captured)
+            bound.captured = None
+        self._captured.clear()
 
     def _fault(self, *told: object) -> EngineFault:
         return EngineFault(f"TensorRT: {self._spec.name}: {' '.join(map(str, told))}{self._log.reason()}")
@@ -169,6 +241,7 @@ class TrtBackend(DeviceMemory):
         self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
         self._deserialiser = self._runtime.Runtime(self._log)
         self._graphs: list[TrtGraph] = []
+        self._to_capture = MAX_CAPTURED
         self._workspace = self.empty((1,), "int8")
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
@@ -195,6 +268,17 @@ class TrtBackend(DeviceMemory):
         else:
             graph.use(self._workspace)
         return graph
+
+    def settle(self) -> None:
+        """See `Backend.settle`. Making a context allocates: no further binding is captured."""
+        self._to_capture = 0
+
+    def reserve_capture(self) -> bool:
+        """Take one of the captured graphs that are left; False when there is none."""
+        if self._to_capture == 0:
+            return False
+        self._to_capture -= 1
+        return True
 
     def close(self) -> None:
         """See `Backend.close`."""

@@ -27,8 +27,8 @@ from tests.engine.lanes import (
     segment,
 )
 from tests.fakes.gpu import installed, open_on
-from tests.fakes.gpu.cudart import Runtime, cudaError_t, cudaMemcpyKind
-from tests.fakes.gpu.device import Device, WrongUse
+from tests.fakes.gpu.cudart import Runtime, cudaError_t
+from tests.fakes.gpu.device import Device
 
 LATE_S = 2e-3
 """So late runs what a stream is given that a missing wait shows."""
@@ -208,64 +208,7 @@ def test_auto_takes_the_gpu_where_there_is_one(
     assert ("engine.backend auto: backend 'ort-cuda'" in caplog.text) == bool(spoil)
 
 
-# The fake refuses by name
-
-
-def stale_pointer(cuda: Runtime, stream: int) -> None:
-    address = cuda.cudaMalloc(64)[1]
-    assert address is not None
-    cuda.cudaFree(address)
-    cuda.cudaMemsetAsync(address, 0, 64, stream)
-
-
-def freed_twice(cuda: Runtime, stream: int) -> None:
-    address = cuda.cudaMalloc(64)[1]
-    assert address is not None
-    cuda.cudaFree(address)
-    cuda.cudaFree(address)
-
-
-def beyond_the_end(cuda: Runtime, stream: int) -> None:
-    cuda.cudaMemsetAsync(cuda.cudaMalloc(64)[1] or 0, 0, 65, stream)
-
-
-def pageable_source(cuda: Runtime, stream: int) -> None:
-    array = np.zeros(64, np.uint8)
-    kind = cudaMemcpyKind.cudaMemcpyHostToDevice
-    cuda.cudaMemcpyAsync(cuda.cudaMalloc(64)[1] or 0, array.ctypes.data, 64, kind, stream)
-
-
-def device_memory_as_host(cuda: Runtime, stream: int) -> None:
-    kind = cudaMemcpyKind.cudaMemcpyDeviceToHost
-    cuda.cudaMemcpyAsync(cuda.cudaMalloc(64)[1] or 0, cuda.cudaMalloc(64)[1] or 0, 64, kind, stream)
-
-
-def overlapping(cuda: Runtime, stream: int) -> None:
-    address = cuda.cudaMalloc(64)[1] or 0
-    cuda.cudaMemcpyAsync(address, address + 8, 32, cudaMemcpyKind.cudaMemcpyDeviceToDevice, stream)
-
-
-def wrong_stream(cuda: Runtime, stream: int) -> None:
-    cuda.cudaMemsetAsync(cuda.cudaMalloc(64)[1] or 0, 0, 64, stream + 1)
-
-
-WRONG = {
-    stale_pointer: "are freed",
-    freed_twice: "not allocated",
-    beyond_the_end: "beyond an allocation",
-    pageable_source: r"HostToDevice reads.*\(pinned\)",
-    device_memory_as_host: r"DeviceToHost writes.*\(pinned\)",
-    overlapping: "overlap",
-    wrong_stream: "no stream",
-}
-
-
-@pytest.mark.parametrize("use", WRONG)
-def test_wrong_uses_of_the_runtime(device: Device, use: Callable[[Runtime, int], None]) -> None:
-    cuda = Runtime(device)
-    stream = cuda.cudaStreamCreateWithFlags(1)[1]
-    with pytest.raises(WrongUse, match=WRONG[use]):
-        use(cuda, stream)
+# The fake refuses by name; wrong uses of the runtime itself are in test_fake_gpu.py
 
 
 def tensors(backend: OrtCudaBackend) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from appliance.contract.bundle import Bundle
-from appliance.contract.graphs import CONTEXT, signatures
+from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backends import open_backend
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import OrtBackend, import_runtime, load_session
-from appliance.engine.ort_cuda import PROVIDER, STEPS, OrtCudaBackend
+from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError
 from appliance.job import FloatArray, Segment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine import build
+from appliance.engine import trt as trt_backend
 from appliance.engine.backends import open_backend
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
@@ -27,8 +29,10 @@ from appliance.errors import BundleError, EngineFault, StorageError
 from tests.engine.lanes import (
     BATCHED,
     MIXED,
+    SAMPLINGS,
     check_a_device_that_fails,
     check_a_request_on_a_device,
+    moved,
     relative,
     segment,
     solo,
@@ -36,8 +40,8 @@ from tests.engine.lanes import (
 )
 from tests.fakes.gpu import installed, open_trt_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
-from tests.fakes.gpu.device import Device, WrongUse
-from tests.fakes.gpu.tensorrt import ExecutionContextAllocationStrategy, TensorRT
+from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import Engine, TensorRT
 
 BUCKETS = (64, 128)
 UNALIGNED = (50, 90, 131)
@@ -101,8 +105,8 @@ def test_contexts_are_one_per_profile_and_share_their_working_memory(
     engine = engine_on(tiny, backend)
     for given in (segment(60, nfe=1), segment(100, nfe=1, guidance=0.0), segment(200, nfe=1)):
         solo(engine, given)
-    # Two rows at most of three lengths; condition, vocoder and update.
-    assert device.counts["context"] == 2 * 3 + 3
+    # Two rows at most of three lengths; condition, vocoder and update; what is captured has its own.
+    assert device.counts["context"] == 2 * 3 + 3 + 3
     workspaces = {context._workspace for graph in backend._graphs for context in graph._contexts}
     assert len(workspaces) == 1
 
@@ -121,6 +125,158 @@ def test_a_step_graph_has_eight_profiles(tiny: Bundle, device: Device, engines: 
 def test_a_device_that_fails_ends_the_call_by_name(tiny: Bundle, device: Device, engines: Path) -> None:
     backend = open_trt_on(device, engines, BUCKETS)
     check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
+
+
+# CUDA graphs
+
+
+def counted(device: Device, *names: str) -> tuple[int, ...]:
+    """Counts since the last call."""
+    found = tuple(device.counts[name] for name in names)
+    device.counts.clear()
+    return found
+
+
+def test_a_step_runs_once_then_is_captured_and_replayed(tiny: Bundle, device: Device, engines: Path) -> None:
+    engine = engine_on(tiny, open_trt_on(device, engines, UNALIGNED))
+    given = segment(90, nfe=4)
+    lane = engine.open(given)
+    device.counts.clear()
+    # Of each step the lane's update runs too, which is never captured.
+    for wanted in ((2, 0, 0), (1, 1, 1), (1, 0, 1)):
+        engine.step([lane.id])
+        assert counted(device, "run", "capture", "replay") == wanted
+    engine.close(lane.id)
+    again = engine.open(given)
+    device.counts.clear()
+    engine.step([again.id])
+    assert counted(device, "run", "capture", "replay", "synchronise") == (1, 0, 1, 1)
+    engine.shutdown()
+    assert not device.wrong and not device.executable and not device.graphs
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_storm_after_the_warm_up_replays_and_takes_no_memory(
+    tiny: Bundle, device: Device, engines: Path, sampling: Sampling
+) -> None:
+    """Eight lanes that join, step in any order and leave: one wait a call, each step graph one launch."""
+    defaults = replace(tiny.manifest.defaults, sampling=sampling)
+    bundle = replace(tiny, manifest=replace(tiny.manifest, defaults=defaults, max_frames=256))
+    engine = engine_on(bundle, open_trt_on(device, engines, (64,)), lanes=8)
+    engine.warm_up(4)
+    rng = np.random.default_rng(4)
+    left: dict[int, int] = {}
+    device.counts.clear()
+    for number in range(80):
+        if len(left) < 8:
+            given = segment(int(rng.integers(20, 60)), nfe=4, seed=number, sampling=sampling)
+            lane = engine.open(given)
+            left[lane.id] = lane.steps_left
+        device.counts.clear()
+        stepped = int(rng.choice(list(left)))
+        engine.step([stepped])
+        graphs = 1 if sampling == "exact" else 2
+        paths = 0 if sampling == "exact" else 1
+        updates = 1 + paths
+        counts = dict(device.counts)
+        assert counts.pop("replay") == graphs
+        assert counts.pop("run") == updates
+        assert counts.pop("synchronise") == 1
+        assert counts.pop("HostToDevice") == graphs + updates
+        assert set(counts) <= {"DeviceToDevice", "event"}
+        left[stepped] -= 1
+        if not left[stepped]:
+            engine.finish(stepped)
+        if not left[stepped] or rng.random() < 0.05:
+            engine.close(stepped)
+            del left[stepped]
+    engine.shutdown()
+    assert not device.wrong
+
+
+def test_captured_graphs_are_bounded_and_none_is_made_after_the_warm_up(
+    tiny: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trt_backend, "MAX_CAPTURED", 3)
+    backend = open_trt_on(device, engines, BUCKETS)
+    engine, alone = engine_on(tiny, backend, lanes=4), Synthesizer(tiny, OrtBackend(1))
+    for number in range(8):
+        given = segment(30 + 12 * number, nfe=3, seed=number, guidance=2.0 * (number % 2))
+        assert relative(solo(engine, given), solo(alone, given)) <= BATCHED
+    assert device.counts["capture"] == len(device.executable) == 3
+    backend.settle()
+    contexts = device.counts["context"]
+    others = [engine.open(segment(40, nfe=3, seed=i)) for i in range(4)]
+    for lane in others:
+        engine.step([lane.id])
+    assert device.counts["context"] == contexts
+    engine.shutdown()
+    assert not device.wrong and not device.executable
+
+
+def test_working_memory_that_moves_ends_what_was_captured_in_it(
+    tiny: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_trt_on(device, engines, BUCKETS)
+    engine, alone = engine_on(tiny, backend), Synthesizer(tiny, OrtBackend(1))
+    given = segment(90, nfe=7)
+    lane = engine.open(given)
+    for _ in range(3):
+        engine.step([lane.id])
+    [before] = device.executable
+    size = 2 * backend._workspace.nbytes
+    monkeypatch.setattr(Engine, "device_memory_size_v2", property(lambda _: size))
+    loaded(backend, tiny)
+    assert not device.executable
+    device.counts.clear()
+    found = []
+    for _ in range(4):
+        engine.step([lane.id])
+        found.append(counted(device, "run", "capture", "replay"))
+    assert found == [(2, 0, 0), (1, 1, 1), (1, 0, 1), (1, 0, 1)]
+    assert [*device.executable] != [before]
+    assert relative(moved(engine, lane.id, given), solo(alone, given)) <= BATCHED
+    engine.shutdown()
+    assert not device.wrong
+
+
+def cannot_be_captured(trt: TensorRT, cuda: Runtime) -> None:
+    trt.uncapturable = {"step"}
+
+
+def no_memory_for_the_graph(trt: TensorRT, cuda: Runtime) -> None:
+    cuda.instantiated = cudaError_t.cudaErrorMemoryAllocation
+
+
+def no_memory_for_the_context(trt: TensorRT, cuda: Runtime) -> None:
+    trt.contexts = 2 * 3 + 3
+
+
+UNCAPTURED = {
+    cannot_be_captured: r"TensorRT: step: cannot be run: step: not permitted when stream is capturing",
+    no_memory_for_the_graph: r"CUDA: cudaGraphInstantiate: cudaErrorMemoryAllocation: .*",
+    no_memory_for_the_context: r"TensorRT: step: no context for profile \d: no memory",
+}
+
+
+@pytest.mark.parametrize("spoil", UNCAPTURED)
+def test_a_step_that_cannot_be_captured_runs_and_says_so_once(
+    tiny: Bundle, device: Device, engines: Path, caplog: Any, spoil: Callable[[TensorRT, Runtime], None]
+) -> None:
+    trt = TensorRT(device)
+    backend = open_trt_on(device, engines, BUCKETS, trt=trt)
+    spoil(trt, backend._cuda)
+    engine, alone = engine_on(tiny, backend), Synthesizer(tiny, OrtBackend(1))
+    for frames in (50, 110):
+        given = segment(frames, nfe=4)
+        assert relative(solo(engine, given), solo(alone, given)) <= BATCHED
+    assert not device.counts["replay"] and not device.executable and not device.graphs
+    warnings = [r.getMessage() for r in caplog.records if r.name == trt_backend.__name__]
+    assert len(warnings) == 1
+    told = f"^step launches its kernels one by one, it cannot be captured: {UNCAPTURED[spoil]}$"
+    assert re.match(told, warnings[0])
+    engine.shutdown()
+    assert not device.wrong
 
 
 # Bindings
@@ -480,6 +636,24 @@ def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
     assert not list(engines.iterdir())
 
 
+def test_what_is_refused_strongly_typed_is_built_weakly_typed_by_an_early_tensorrt(
+    tiny: Bundle, device: Device, engines: Path, caplog: Any
+) -> None:
+    trt = TensorRT(device)
+    trt.refused_strongly_typed = {"update"}
+    backend = open_trt_on(device, engines, trt=trt)
+    assert loaded(backend, tiny)
+    refusal = r"update.onnx: TensorRT \S+ cannot build it: no implementation for a node of update"
+    [warning] = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert re.search(rf"{refusal}; it is built once more, weakly typed$", warning)
+    assert device.counts["build"] == 1 and not device.wrong
+    trt.__version__ = "10.12.0"
+    with pytest.raises(BundleError, match=f"{refusal}$"):
+        open_trt_on(device, engines.with_name("other"), trt=trt).load(
+            "update", tiny.graph("update"), signatures(tiny.manifest.dimensions)["update"], {"N": (1, 9)}
+        )
+
+
 def test_a_graph_that_cannot_be_built_or_loaded_is_named(tiny: Bundle, device: Device, engines: Path) -> None:
     trt = TensorRT(device)
     trt.refused = {"update"}
@@ -499,120 +673,7 @@ def test_a_graph_that_cannot_be_built_or_loaded_is_named(tiny: Bundle, device: D
     assert list(engines.glob("*.engine"))
 
 
-# The fake refuses by name
-
-
-def context_of(backend: TrtBackend, tiny: Bundle) -> tuple[Any, Any]:
-    """An engine of `update` with a context that has a profile, memory, shapes and addresses."""
-    loaded(backend, tiny)
-    engine = backend._graphs[0]._engine
-    context = engine.create_execution_context(ExecutionContextAllocationStrategy.USER_MANAGED)
-    context.set_optimization_profile_async(0, backend.stream)
-    size = engine.device_memory_size_v2
-    context.set_device_memory(backend.empty((size,), "int8").address, size)
-    for name in ("latents", "guided", "unguided", "latents_out"):
-        context.set_tensor_address(name, backend.empty((40, 100), "float32").address)
-        if name != "latents_out":
-            context.set_input_shape(name, (40, 100))
-    context.set_tensor_address("weights", backend.empty((2,), "float32").address)
-    context.set_input_shape("weights", (2,))
-    return engine, context
-
-
-def outside_the_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_input_shape("latents", (129, 100))
-
-
-def shape_before_a_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
-    fresh = engine.create_execution_context(ExecutionContextAllocationStrategy.USER_MANAGED)
-    fresh.set_input_shape("latents", (40, 100))
-
-
-def no_such_profile(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_optimization_profile_async(1, backend.stream)
-
-
-def missing_shape(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_optimization_profile_async(0, backend.stream)
-    context.execute_async_v3(backend.stream)
-
-
-def missing_address(backend: TrtBackend, engine: Any, context: Any) -> None:
-    del context._addresses["weights"]
-    context.execute_async_v3(backend.stream)
-
-
-def misaligned(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_tensor_address("weights", backend.empty((200,), "float32").address + 128)
-
-
-def another_stream(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.execute_async_v3(backend._cuda.cudaStreamCreateWithFlags(1)[1])
-
-
-def no_stream(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.execute_async_v3(1)
-
-
-def freed_tensor(backend: TrtBackend, engine: Any, context: Any) -> None:
-    tensor = backend.empty((40, 100), "float32")
-    context.set_tensor_address("guided", tensor.address)
-    backend.free(tensor)
-    context.execute_async_v3(backend.stream)
-
-
-def freed_working_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
-    tensor = backend.empty((engine.device_memory_size_v2,), "int8")
-    context.set_device_memory(tensor.address, tensor.nbytes)
-    backend.free(tensor)
-    context.execute_async_v3(backend.stream)
-
-
-def little_working_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_device_memory(backend.empty((1,), "int8").address, 1)
-
-
-def host_memory(backend: TrtBackend, engine: Any, context: Any) -> None:
-    array = np.zeros(4000, np.float32)
-    context.set_tensor_address("guided", -(-array.ctypes.data // 256) * 256)
-    context.execute_async_v3(backend.stream)
-
-
-def unknown_tensor(backend: TrtBackend, engine: Any, context: Any) -> None:
-    context.set_tensor_address("sigma", backend.empty((2,), "float32").address)
-
-
-def weak_types(backend: TrtBackend, engine: Any, context: Any) -> None:
-    backend._runtime.Builder(backend._log).create_network(0)
-
-
-WRONG = {
-    outside_the_profile: r"latents: \(129, 100\) is outside the profile's \[1, 100\] to \[128, 100\]",
-    shape_before_a_profile: "a shape before a profile",
-    no_such_profile: "no profile 1",
-    missing_shape: "no shape of guided, latents, unguided, weights",
-    missing_address: "no address of weights",
-    misaligned: "weights is at .*, which is no multiple of 256",
-    another_stream: "its profile was set on another",
-    no_stream: "no stream 0x1",
-    freed_tensor: "guided is read: .* are freed",
-    freed_working_memory: "working memory: .* are freed",
-    little_working_memory: "working memory of 1 bytes",
-    host_memory: "guided is read: .* not of it",
-    unknown_tensor: "no tensor sigma",
-    weak_types: "types are left to TensorRT",
-}
-
-
-@pytest.mark.parametrize("use", WRONG)
-def test_wrong_uses_of_tensorrt(
-    tiny: Bundle, device: Device, engines: Path, use: Callable[[TrtBackend, Any, Any], None]
-) -> None:
-    backend = open_trt_on(device, engines)
-    engine, context = context_of(backend, tiny)
-    assert context.execute_async_v3(backend.stream)
-    with pytest.raises(WrongUse, match=WRONG[use]):
-        use(backend, engine, context)
+# The fake refuses engines by name; wrong uses are in test_fake_gpu.py
 
 
 @pytest.mark.parametrize(
@@ -630,16 +691,6 @@ def test_an_engine_of_another_tensorrt_or_device_is_refused(
     log = build.make_log(trt)
     assert trt.Runtime(log).deserialize_cuda_engine(kept.read_bytes().partition(b"\n")[2]) is None
     assert log.reason().startswith(": the engine is for ")
-
-
-def test_an_output_beyond_its_memory_is_refused(tiny: Bundle, device: Device, engines: Path) -> None:
-    backend = open_trt_on(device, engines)
-    context = context_of(backend, tiny)[1]
-    context.set_tensor_address("latents_out", backend.empty((39, 100), "float32").address)
-    assert context.execute_async_v3(backend.stream)
-    with pytest.raises(EngineFault, match="cudaErrorLaunchFailure"):
-        backend.wait()
-    assert "latents_out is written" in device.wrong[0]
 
 
 def test_what_the_engines_take_is_of_the_dimensions(tiny: Bundle) -> None:

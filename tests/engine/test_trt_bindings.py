@@ -1,4 +1,4 @@
-"""TensorRT's real interface, as TensorRT-RTX's bindings have it: every attribute that we use, and builds."""
+"""Every attribute that we use of TensorRT, as TensorRT-RTX's bindings have it, and of cuda-python; builds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GRAPHS, signatures
-from appliance.engine import build, trt
+from appliance.engine import build, cuda, trt
 from appliance.errors import BundleError
 from tests.export import plan
+from tests.fakes.gpu import cudart
 
 # Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -26,6 +27,8 @@ OBJECTS = {
     "builder": "Builder",
     "network": "INetworkDefinition",
     "network.get_input()": "ITensor",
+    "layer": "ILayer",
+    "layer.get_output()": "ITensor",
     "parser": "OnnxParser",
     "refusal": "ParserError",
     "config": "IBuilderConfig",
@@ -37,6 +40,13 @@ OBJECTS = {
 """What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
 OURS = {"log", "profile", "recipe", "graph", "bound"}
 """Parameters of our own types among those."""
+WEAK = {
+    ("layer", "precision"),
+    ("layer", "set_output_type"),
+    ("runtime", "BuilderFlag", "FP16"),
+    ("runtime", "BuilderFlag", "OBEY_PRECISION_CONSTRAINTS"),
+}
+"""Of weak typing, which TensorRT-RTX and 11 do not have: read in TensorRT 10.3's python/src/infer."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +84,7 @@ def spelt(node: ast.expr) -> str:
     return ast.unparse(ast.Call(node.func, [], [])) if isinstance(node, ast.Call) else ast.unparse(node)
 
 
-USED = sorted({(*path,) for module in (build, trt) for path in used(module)})
+USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - WEAK)
 
 
 @pytest.mark.torch
@@ -89,6 +99,7 @@ def test_an_attribute_that_is_used_exists(rtx: Any, path: tuple[str, ...]) -> No
 
 def test_the_list_is_of_all_that_is_used() -> None:
     assert {name for name, *_ in USED} == set(OBJECTS)
+    assert {path for module in (build, trt) for path in used(module)} - set(USED) == WEAK
     assert {("context", "execute_async_v3"), ("self._deserialiser", "deserialize_cuda_engine")} <= set(USED)
     for module in (build, trt):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -99,6 +110,53 @@ def test_the_list_is_of_all_that_is_used() -> None:
                 [target], made_by = node.targets, node.value.func
                 if isinstance(made_by, ast.Attribute) and spelt(made_by.value) in OBJECTS:
                     assert ast.unparse(target) in OBJECTS, f"{ast.unparse(node)}: of which class?"
+
+
+CUDA = {
+    "cudaDriverGetVersion": (),
+    "cudaEventCreateWithFlags": ("flags",),
+    "cudaEventDestroy": ("event",),
+    "cudaEventRecord": ("event", "stream"),
+    "cudaEventSynchronize": ("event",),
+    "cudaFree": ("devPtr",),
+    "cudaFreeHost": ("ptr",),
+    "cudaGetDeviceCount": (),
+    "cudaGetDeviceProperties": ("device",),
+    "cudaGetErrorString": ("error",),
+    "cudaGraphDestroy": ("graph",),
+    "cudaGraphExecDestroy": ("graphExec",),
+    "cudaGraphInstantiate": ("graph", "flags"),
+    "cudaGraphLaunch": ("graphExec", "stream"),
+    "cudaMalloc": ("size",),
+    "cudaMallocHost": ("size",),
+    "cudaMemcpyAsync": ("dst", "src", "count", "kind", "stream"),
+    "cudaMemsetAsync": ("devPtr", "value", "count", "stream"),
+    "cudaSetDevice": ("device",),
+    "cudaStreamBeginCapture": ("stream", "mode"),
+    "cudaStreamCreateWithFlags": ("flags",),
+    "cudaStreamDestroy": ("stream",),
+    "cudaStreamEndCapture": ("stream",),
+    "cudaStreamSynchronize": ("stream",),
+}
+"""Functions that we call and their parameters, the same in cuda-python 12.6.1, 12.9.10 and 13.5.0."""
+
+
+def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None:
+    called: dict[str, set[int]] = {}
+    for module in (cuda, trt):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if not isinstance(node, ast.Call):
+                continue
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and spelt(node.func).endswith("call"):
+                called.setdefault(str(first.value), set()).add(len(node.args) - 1)
+            elif isinstance(node.func, ast.Attribute) and node.func.attr.startswith("cuda"):
+                called.setdefault(node.func.attr, set()).add(len(node.args))
+    # `close` takes these by name.
+    called |= {name: {1} for name in ("cudaStreamSynchronize", "cudaFree")}
+    assert called == {name: {len(parameters)} for name, parameters in CUDA.items()}
+    for name, parameters in CUDA.items():
+        assert len(inspect.signature(getattr(cudart.Runtime, name)).parameters) == len(parameters) + 1, name
 
 
 @pytest.mark.torch

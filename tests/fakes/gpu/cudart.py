@@ -1,4 +1,4 @@
-"""`cuda.bindings.runtime`: what the appliance calls of it, with the signatures of cuda-python 12.9."""
+"""`cuda.bindings.runtime`: what the appliance calls of it, as cuda-python 12.6 to 13.5 have it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 
-from tests.fakes.gpu.device import Device, Event, Stream, move
+from tests.fakes.gpu.device import Capture, Device, Event, Node, Stream, move
 
 
 class cudaError_t(enum.IntEnum):
@@ -19,6 +19,7 @@ class cudaError_t(enum.IntEnum):
     cudaErrorNoDevice = 100
     cudaErrorIllegalAddress = 700
     cudaErrorLaunchFailure = 719
+    cudaErrorStreamCaptureInvalidated = 901
 
 
 class cudaMemcpyKind(enum.IntEnum):
@@ -26,6 +27,12 @@ class cudaMemcpyKind(enum.IntEnum):
     cudaMemcpyHostToDevice = 1
     cudaMemcpyDeviceToHost = 2
     cudaMemcpyDeviceToDevice = 3
+
+
+class cudaStreamCaptureMode(enum.IntEnum):
+    cudaStreamCaptureModeGlobal = 0
+    cudaStreamCaptureModeThreadLocal = 1
+    cudaStreamCaptureModeRelaxed = 2
 
 
 @dataclass
@@ -49,6 +56,7 @@ class Runtime:
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
+    cudaStreamCaptureMode = cudaStreamCaptureMode
     cudaStreamNonBlocking = 1
     cudaEventDisableTiming = 2
 
@@ -56,6 +64,8 @@ class Runtime:
         self.device = device
         self.start: cudaError_t = OK
         """What the first call finds: a driver, a device or neither."""
+        self.instantiated: cudaError_t = OK
+        """What instantiating a graph ends with."""
 
     def cudaGetErrorString(self, error: cudaError_t) -> tuple[cudaError_t, bytes]:
         return OK, error.name.encode()
@@ -77,6 +87,7 @@ class Runtime:
         return (OK, address) if address else (cudaError_t.cudaErrorMemoryAllocation, None)
 
     def cudaFree(self, address: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaFree")
         self._settle_all()
         self.device.free(address, "device")
         return (OK,)
@@ -85,25 +96,44 @@ class Runtime:
         return OK, self.device.allocate(size, "pinned")
 
     def cudaFreeHost(self, address: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaFreeHost")
         self._settle_all()
         self.device.free(address, "pinned")
         return (OK,)
 
     def cudaMemsetAsync(self, address: int, value: int, size: int, stream: int) -> tuple[cudaError_t]:
-        self.device.check(address, size, "device", "cudaMemsetAsync")
-        self.device.stream(stream).enqueue(partial(ctypes.memset, address, value, size))
+
+        def check(now: str) -> None:
+            self.device.check(address, size, "device", f"{now}cudaMemsetAsync")
+
+        self.device.stream(stream).take(Node(partial(ctypes.memset, address, value, size), check))
         return (OK,)
 
     def cudaMemcpyAsync(
         self, to: int, source: int, size: int, kind: cudaMemcpyKind, stream: int
     ) -> tuple[cudaError_t]:
         into, out_of = SIDES[kind]
-        self.device.check(to, size, into, f"{kind.name} writes")
-        self.device.check(source, size, out_of, f"{kind.name} reads")
+
+        def check(now: str) -> None:
+            self.device.check(to, size, into, f"{now}{kind.name} writes")
+            self.device.check(source, size, out_of, f"{now}{kind.name} reads")
+
         if max(to, source) < min(to, source) + size:
             raise self.device.refuse(f"{kind.name}: source and destination overlap")
-        self.device.counts[kind.name.removeprefix("cudaMemcpy")] += 1
-        self.device.stream(stream).enqueue(partial(move, to, source, size))
+        on = self.device.stream(stream)
+        if on.capture is None:
+            self.device.counts[kind.name.removeprefix("cudaMemcpy")] += 1
+        elif kind is not cudaMemcpyKind.cudaMemcpyDeviceToDevice:
+            # The staging memory holds something else by the time of the replay.
+            raise self.device.refuse(f"{kind.name} while a stream is captured")
+        before = ctypes.string_at(source, size) if out_of == "pinned" else b""
+
+        def copy() -> None:
+            if before and ctypes.string_at(source, size) != before:
+                raise self.device.refuse(f"{kind.name}: the source was changed before it was copied")
+            move(to, source, size)
+
+        on.take(Node(copy, check))
         return (OK,)
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
@@ -112,11 +142,58 @@ class Runtime:
         return OK, handle
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaStreamSynchronize")
         self.device.counts["synchronise"] += 1
         return (self._settle(self.device.stream(stream)),)
 
     def cudaStreamDestroy(self, stream: int) -> tuple[cudaError_t]:
         self.device.streams.pop(stream).end()
+        return (OK,)
+
+    def cudaStreamBeginCapture(self, stream: int, mode: cudaStreamCaptureMode) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaStreamBeginCapture")
+        self.device.stream(stream).capture = Capture()
+        return (OK,)
+
+    def cudaStreamEndCapture(self, stream: int) -> tuple[cudaError_t, int | None]:
+        on = self.device.stream(stream)
+        if on.capture is None:
+            raise self.device.refuse("cudaStreamEndCapture of a stream that is not captured")
+        captured, on.capture = on.capture, None
+        if captured.is_spoilt:
+            return cudaError_t.cudaErrorStreamCaptureInvalidated, None
+        self.device.counts["capture"] += 1
+        handle = self.device.handle()
+        self.device.graphs[handle] = captured.nodes
+        return OK, handle
+
+    def cudaGraphInstantiate(self, graph: int, flags: int) -> tuple[cudaError_t, int | None]:
+        self.device.outside_a_capture("cudaGraphInstantiate")
+        if self.instantiated is not OK:
+            return self.instantiated, None
+        handle = self.device.handle()
+        self.device.executable[handle] = list(self.device.graphs[graph])
+        return OK, handle
+
+    def cudaGraphDestroy(self, graph: int) -> tuple[cudaError_t]:
+        del self.device.graphs[graph]
+        return (OK,)
+
+    def cudaGraphLaunch(self, graphExec: int, stream: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaGraphLaunch")
+        if graphExec not in self.device.executable:
+            raise self.device.refuse(f"no executable graph {graphExec:#x}")
+        nodes = self.device.executable[graphExec]
+        for node in nodes:
+            node.check("a graph is replayed: ")
+        self.device.counts["replay"] += 1
+        for node in nodes:
+            self.device.stream(stream).enqueue(node.work)
+        return (OK,)
+
+    def cudaGraphExecDestroy(self, graphExec: int) -> tuple[cudaError_t]:
+        if self.device.executable.pop(graphExec, None) is None:
+            raise self.device.refuse(f"no executable graph {graphExec:#x}")
         return (OK,)
 
     def cudaEventCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
@@ -125,11 +202,13 @@ class Runtime:
         return OK, handle
 
     def cudaEventRecord(self, event: int, stream: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaEventRecord")
         marked = self.device.events[event] = Event(recorded=True)
         self.device.stream(stream).enqueue(marked.passed.set)
         return (OK,)
 
     def cudaEventSynchronize(self, event: int) -> tuple[cudaError_t]:
+        self.device.outside_a_capture("cudaEventSynchronize")
         self.device.counts["event"] += 1
         marked = self.device.events[event]
         if marked.recorded:

@@ -42,15 +42,43 @@ class Event:
     recorded: bool = False
 
 
+@dataclass
+class Node:
+    """Captured work, what has to hold when it is replayed, and the context that it came from."""
+
+    work: Callable[[], None]
+    check: Callable[[str], None]
+    """Called with what is done now; raises WrongUse."""
+    context: int = 0
+
+
+@dataclass
+class Capture:
+    """Work of a stream that is captured and not run."""
+
+    nodes: list[Node] = field(default_factory=list)
+    is_spoilt: bool = False
+    """Whether something was tried that cannot be captured."""
+
+
 class Stream:
     """Work in order, on a thread of its own, some time after it was enqueued."""
 
     def __init__(self, device: Device) -> None:
         self.failure: BaseException | None = None
+        self.capture: Capture | None = None
         self._delay_s, self._device = device.delay_s, weakref.ref(device)
         self._work: queue.SimpleQueue[tuple[Callable[[], None], Device | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="fake stream", daemon=True)
         self._thread.start()
+
+    def take(self, node: Node) -> None:
+        """Have this done after everything before it, or capture it."""
+        node.check("")
+        if self.capture is None:
+            self.enqueue(node.work)
+        else:
+            self.capture.nodes.append(node)
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Have this done after everything before it."""
@@ -86,10 +114,14 @@ class Device:
         """Freed memory, kept so that no address is given out twice and stale ones are known."""
         self.streams: dict[int, Stream] = {}
         self.events: dict[int, Event] = {}
+        self.graphs: dict[int, list[Node]] = {}
+        """CUDA graphs as they were captured."""
+        self.executable: dict[int, list[Node]] = {}
+        """CUDA graphs that can be launched."""
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:
-        """A new handle of a stream or an event."""
+        """A new handle of a stream, an event or a graph."""
         return next(self._handles)
 
     def refuse(self, told: str) -> WrongUse:
@@ -97,8 +129,14 @@ class Device:
         self.wrong.append(told)
         return WrongUse(told)
 
+    def outside_a_capture(self, what: str) -> None:
+        """Raises WrongUse for what would wait, allocate or free while a stream is captured."""
+        if any(stream.capture is not None for stream in self.streams.values()):
+            raise self.refuse(f"{what} while a stream is captured")
+
     def allocate(self, size: int, kind: str) -> int:
         """Poisoned memory; 0 when the device has no more."""
+        self.outside_a_capture(f"{kind} memory is allocated")
         if kind == "device" and size + sum(b.size for b in self._blocks[kind].values()) > self.memory_bytes:
             return 0
         memory = np.full(size + ALIGNMENT, POISON, np.uint8)

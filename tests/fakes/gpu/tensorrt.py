@@ -7,6 +7,8 @@ From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses
 (NvInferRuntime.h); False, None or an error in the log where TensorRT refuses; that work on the stream of a
 context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors;
 that an engine of another driver or device is refused and never merely slow; how large working memory is.
+Of CUDA graphs, from trtexec's source and TensorRT's issue 3798: an ordinary run comes before a capture, and a
+graph is void once the context that it was captured from has changed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import enum
 import hashlib
 import json
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +27,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, move
+from tests.fakes.gpu.device import ALIGNMENT, POISON, Device, Node, move
 
 DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int32)": np.int32}
 
@@ -54,6 +57,21 @@ class MemoryPoolType(enum.Enum):
 
 class BuilderFlag(enum.Enum):
     TF32 = 0
+    FP16 = 1
+    OBEY_PRECISION_CONSTRAINTS = 2
+
+
+class DataType(enum.Enum):
+    FLOAT = 0
+    HALF = 1
+    INT64 = 2
+
+
+class LayerType(enum.Enum):
+    CONSTANT = 0
+    NORMALIZATION = 1
+    MATRIX_MULTIPLY = 2
+    SHAPE = 3
 
 
 class IProgressMonitor:
@@ -81,12 +99,20 @@ class TensorRT:
     MemoryPoolType = MemoryPoolType
     BuilderFlag = BuilderFlag
     IProgressMonitor = IProgressMonitor
+    DataType = DataType
+    LayerType = LayerType
     ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
 
     def __init__(self, device: Device, version: str = "10.3.0") -> None:
         self.device, self.__version__ = device, version
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
+        self.refused_strongly_typed: set[str] = set()
+        """Graphs that can be built weakly typed only."""
+        self.uncapturable: set[str] = set()
+        """Graphs whose runs end a capture."""
+        self.contexts = 1 << 20
+        """How many contexts the device has memory for."""
         self.before_build: Callable[[], None] = lambda: None
         self.falsify: Callable[[str, dict[str, NDArray[Any]], NDArray[Any]], NDArray[Any]] | None = None
         """Given a graph's stem, its inputs and its first output, what the engine writes instead."""
@@ -111,10 +137,56 @@ class Input:
         self.shape = tuple(n if isinstance(n, int) else -1 for n in shape)
 
 
+class Output:
+    def __init__(self, dtype: DataType) -> None:
+        self.dtype = dtype
+
+
+class Layer:
+    num_outputs = 1
+
+    def __init__(self, type: LayerType, dtype: DataType) -> None:
+        self.type, self._output = type, Output(dtype)
+        self.precision: DataType | None = None
+        self.output_type: DataType | None = None
+
+    def get_output(self, index: int) -> Output:
+        return self._output
+
+    def set_output_type(self, index: int, dtype: DataType) -> None:
+        self.output_type = dtype
+
+
 class Network:
-    def __init__(self) -> None:
+    """Its layers are one of each kind that matters, whatever the graph."""
+
+    def __init__(self, strongly_typed: bool) -> None:
         self.path = ""
         self.inputs: list[Input] = []
+        self.strongly_typed = strongly_typed
+        self.layers = [
+            Layer(LayerType.CONSTANT, DataType.HALF),
+            Layer(LayerType.NORMALIZATION, DataType.FLOAT),
+            Layer(LayerType.MATRIX_MULTIPLY, DataType.HALF),
+            Layer(LayerType.SHAPE, DataType.INT64),
+        ]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def get_layer(self, index: int) -> Layer:
+        return self.layers[index]
+
+    def check_types(self, flags: set[BuilderFlag]) -> bool:
+        """Whether a weakly typed network computes in the graph's types."""
+        held = {layer.type: (layer.precision, layer.output_type) for layer in self.layers}
+        return flags == {BuilderFlag.FP16, BuilderFlag.OBEY_PRECISION_CONSTRAINTS} and held == {
+            LayerType.CONSTANT: (None, None),
+            LayerType.NORMALIZATION: (DataType.FLOAT, DataType.FLOAT),
+            LayerType.MATRIX_MULTIPLY: (DataType.HALF, DataType.HALF),
+            LayerType.SHAPE: (None, None),
+        }
 
     @property
     def num_inputs(self) -> int:
@@ -187,11 +259,15 @@ class Config:
         self.profiles: list[Profile] = []
         self.workspace = 0
         self.cleared: list[BuilderFlag] = []
+        self.flags: set[BuilderFlag] = set()
         self.timing = TimingCache({"for": trt.platform, "timed": []})
         self.progress_monitor: IProgressMonitor | None = None
 
     def set_memory_pool_limit(self, pool: MemoryPoolType, pool_size: int) -> None:
         self.workspace = pool_size
+
+    def set_flag(self, flag: BuilderFlag) -> None:
+        self.flags.add(flag)
 
     def clear_flag(self, flag: BuilderFlag) -> None:
         self.cleared.append(flag)
@@ -220,9 +296,7 @@ class Builder:
         self._trt, self._log = trt, log
 
     def create_network(self, flags: int) -> Network:
-        if not flags & 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED:
-            raise self._trt.device.refuse("the network's types are left to TensorRT")
-        return Network()
+        return Network(bool(flags & 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED))
 
     def create_builder_config(self) -> Config:
         return Config(self._trt)
@@ -241,7 +315,12 @@ class Builder:
             if not monitor.step_complete("Building", 1):
                 return None
             monitor.phase_finish("Building")
-        if stem in trt.refused:
+        if network.strongly_typed:
+            if config.flags:
+                raise trt.device.refuse("a strongly typed network takes no precision flags")
+        elif not network.check_types(config.flags):
+            raise trt.device.refuse("the network's types are left to TensorRT")
+        if stem in trt.refused or (network.strongly_typed and stem in trt.refused_strongly_typed):
             self._log.log(ILogger.ERROR, f"no implementation\nfor a node of {stem}")
             return None
         for profile in config.profiles:
@@ -289,12 +368,12 @@ class Runtime:
                 ILogger.ERROR, f"the engine is for {described['for']}, this is {self._trt.platform}"
             )
             return None
-        return Engine(self._trt, described)
+        return Engine(self._trt, self._log, described)
 
 
 class Engine:
-    def __init__(self, trt: TensorRT, described: dict[str, Any]) -> None:
-        self.device = trt.device
+    def __init__(self, trt: TensorRT, log: ILogger, described: dict[str, Any]) -> None:
+        self.device, self.trt, self.log = trt.device, trt, log
         self.stem, self.falsify = _stem(described["graph"]), trt.falsify
         self.profiles: list[dict[str, list[list[int]]]] = described["profiles"]
         options = onnxruntime.SessionOptions()
@@ -310,7 +389,10 @@ class Engine:
         """Differs from graph to graph, so that shared memory has to grow."""
         return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
 
-    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context:
+    def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context | None:
+        if self.device.counts["context"] >= self.trt.contexts:
+            self.log.log(ILogger.ERROR, "no memory")
+            return None
         if strategy is not ExecutionContextAllocationStrategy.USER_MANAGED:
             self.device.allocate(self.device_memory_size_v2, "device")
         self.device.counts["context"] += 1
@@ -320,12 +402,26 @@ class Engine:
 class Context:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._device = engine, engine.device
+        self._device.outside_a_capture("a context is made")
+        self._changes = 0
+        """Of profile, shapes, addresses and working memory."""
+        self._run_at: int | None = None
+        """Changes at the last ordinary run."""
         self._profile: tuple[int, int] | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
         self._workspace = (0, 0)
 
+    def __del__(self) -> None:
+        if any(node.context == id(self) for nodes in self._device.executable.values() for node in nodes):
+            self._device.refuse("a context ends before the graphs that were captured from it")
+
+    def _change(self) -> None:
+        self._device.outside_a_capture("a context is changed")
+        self._changes += 1
+
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
+        self._change()
         self._device.stream(stream_handle)
         if profile_index >= len(self._engine.profiles):
             raise self._device.refuse(f"no profile {profile_index}")
@@ -334,11 +430,13 @@ class Context:
         return True
 
     def set_device_memory(self, memory: int, size: int) -> None:
+        self._change()
         if memory % ALIGNMENT or size < self._engine.device_memory_size_v2:
             raise self._device.refuse(f"working memory of {size} bytes at {memory:#x}")
         self._workspace = (memory, size)
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        self._change()
         if self._profile is None:
             raise self._device.refuse(f"{name}: a shape before a profile")
         least, _, greatest = self._engine.profiles[self._profile[0]][name]
@@ -350,6 +448,7 @@ class Context:
         return True
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
+        self._change()
         if name not in self._engine.inputs and name not in self._engine.outputs:
             raise self._device.refuse(f"no tensor {name}")
         if memory % ALIGNMENT:
@@ -366,17 +465,33 @@ class Context:
             wanted = {*engine.inputs} if what == "shape" else {*engine.inputs, *engine.outputs}
             if missing := wanted - given:
                 raise device.refuse(f"no {what} of {', '.join(sorted(missing))}")
-        device.check(*self._workspace, "device", "working memory")
         inputs = {
             name: (self._addresses[name], self._shapes[name], dtype) for name, dtype in engine.inputs.items()
         }
-        for name, (address, shape, dtype) in inputs.items():
-            device.check(address, math.prod(shape) * np.dtype(dtype).itemsize, "device", f"{name} is read")
         outputs = {name: self._addresses[name] for name in engine.outputs}
-        for name, address in outputs.items():
-            device.check(address, 1, "device", f"{name} is written")
-        device.counts["run"] += 1
-        stream.enqueue(partial(_compute, engine, inputs, outputs, self._workspace))
+        workspace, changes, of = self._workspace, self._changes, weakref.ref(self)
+
+        def check(now: str) -> None:
+            device.check(*workspace, "device", f"{now}working memory")
+            for name, (address, shape, dtype) in inputs.items():
+                size = math.prod(shape) * np.dtype(dtype).itemsize
+                device.check(address, size, "device", f"{now}{name} is read")
+            for name, address in outputs.items():
+                device.check(address, 1, "device", f"{now}{name} is written")
+            context = of()
+            if context is None or context._changes != changes:
+                raise device.refuse(f"{now}its context has changed")
+
+        if stream.capture is not None and self._run_at != changes:
+            raise device.refuse("captured before an ordinary run with these shapes and addresses")
+        if stream.capture is not None and engine.stem in engine.trt.uncapturable:
+            stream.capture.is_spoilt = True
+            engine.log.log(ILogger.ERROR, f"{engine.stem}: not permitted\nwhen stream is capturing")
+            return False
+        stream.take(Node(partial(_compute, engine, inputs, outputs, workspace), check, id(self)))
+        if stream.capture is None:
+            device.counts["run"] += 1
+            self._run_at = changes
         return True
 
 

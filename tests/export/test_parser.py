@@ -1,0 +1,200 @@
+"""The graphs against what TensorRT 10.3's ONNX parser is published to read. TensorRT-RTX's reads more.
+
+Source: onnx-tensorrt, docs/operators.md of 10.1 GA (commit 96e7811, the parser of TensorRT 10.1). For 10.2
+and 10.3 its changelog adds to that (axes of Slice may be computed) and takes nothing away. Of the types that
+it lists only those that our graphs use are noted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Precision
+from tests.export.small import TRACED, Workshop
+
+pytestmark = pytest.mark.torch
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLES = {"demo": ROOT / "appliance/demo/bundle", "tiny": ROOT / "tests/tiny/bundle"}
+
+OPSETS = range(9, 21)
+MAX_IR_VERSION = 10
+"""Of ONNX 1.16, which the parser is built with."""
+
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16}
+INTEGERS = {TensorProto.INT32, TensorProto.INT64}
+BOOL = {TensorProto.BOOL}
+NUMBERS = FLOATS | INTEGERS
+ANY = NUMBERS | BOOL
+
+OPERATORS: dict[str, set[int]] = {
+    "Add": NUMBERS,
+    "And": BOOL,
+    "Cast": ANY,
+    "Clip": FLOATS,
+    "Concat": ANY,
+    "Conv": FLOATS,
+    "ConvTranspose": FLOATS,
+    "Cos": FLOATS,
+    "Div": NUMBERS,
+    "Equal": NUMBERS,
+    "Exp": FLOATS,
+    "Expand": ANY,
+    "Gather": ANY,
+    "Gelu": NUMBERS,
+    "Gemm": FLOATS,
+    "GreaterOrEqual": NUMBERS,
+    "LayerNormalization": FLOATS,
+    "Less": NUMBERS,
+    "MatMul": FLOATS,
+    "Mul": NUMBERS,
+    "Not": BOOL,
+    "Pad": NUMBERS,
+    "ReduceMean": NUMBERS,
+    "ReduceSum": NUMBERS,
+    "Reshape": ANY,
+    "Shape": ANY,
+    "Sigmoid": FLOATS,
+    "Sin": FLOATS,
+    "Slice": ANY,
+    "Softmax": FLOATS,
+    "Split": ANY,
+    "Sqrt": FLOATS,
+    "Squeeze": ANY,
+    "Sub": NUMBERS,
+    "Transpose": ANY,
+    "Unsqueeze": ANY,
+    "Where": ANY,
+}
+"""Operator → types of its data."""
+DATA_INPUTS = {
+    "Expand": (0,),
+    "Gather": (0,),
+    "Pad": (0, 2),
+    "ReduceMean": (0,),
+    "ReduceSum": (0,),
+    "Reshape": (0,),
+    "Slice": (0,),
+    "Split": (0,),
+    "Squeeze": (0,),
+    "Unsqueeze": (0,),
+    "Where": (1, 2),
+}
+"""Operators of which some inputs are no data but shapes, axes, indices or conditions."""
+CONSTANTS = {
+    "Clip": (1, 2),
+    "Pad": (3,),
+    "ReduceMean": (1,),
+    "ReduceSum": (1,),
+    "Slice": (3,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+}
+"""Inputs that must be known when the graph is parsed: axes, and the bounds of Clip."""
+OUTPUTS = {"LayerNormalization": 1}
+"""The most outputs of an operator that has more in ONNX."""
+
+
+def refusals(model: onnx.ModelProto) -> Iterator[str]:
+    """What TensorRT 10.3 is not published to read."""
+    if model.ir_version > MAX_IR_VERSION:
+        yield f"IR version {model.ir_version}"
+    for opset in model.opset_import:
+        if opset.domain or opset.version not in OPSETS:
+            yield f"opset {opset.domain or 'ai.onnx'} {opset.version}"
+    types, constants = types_of(model)
+    for node in model.graph.node:
+        kind = node.op_type
+        if kind not in OPERATORS:
+            yield f"{node.name}: operator {kind}"
+            continue
+        wrong = {
+            helper.tensor_dtype_to_string(types[name])
+            for name in data_of(node)
+            if types[name] not in OPERATORS[kind]
+        }
+        if wrong:
+            yield f"{node.name}: {kind} of {', '.join(sorted(wrong))}"
+        for place in CONSTANTS.get(kind, ()):
+            if place < len(node.input) and node.input[place] and node.input[place] not in constants:
+                yield f"{node.name}: input {place} of {kind} is computed"
+        if len(node.output) > OUTPUTS.get(kind, len(node.output)):
+            yield f"{node.name}: {kind} with {len(node.output)} outputs"
+
+
+def types_of(model: onnx.ModelProto) -> tuple[dict[str, int], set[str]]:
+    """Element type of every value, and the names of those that are constant."""
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
+    values = (*inferred.input, *inferred.output, *inferred.value_info)
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    weights = {tensor.name: tensor.data_type for tensor in inferred.initializer}
+    return types | weights, set(weights)
+
+
+def data_of(node: onnx.NodeProto) -> Sequence[str]:
+    """Names of a node's data, what it gives included."""
+    places = DATA_INPUTS.get(node.op_type, range(len(node.input)))
+    made = node.output if node.op_type in ("Cast", *DATA_INPUTS) else ()
+    return [name for name in (*(node.input[i] for i in places if i < len(node.input)), *made) if name]
+
+
+def check(bundle: contract.Bundle) -> set[str]:
+    """No graph of the default variant has a refusal. Gives the operators that were found."""
+    found: set[str] = set()
+    for name, file in bundle.manifest.variants["default"].items():
+        model = onnx.load(bundle.folder / file)
+        assert list(refusals(model)) == [], name
+        found |= {node.op_type for node in model.graph.node}
+    return found
+
+
+def test_the_committed_bundles_and_the_table_agree() -> None:
+    found = {operator for folder in BUNDLES.values() for operator in check(contract.read(folder))}
+    # BigVGAN alone has it.
+    assert found == set(OPERATORS) - {"ConvTranspose"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("vocoder", ["vocos", "bigvgan"])
+@pytest.mark.parametrize("name", TRACED)
+def test_every_small_bundle_is_read(
+    workshop: Workshop, name: str, vocoder: str, precision: Precision
+) -> None:
+    check(workshop.make(name, vocoder, precision).bundle)
+
+
+def graph_of(
+    node: onnx.NodeProto, kind: int = TensorProto.FLOAT, *, opset: int = 20, inputs: Sequence[str] = ("x",)
+) -> onnx.ModelProto:
+    given = [helper.make_tensor_value_info(name, kind, [2, 3]) for name in inputs]
+    out = [onnx.ValueInfoProto(name=name) for name in node.output]
+    graph = helper.make_graph([node], "one", given, out)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+REFUSED = {
+    "operator DFT": graph_of(helper.make_node("DFT", ["x"], ["y"], name="odd")),
+    "Sin of TensorProto.DOUBLE": graph_of(
+        helper.make_node("Sin", ["x"], ["y"], name="odd"), TensorProto.DOUBLE
+    ),
+    "LayerNormalization with 2 outputs": graph_of(
+        helper.make_node("LayerNormalization", ["x", "x"], ["y", "mean"], name="odd")
+    ),
+    "opset ai.onnx 21": graph_of(helper.make_node("Cos", ["x"], ["y"], name="odd"), opset=21),
+    "input 1 of Clip is computed": graph_of(
+        helper.make_node("Clip", ["x", "least"], ["y"], name="odd"), inputs=("x", "least")
+    ),
+}
+
+
+@pytest.mark.parametrize("told", REFUSED)
+def test_what_is_not_listed_is_found(told: str) -> None:
+    model = REFUSED[told]
+    assert [line.removeprefix("odd: ") for line in refusals(model)] == [told]
