@@ -199,13 +199,18 @@ def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) 
 
 
 def read_record(folder: Path, bundle: Bundle) -> Record | None:
-    """The record of a bundle's engines; None where there is none that can be read."""
+    """The record of a bundle's engines; None where there is none, or it is damaged.
+
+    Raises StorageError where it may not be read.
+    """
     path = _record_path(folder, bundle)
     try:
         record: Record = from_mapping(Record, json.loads(path.read_bytes()), where=str(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, BundleError) as error:
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+    except (ValueError, BundleError) as error:
         logger.warning("%s: unreadable, the engines are compared again: %s", path, error)
         return None
     return record if record.format == FORMAT else None

@@ -1,4 +1,4 @@
-"""The CUDA backend on a real device. `scripts/gpu-check` runs these; elsewhere they are deselected."""
+"""The backends for GPUs on a real device. `scripts/gpu-check` runs these; elsewhere they are deselected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
-from appliance.engine import ort_cuda
+from appliance.engine import ort_cuda, trt
+from appliance.engine.backend import Backend
 from appliance.engine.backends import open_backend
+from appliance.engine.loading import load
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
@@ -27,21 +29,33 @@ CLOSE = 1e-4
 """‖a − b‖ / ‖b‖ of float32 on the device against float32 on the CPU."""
 
 
-@pytest.fixture
-def backend() -> OrtCudaBackend:
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what is built for this device."""
+    return tmp_path_factory.mktemp("engines")
+
+
+def opened(name: str) -> Backend:
     try:
-        opened = open_backend("ort-cuda")
+        return open_backend(name)
     except BundleError as missing:
-        if os.environ.get("F5_REQUIRE_GPU") == "1":
+        if os.environ.get("F5_REQUIRE_GPU") == "1" and name == "ort-cuda":
             raise
         pytest.skip(str(missing))
-    assert isinstance(opened, OrtCudaBackend)
-    return opened
 
 
 @pytest.fixture
-def engine(tiny: Bundle, backend: OrtCudaBackend) -> Iterator[Synthesizer]:
-    made = Synthesizer(tiny, backend, host=OrtBackend(1), lanes=6)
+def backend() -> OrtCudaBackend:
+    found = opened("ort-cuda")
+    assert isinstance(found, OrtCudaBackend)
+    return found
+
+
+@pytest.fixture(params=["ort-cuda", "tensorrt"])
+def engine(request: pytest.FixtureRequest, tiny: Bundle, engines: Path) -> Iterator[Synthesizer]:
+    """On each backend for GPUs that is here; TensorRT's engines are built and compared with the CPU first."""
+    opened(request.param).close()
+    made = load(tiny, backend=request.param, threads=1, lanes=6, cache=engines)
     yield made
     made.shutdown()
 
@@ -73,12 +87,13 @@ def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) 
 
 
 def test_a_captured_step_is_as_one_that_is_not(
-    engine: Synthesizer, tiny: Bundle, monkeypatch: pytest.MonkeyPatch
+    engine: Synthesizer, tiny: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = segment(200, nfe=5, sampling="short-kv")
     captured = [speak(engine, given) for _ in range(3)]
-    monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 0)
-    plain = Synthesizer(tiny, open_backend("ort-cuda"), host=OrtBackend(1), lanes=1)
+    for module in (ort_cuda, trt):
+        monkeypatch.setattr(module, "MAX_CAPTURED", 0)
+    plain = load(tiny, backend=engine.backend, threads=1, lanes=1, cache=engines)
     for samples in captured:
         assert relative(samples, speak(plain, given)) <= 1e-6
 
