@@ -3,7 +3,9 @@
 exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
 65           the bundle is missing, damaged, or not for this box  no
+69           the device has too little memory                     yes
 70           the engine failed                                    yes
+71           the device is lost                                   yes
 74           a folder or socket cannot be used                    no
 75           an address is in use                                 yes
 78           the configuration cannot be used                     no
@@ -34,7 +36,16 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.engine.loading import load_for
-from appliance.errors import ApplianceError, BundleError, ConfigError, EngineFault, Interrupted, StorageError
+from appliance.errors import (
+    ApplianceError,
+    BundleError,
+    ConfigError,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    OutOfDeviceMemory,
+    StorageError,
+)
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.plan import Planner
@@ -66,7 +77,9 @@ class Exit(enum.IntEnum):
 
     OK = 0
     BUNDLE = 65
+    MEMORY = 69
     ENGINE = 70
+    DEVICE = 71
     STORAGE = 74
     ADDRESS_IN_USE = 75
     CONFIG = 78
@@ -77,6 +90,8 @@ STATUSES: Mapping[type[Exception], Exit] = {
     BundleError: Exit.BUNDLE,
     StorageError: Exit.STORAGE,
     AddressInUse: Exit.ADDRESS_IN_USE,
+    OutOfDeviceMemory: Exit.MEMORY,
+    DeviceLost: Exit.DEVICE,
 }
 """Any other ApplianceError exits with Exit.ENGINE."""
 

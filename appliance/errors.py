@@ -108,3 +108,11 @@ class Interrupted(Exception):
 
 class EngineFault(ApplianceError, RuntimeError):
     """The engine produced numbers that are not audio, or its runtime failed."""
+
+
+class OutOfDeviceMemory(EngineFault):
+    """The device has too little memory left; what it holds is whole."""
+
+
+class DeviceLost(EngineFault):
+    """The device, or this process's use of it, is gone: only another process can use it again."""

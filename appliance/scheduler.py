@@ -28,6 +28,7 @@ from appliance.errors import (
     ApplianceError,
     Cancelled,
     DeadlineMissed,
+    DeviceLost,
     EngineFault,
     Interrupted,
     InvalidRequest,
@@ -298,7 +299,10 @@ class Scheduler:
     # The engine's thread.
 
     def run(self, engine: Engine) -> None:
-        """Serve jobs until drained. Raises EngineFault for an engine that fails again and again."""
+        """Serve jobs until drained.
+
+        Raises EngineFault for an engine that fails again and again, DeviceLost at once.
+        """
         self.start(engine)
         try:
             while True:
@@ -361,6 +365,8 @@ class Scheduler:
                 self._settle(engine, call, result)
             else:
                 self._fail(call, fault)
+        if isinstance(fault, DeviceLost):
+            raise fault
         if self._faults >= FAULTS_IN_A_ROW:
             self._prove(engine)
         return True

@@ -26,6 +26,7 @@ from appliance import daemon
 from appliance.config import SynthesisConfig, load
 from appliance.contract import bundle
 from appliance.daemon import Exit
+from appliance.engine.cuda import fault_of
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
 from appliance.notify import Notifier
@@ -418,14 +419,25 @@ def test_an_engine_that_fails_to_warm_up(
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"),
+    ("fault", "status", "words"),
     [
-        (MemoryError(), "the engine cannot be loaded: MemoryError"),
-        (OSError(24, "Too many open files"), "the engine cannot be loaded: OSError: [Errno 24] Too many"),
+        (MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
+        (OSError(24, "Too many open files"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
+        (
+            fault_of("CUDA failure 2: out of memory"),
+            Exit.MEMORY,
+            "CUDA failure 2: out of memory; lower engine.lanes",
+        ),
+        (
+            fault_of("CUDA failure 46: busy"),
+            Exit.DEVICE,
+            "CUDA failure 46: busy; the daemon has to start again",
+        ),
     ],
 )
 def test_what_the_box_lacks_while_loading_is_tried_again(
     fault: Exception,
+    status: Exit,
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -434,8 +446,8 @@ def test_what_the_box_lacks_while_loading_is_tried_again(
     def load_engine(*arguments: Any, **options: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr("appliance.engine.synthesizer.load", load_engine)
-    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    monkeypatch.setattr("appliance.engine.loading.load", load_engine)
+    assert daemon.main(write_config(tmp_path), []) == status
     assert f"appliance serve: {words}" in capsys.readouterr().err
 
 
@@ -450,8 +462,26 @@ def test_an_engine_thread_that_dies_ends_the_daemon(
     assert "the engine failed: RuntimeError: lost the device" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("fatal", "status", "calls", "words"),
+    [
+        (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
+        (
+            fault_of("CUDA failure 700"),
+            Exit.DEVICE,
+            ["UNAVAILABLE"],
+            "CUDA failure 700; the daemon has to start",
+        ),
+    ],
+)
 def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fatal: EngineFault,
+    status: Exit,
+    calls: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only a new process helps against some faults, and systemd starts one."""
     path = write_config(tmp_path)
@@ -462,31 +492,31 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     def step(self: Synthesizer, lane_ids: Any) -> None:
         if faults[0]:
             faults[0] -= 1
-            raise EngineFault("CUDA failure 700")
+            raise fatal if faults[0] == math.inf else EngineFault("one call")
         real(self, lane_ids)
 
     monkeypatch.setattr(Synthesizer, "step", step)
     seen: list[Any] = []
 
     def use() -> None:
-        status = health_pb2.HealthCheckResponse.ServingStatus
+        states = health_pb2.HealthCheckResponse.ServingStatus
         with grpc.insecure_channel(address) as channel:
             stub: Any = health_pb2_grpc.HealthStub(channel)
             health = stub.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S, wait_for_ready=True)
-            while status.Name(next(health).status) != "SERVING":
+            while states.Name(next(health).status) != "SERVING":
                 pass
             appliance_pb2_grpc.VoicesStub(channel).CreateVoice(
                 pb.CreateVoiceRequest(name="ann", audio=reference_wav(), transcript="Some call me nature."),
                 timeout=PATIENCE_S,
             )
-            for failing in (1, 0, math.inf, math.inf, math.inf):
+            for failing in (1, 0, *[math.inf] * len(calls)):
                 faults[0] = failing
                 try:
                     appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request(), timeout=PATIENCE_S)
                     seen.append("OK")
                 except grpc.RpcError as error:
                     seen.append(error.code().name)
-            seen.append(status.Name(next(health).status))
+            seen.append(states.Name(next(health).status))
 
     def use_and_end() -> None:
         try:
@@ -500,7 +530,7 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
     client.start()
     code = daemon.main(path, [])
     ended.set()
-    assert code == Exit.ENGINE
+    assert code == status
     client.join(PATIENCE_S)
-    assert seen == ["INTERNAL", "OK", "INTERNAL", "INTERNAL", "INTERNAL", "NOT_SERVING"]
-    assert "the engine fails every call: EngineFault: CUDA failure 700" in capsys.readouterr().err
+    assert seen == ["INTERNAL", "OK", *calls, "NOT_SERVING"]
+    assert words in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Versions: what is installed now, what the install found, and what the engines were built for."""
+"""Versions: what is installed now, and what the install found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from appliance.device.root import Root
 
 CURRENT = "/opt/f5-appliance/current"
 INSTALLED = f"{CURRENT}/installed.json"
-ENGINES = "/var/cache/f5-appliance/engines"
 PACKAGES = "/var/lib/dpkg/status"
 LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 Version = tuple[int, ...]
@@ -59,12 +58,6 @@ def tensorrt(root: Root) -> Version:
 def installed(root: Root) -> Made | None:
     """What the install found; None when nothing is installed."""
     return _made(root, INSTALLED) if root.exists(CURRENT) else None
-
-
-def engines(root: Root) -> dict[str, Made]:
-    """What each built engine was built for, by the path of its folder."""
-    folders = (f"{ENGINES}/{name}" for name in root.names(ENGINES))
-    return {folder: _made(root, f"{folder}/manifest.json") for folder in folders if root.at(folder).is_dir()}
 
 
 def record(root: Root, path: str) -> Mapping[str, Any]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from appliance.engine.backend import HostArray, Tensor
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 STAGING_BYTES = 4 << 20
 """Each half of the pinned memory through which uploads and downloads go."""
@@ -37,6 +38,40 @@ class DeviceTensor:
     def nbytes(self) -> int:
         """Bytes from `address` on."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+
+STATUSES: Mapping[int, type[EngineFault]] = {
+    2: OutOfDeviceMemory,  # cudaErrorMemoryAllocation
+    46: DeviceLost,  # cudaErrorDevicesUnavailable
+    214: DeviceLost,  # cudaErrorECCUncorrectable
+    700: DeviceLost,  # cudaErrorIllegalAddress
+    702: DeviceLost,  # cudaErrorLaunchTimeout
+    709: DeviceLost,  # cudaErrorContextIsDestroyed
+    710: DeviceLost,  # cudaErrorAssert
+    714: DeviceLost,  # cudaErrorHardwareStackError
+    715: DeviceLost,  # cudaErrorIllegalInstruction
+    716: DeviceLost,  # cudaErrorMisalignedAddress
+    717: DeviceLost,  # cudaErrorInvalidAddressSpace
+    718: DeviceLost,  # cudaErrorInvalidPc
+    719: DeviceLost,  # cudaErrorLaunchFailure
+    999: DeviceLost,  # cudaErrorUnknown: after a reset of the driver
+}
+"""CUDA's numbers (driver_types.h). After most of these, it says, the process has to end to use the device
+again; what is not among them is a fault of one call."""
+REMEDIES: Mapping[type[EngineFault], str] = {
+    OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
+    DeviceLost: "the daemon has to start again; look at dmesg where it repeats",
+}
+
+
+def fault_of(told: str, status: int | None = None) -> EngineFault:
+    """The error of a CUDA status, or of the one that a runtime's message tells of, with its remedy."""
+    if status is None:
+        found = re.search(r"CUDA (?:failure|error) (\d+)", told)
+        is_full = re.search("out of memory|failed to allocate", told, re.IGNORECASE)
+        status = int(found[1]) if found else 2 if is_full else 0
+    kind = STATUSES.get(status, EngineFault)
+    return kind(f"{told}; {REMEDIES[kind]}" if kind in REMEDIES else told)
 
 
 class DeviceMemory:
@@ -91,7 +126,7 @@ class DeviceMemory:
         try:
             address = int(self._call("cudaMalloc", size))
         except EngineFault as fault:
-            raise EngineFault(f"{fault}: {size} bytes for {tuple(shape)} {kind.name}") from fault
+            raise type(fault)(f"{fault}: {size} bytes for {tuple(shape)} {kind.name}") from fault
         self._allocations.append(address)
         self._call("cudaMemsetAsync", address, 0, size, self._stream)
         return DeviceTensor(address, tuple(shape), kind)
@@ -198,7 +233,7 @@ class DeviceMemory:
         if int(status):
             told = self._cuda.cudaGetErrorString(status)[1]
             told = told.decode() if isinstance(told, bytes) else told
-            raise EngineFault(f"CUDA: {name}: {getattr(status, 'name', status)}: {told}")
+            raise fault_of(f"CUDA: {name}: {getattr(status, 'name', status)}: {told}", int(status))
         return results[0] if results else None
 
 

@@ -21,7 +21,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.engine import agreement
 from appliance.engine.cases import Speech
 from appliance.engine.synthesizer import Synthesizer
-from appliance.errors import EngineFault
+from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
 from appliance.job import FloatArray, Segment
 
 BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1}
@@ -107,6 +107,8 @@ def compare(
     whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
     try:
         share = agreement.share(engine, exact, whole)
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
     except EngineFault:
         share = math.inf
     yield Comparison(WHOLE, reply, reference, 1, share, agreement.ALLOWED)
@@ -182,6 +184,8 @@ def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[F
                 after = engine.log_mel(lane.id)[len(segment.reference_log_mel) :]
                 moved[n].append(after - before[n])
                 before[n] = after
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
     except EngineFault:
         for steps, start in zip(moved, before, strict=True):
             steps += [np.full_like(start, np.nan)] * (lanes[0].steps_left - len(steps))
@@ -194,6 +198,8 @@ def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[F
 def _condition(engine: Synthesizer, segment: Segment) -> NDArray[np.generic]:
     try:
         return engine.condition(segment)
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
     except EngineFault:
         return np.full(1, np.nan)
 
@@ -201,5 +207,7 @@ def _condition(engine: Synthesizer, segment: Segment) -> NDArray[np.generic]:
 def _decoded(engine: Synthesizer, log_mel: FloatArray) -> FloatArray:
     try:
         return engine.decode(log_mel)
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
     except EngineFault:
         return np.full(1, np.nan, np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +18,16 @@ Options = tuple[Any, Any]
 class OrtBound:
     """A session's binding to addresses."""
 
-    def __init__(self, session: Any, binding: Any, tensors: list[Tensor], options: Options) -> None:
-        self._session, self._binding, self._options = session, binding, options
+    def __init__(
+        self,
+        session: Any,
+        binding: Any,
+        tensors: list[Tensor],
+        options: Options,
+        fault: Callable[[str], EngineFault] = EngineFault,
+    ) -> None:
+        """`fault` makes the error of a message of the runtime's."""
+        self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
     def run(self, *, release: bool = False) -> None:
@@ -30,7 +38,7 @@ class OrtBound:
         except Exception as error:  # the runtime's exceptions share no base class of their own
             if options.terminate:
                 raise Interrupted from error
-            raise EngineFault(f"ONNX Runtime: {error}") from error
+            raise self._fault(f"ONNX Runtime: {error}") from error
 
 
 class OrtGraph:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor
+from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.ort import OrtBound, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
@@ -35,7 +35,8 @@ class OrtCudaGraph:
         except Exception as error:  # the runtime's exceptions share no base class of their own
             raise EngineFault(f"ONNX Runtime: {error}") from error
         options = self._options()
-        return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], (options, options))
+        bound = [*inputs.values(), *outputs.values()]
+        return OrtBound(self._session, binding, bound, (options, options), fault_of)
 
     def _options(self) -> Any:
         """Run options of one binding: what is enqueued is not waited for, and a number for its capture."""

@@ -27,7 +27,7 @@ from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.sizes import buckets, sizes
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
-from appliance.errors import BundleError, EngineFault, StorageError
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -248,6 +248,8 @@ def _attempt(
             bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
         )
         return _compared(bundle, engine, backend, open_backend)
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
     except EngineFault as error:
         raise BundleError(f"{bundle.folder}: its engines cannot be used: {error}") from error
     finally:

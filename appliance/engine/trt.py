@@ -23,7 +23,7 @@ from appliance.contract.graphs import STEPS, GraphSpec, TensorSpec
 from appliance.engine import build
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
 from appliance.engine.build import EngineCache, Platform, Profile, Recipe, Report
-from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor
+from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
 from appliance.errors import BundleError, EngineFault
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class TrtGraph:
         self._captured.clear()
 
     def _fault(self, *told: object) -> EngineFault:
-        return EngineFault(f"TensorRT: {self._spec.name}: {' '.join(map(str, told))}{self._log.reason()}")
+        return fault_of(f"TensorRT: {self._spec.name}: {' '.join(map(str, told))}{self._log.reason()}")
 
 
 class TrtBackend(DeviceMemory):

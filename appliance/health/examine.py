@@ -125,9 +125,7 @@ def _caps(look: Look) -> Finding:
 
 
 def _versions(look: Look) -> Finding:
-    root = look.box.root
-    engines = installed.engines(root) if look.box.is_root else None
-    return fitness.judge_versions(look.made, installed.installed(root), engines)
+    return fitness.judge_versions(look.made, installed.installed(look.box.root))
 
 
 def _gpu(look: Look) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 from collections.abc import Mapping, Sequence
 
 from appliance.device.installed import Made
@@ -15,27 +14,15 @@ GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 
 
-def judge_versions(now: Made, installed: Made | None, engines: Mapping[str, Made] | None) -> Finding:
-    """`installed`: None when nothing is; `engines` by folder, None when they cannot be seen without root."""
+def judge_versions(now: Made, installed: Made | None) -> Finding:
+    """`installed`: None when nothing is. What the daemon has built for the GPU it judges itself."""
     if installed is None:
         return skipped("versions", "nothing is installed in /opt/f5-appliance")
-    limit = "L4T, TensorRT and module as at the install and as the engines were built for"
-    for folder, made in (engines or {}).items():
-        if wrong := _wrong(made, now):
-            remedy = (
-                f"it is built again: sudo rm -r {shlex.quote(folder)} && sudo systemctl restart f5-appliance"
-            )
-            return Finding("versions", Level.WARN, f"{folder}: {wrong}", limit, remedy)
-    if wrong := _wrong(installed, now):
+    limit = "L4T, TensorRT and module as at the install"
+    if wrong := installed.problem or "; ".join(installed.differences(now)):
         remedy = "install again, from the checkout or folder of this version: sudo scripts/install"
         return Finding("versions", Level.WARN, f"the install: {wrong}", limit, remedy)
-    if engines is None:
-        return passed("versions", "as installed; engines not looked at (needs root)", limit)
-    return passed("versions", f"as installed; {len(engines)} engines fit", limit)
-
-
-def _wrong(made: Made, now: Made) -> str:
-    return made.problem or "; ".join(made.differences(now))
+    return passed("versions", "as installed", limit)
 
 
 def judge_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None, extra: Sequence[str] = ()) -> Finding:

@@ -171,9 +171,7 @@ def _of_the_box(finding: Finding) -> Finding:
     """Its words are ours, but for what other programs told."""
     if finding.check in ("jtop", "speed") or finding.value.startswith("could not be checked"):
         return dataclasses.replace(finding, value=outline(finding.value), figures={})
-    names = re.compile(rf"{installed.ENGINES}/[^:]+|'{installed.ENGINES}/.*'")
-    value, remedy = (names.sub(redact.WITHHELD, text) for text in (finding.value, finding.remedy))
-    return dataclasses.replace(finding, value=value, remedy=remedy)
+    return finding
 
 
 def _of_the_application(finding: Finding) -> Finding:

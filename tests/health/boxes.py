@@ -13,7 +13,6 @@ from appliance.device import platform, published
 from tests.fakes.jetson import Jetson
 
 RELEASE = "/opt/f5-appliance/releases/0.1.0"
-ENGINE = "/var/cache/f5-appliance/engines/step"
 
 
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
@@ -34,7 +33,6 @@ def install(jetson: Jetson) -> None:
     made = {"l4t": l4t, "tensorrt": tensorrt, "module": seen.module}
     jetson.write(f"{RELEASE}/installed.json", json.dumps({"version": "0.1.0", **made}))
     jetson.path("/opt/f5-appliance/current").symlink_to("releases/0.1.0")
-    jetson.write(f"{ENGINE}/manifest.json", json.dumps({**made, "tensorrt": tensorrt.split("-")[0]}))
     passwd = jetson.read("/etc/passwd")
     jetson.write("/etc/passwd", f"{passwd}\nf5-appliance:x:990:990::/nonexistent:/usr/sbin/nologin\n")
     jetson.write("/etc/group", "root:x:0:\nvideo:x:44:f5-appliance\nrender:x:104:other,f5-appliance\n")

@@ -11,7 +11,7 @@ from appliance import health
 from appliance.device import ledger, pinning
 from appliance.health import Level
 from tests.fakes.jetson import Clock, Jetson
-from tests.health.boxes import ENGINE, RELEASE
+from tests.health.boxes import RELEASE
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
 
@@ -344,30 +344,6 @@ CASES = [
         "scripts/install",
     ),
     Case(
-        "engine of another TensorRT",
-        replaces(f"{ENGINE}/manifest.json", "10.3.0", "10.7.0"),
-        "versions",
-        WARN,
-        "TensorRT 10.7.0",
-        "sudo rm -r",
-    ),
-    Case(
-        "engine of another module",
-        replaces(f"{ENGINE}/manifest.json", "p3701-0005", "p3701-0004"),
-        "versions",
-        WARN,
-        "p3701-0004",
-        "sudo rm -r",
-    ),
-    Case(
-        "engine without a manifest",
-        removed(f"{ENGINE}/manifest.json"),
-        "versions",
-        WARN,
-        "is missing",
-        "sudo rm -r",
-    ),
-    Case(
         "install's record damaged",
         writes(f"{RELEASE}/installed.json", "[]"),
         "versions",
@@ -531,7 +507,6 @@ CASES = [
         "f5-clocks-check.timer",
         box=WITHOUT_ROOT,
     ),
-    Case("not root: engines", nothing, "versions", PASS, "needs root", box=WITHOUT_ROOT),
     Case(
         "jtop falsely green",
         falsely_green,
