@@ -99,8 +99,16 @@ def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) ->
     )
 
 
-def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max_frames: int) -> Case:
-    """A demo voice and as much of TEXT as takes `frames` frames by upstream's duration rule.
+def read_case(
+    voice: str,
+    frames: int,
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    max_frames: int,
+    words: str = TEXT,
+    seed: int = SEED,
+) -> Case:
+    """A demo voice and as much of `words` as takes `frames` frames by upstream's duration rule.
 
     A bundle for fewer frames gets a case of `max_frames`, half of it reference at most.
     """
@@ -108,9 +116,9 @@ def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max
     transcript = VOICES.joinpath(f"{voice}.txt").read_text("utf-8").strip() + " "
     reference = len(samples) // mel.hop
     pace = reference / len(transcript.encode())  # frames for each byte
-    text = "".join(itertools.islice(itertools.cycle(TEXT), math.ceil((frames - reference) / pace)))
+    text = "".join(itertools.islice(itertools.cycle(words), math.ceil((frames - reference) / pace)))
     frames = min(reference + int(pace * len(text.encode())), max_frames)
-    rng = np.random.default_rng([SEED, frames])
+    rng = np.random.default_rng([seed, frames])
     return Case(
         cond=log_mel(samples, mel),
         ids=vocabulary.ids(transcript + text)[: frames - 1],
