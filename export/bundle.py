@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
-from export import cases, checkpoint, graphs, parity, precision, to_onnx
+from export import calibration, cases, checkpoint, graphs, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.durable import publish
 from export.families import Family, with_mels_for
@@ -36,6 +36,7 @@ BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
     "fp16": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
     "int8": ("ort-cpu",),
+    "int8-qdq": ("tensorrt", "ort-cpu"),
 }
 
 
@@ -166,10 +167,12 @@ def build(
     max_frames: int = MAX_FRAMES,
     created_by: str = "",
     gate: Gate | None = None,
+    keep_float: Collection[str] = qdq.KEEPS_FLOAT,
 ) -> contract.Bundle:
     """Write the bundle `out`. It appears under its name only when it has passed the gate.
 
-    Raises BundleFailed when it has not, or when `out` exists.
+    `keep_float` are the roles that int8-qdq leaves in float16. Raises BundleFailed when the bundle has not
+    passed, or when `out` exists.
     """
     check_absent(out)
     gate = gate or Gate()
@@ -177,7 +180,7 @@ def build(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         partial = Path(scratch) / "bundle"  # with the usual mode, which the scratch folder has not
         partial.mkdir()
-        writer = Writer.of(loaded, name, partial, max_frames)
+        writer = Writer.of(loaded, name, partial, max_frames, keep_float)
         manifest = writer.manifest(writer.write(), created_by)
         contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
         check_absent(out)
@@ -205,8 +208,8 @@ class StepWriter:
 
     @property
     def compute(self) -> torch.dtype:
-        """Element type of the matrix products; INT8 starts from float32."""
-        return torch.float16 if self.precision == "fp16" else torch.float32
+        """Element type of the matrix products before any is quantised."""
+        return torch.float16 if self.dimensions.compute == "float16" else torch.float32
 
     @property
     def dimensions(self) -> signatures.Dimensions:
@@ -268,12 +271,20 @@ class Writer(StepWriter):
     """Traces all graphs of a bundle."""
 
     loaded: Loaded
+    keep_float: Collection[str]
 
     @classmethod
-    def of(cls, loaded: Loaded, name: contract.Precision, folder: Path, max_frames: int) -> Writer:
+    def of(
+        cls,
+        loaded: Loaded,
+        name: contract.Precision,
+        folder: Path,
+        max_frames: int,
+        keep_float: Collection[str],
+    ) -> Writer:
         """The writer of a bundle of these sources."""
         arch, mels = loaded.sources.family.arch, loaded.mel.mels
-        return cls(arch, mels, loaded.dit, name, folder, max_frames, loaded)
+        return cls(arch, mels, loaded.dit, name, folder, max_frames, loaded, keep_float)
 
     def write(self) -> Variants:
         """Every graph and the vocabulary; returns the variants."""
@@ -281,7 +292,16 @@ class Writer(StepWriter):
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         default = {"modulation": self._modulation, "condition": self._condition, "vocoder": self._vocoder}
         files = {name: self._trace(name, make) for name, make in default.items()}
-        return self.write_steps(files)
+        variants = self.write_steps(files)
+        if self.precision == "int8-qdq":
+            self._quantise(contract.Bundle(self.folder, self.manifest(variants, "")))
+        return variants
+
+    def _quantise(self, half: contract.Bundle) -> None:
+        """Put INT8 products in the place of those in the float16 step graphs of `half`."""
+        floats, roles = qdq.floats_of(half.graph("step"))
+        chosen = qdq.choices(floats, calibration.observe(half))
+        qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
 
     def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
         """Everything but hashes and parity."""

@@ -90,8 +90,16 @@ def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) ->
     )
 
 
-def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max_frames: int) -> Case:
-    """A demo voice and as much of TEXT as takes `frames` frames by upstream's duration rule.
+def read_case(
+    voice: str,
+    frames: int,
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    max_frames: int,
+    words: str = TEXT,
+    seed: int = SEED,
+) -> Case:
+    """A demo voice and as much of `words` as takes `frames` frames by upstream's duration rule.
 
     A bundle for fewer frames gets a case of `max_frames`, half of it reference at most.
     """
@@ -99,9 +107,9 @@ def read_case(voice: str, frames: int, mel: MelSpec, vocabulary: Vocabulary, max
     said = transcript(voice)
     reference = len(given) // mel.hop
     pace = reference / len(said.encode())  # frames for each byte
-    text = "".join(itertools.islice(itertools.cycle(TEXT), math.ceil((frames - reference) / pace)))
+    text = "".join(itertools.islice(itertools.cycle(words), math.ceil((frames - reference) / pace)))
     frames = min(reference + int(pace * len(text.encode())), max_frames)
-    rng = np.random.default_rng([SEED, frames])
+    rng = np.random.default_rng([seed, frames])
     return Case(
         cond=log_mel(given, mel),
         ids=vocabulary.ids(said + text)[: frames - 1],

@@ -1,4 +1,4 @@
-"""`python -m export`: bundle · convert · fetch · parity · inspect."""
+"""`python -m export`: bundle · convert · curve · fetch · parity · inspect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.errors import BundleError, EngineFault
-from export import bundle, convert, fetch, inspection, parity
+from export import bundle, convert, curve, fetch, inspection, parity, precision, qdq
 from export.checkpoint import CheckpointError
 from export.families import NAMED, FamilyError, family
 from export.to_onnx import ExportError
@@ -52,7 +52,14 @@ def _parser() -> argparse.ArgumentParser:
 
     make = commands.add_parser("bundle", help="weights in, a measured bundle out")
     _add_sources(make)
-    make.add_argument("--precision", choices=("fp32", "fp16", "int8"), default="fp32")
+    make.add_argument("--precision", choices=get_args(contract.Precision), default="fp32")
+    make.add_argument(
+        "--keep-float",
+        nargs="*",
+        metavar="ROLE",
+        help=f"products that int8-qdq leaves in float16: {', '.join(precision.ROLES)} "
+        f"(default: {', '.join(qdq.KEEPS_FLOAT)})",
+    )
     make.add_argument(
         "--max-frames", type=int, default=bundle.MAX_FRAMES, help="reference and reply together"
     )
@@ -67,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     renew.add_argument("--out", type=Path, required=True)
     _add_gate(renew)
     renew.set_defaults(run=_convert)
+
+    draw = commands.add_parser("curve", help="int8-qdq: errors by the products that stay float16")
+    draw.add_argument("bundle", type=Path, help="an fp16 bundle")
+    draw.set_defaults(run=_curve)
 
     get = commands.add_parser("fetch", help="official weights and vocoder from the hub, resumable")
     get.add_argument("family", choices=sorted(fetch.MODELS))
@@ -140,6 +151,10 @@ def _bundle(arguments: argparse.Namespace) -> None:
     if arguments.max_frames not in contract.FRAMES_ALLOWED:
         low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
         raise bundle.BundleFailed(f"--max-frames: must be {low} to {high}, not {arguments.max_frames}")
+    if arguments.keep_float is not None and arguments.precision != "int8-qdq":
+        raise bundle.BundleFailed("--keep-float: only --precision int8-qdq has it")
+    keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
+    precision.check_roles(keep_float)
     bundle.check_absent(arguments.out)
     loaded = _sources(arguments)
     made = bundle.build(
@@ -153,6 +168,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
         gate=_gate(arguments),
+        keep_float=keep_float,
     )
     print("\n".join(inspection.parity_lines(made.manifest)))
     size = sum(f.size_bytes for f in made.manifest.files.values())
@@ -165,6 +181,13 @@ def _convert(arguments: argparse.Namespace) -> None:
     made = convert.convert(arguments.old, arguments.out, parity.measure_samplings, _gate(arguments))
     print("\n".join(inspection.parity_lines(made.manifest)))
     print(f"{arguments.out}: format {contract.FORMAT}, written in {time.monotonic() - started:.0f} s")
+
+
+def _curve(arguments: argparse.Namespace) -> None:
+    points = curve.curve(contract.read(arguments.bundle))
+    print(curve.HEADING)
+    for point in points:
+        print(point, flush=True)
 
 
 def _fetch(arguments: argparse.Namespace) -> None:

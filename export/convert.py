@@ -39,8 +39,10 @@ def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) ->
     check_absent(out)
     before = _read(old)
     manifest = before.manifest
-    if manifest.precision == "int8":
-        raise BundleFailed(f"{old}: an int8 bundle cannot be converted; export it again from its checkpoint")
+    if manifest.precision in parity.LOSSY:
+        raise BundleFailed(
+            f"{old}: an {manifest.precision} bundle cannot be converted; export it again from its checkpoint"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         folder = Path(scratch) / "bundle"

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +76,7 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_F
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    if unknown := [role for role in keep_float if role not in ROLES]:
-        raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(ROLES)}")
+    check_roles(keep_float)
     excluded = [name for name, role in weight_products(source).items() if role in keep_float]
     with tempfile.TemporaryDirectory(dir=out.parent) as folder, _without_advice():
         raw = Path(folder) / out.name
@@ -94,6 +94,12 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_F
         model = onnx.load(raw)
     _copy_signature(onnx.load(source, load_external_data=False), model)
     save(model, out)
+
+
+def check_roles(roles: Collection[str]) -> None:
+    """Raise ValueError for a role that is not in ROLES."""
+    if unknown := [role for role in roles if role not in ROLES]:
+        raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(ROLES)}")
 
 
 @contextlib.contextmanager
@@ -119,20 +125,46 @@ def save(model: onnx.ModelProto, path: Path) -> None:
         size_threshold=1024,
         convert_attribute=False,
     )
+    if data.exists():
+        data.chmod(path.stat().st_mode)  # the library makes it its owner's alone
 
 
 def weight_products(path: Path) -> dict[str, str]:
-    """MatMul node name → role, for each product with a weight, told by the weight's name."""
+    """MatMul node name → role, for each product with a weight."""
     graph = onnx.load(path, load_external_data=False).graph
+    return {product.node.name: product.role for product in products_of(graph)}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A MatMul with a weight."""
+
+    node: onnx.NodeProto
+    weight: str
+    widened: bool
+    """Whether the stored weight is cast to float32 first; see `widen`."""
+
+    @property
+    def role(self) -> str:
+        """One of ROLES."""
+        return role_of(self.weight)
+
+
+def products_of(graph: onnx.GraphProto) -> list[Product]:
+    """The products with a weight, in the order of the graph."""
     weights = {tensor.name for tensor in graph.initializer}
-    return {
-        node.name: _role(node.input[1])
-        for node in graph.node
-        if node.op_type == "MatMul" and node.input[1] in weights
-    }
+    casts = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
+    found = []
+    for node in graph.node:
+        if node.op_type == "MatMul":
+            weight = casts.get(node.input[1], node.input[1])
+            if weight in weights:
+                found.append(Product(node, weight, weight != node.input[1]))
+    return found
 
 
-def _role(weight: str) -> str:
+def role_of(weight: str) -> str:
+    """The role of a step graph's product, by the name of its weight. Raises ValueError for another one."""
     if weight.startswith("out."):
         return "final"
     for role in ROLES:

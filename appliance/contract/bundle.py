@@ -33,7 +33,8 @@ FLOAT32 = "float32"
 FRAMES_ALLOWED = range(256, 8192 + 1)
 """Values of `max_frames`; upstream's position table ends at 8192."""
 
-Precision = Literal["fp32", "fp16", "int8"]
+Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
+"""`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
 Sampling = Literal["exact", "short", "short-kv"]
 """Ways to sample a reply. `exact`: as upstream does. `short`: the reference's latents are set to their known
 path, and the unguided row has the reply's frames alone. `short-kv`: `short`, and most steps reuse the
@@ -161,7 +162,7 @@ def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions
         mels=mels,
         inner=arch.heads * arch.dim_head,
         upsamples_text=arch.text_embedding_average_upsampling,
-        compute="float16" if precision == "fp16" else "float32",
+        compute="float16" if precision in ("fp16", "int8-qdq") else "float32",
     )
 
 

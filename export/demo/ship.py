@@ -156,7 +156,7 @@ def rebuild(made: Bundle, out: Path) -> Family:
     matrix stays folded: its place is taken by ones.
     """
     manifest = made.manifest
-    if manifest.precision == "int8" or manifest.vocoder.name != "vocos":
+    if manifest.precision in parity.LOSSY or manifest.vocoder.name != "vocos":
         raise ValueError(f"{made.folder}: only a float bundle with Vocos can be taken apart")
     out.mkdir(parents=True, exist_ok=True)
     graphs = {name: _weights(made.graph(name)) for name in ("modulation", "condition", "vocoder")}

@@ -99,7 +99,7 @@ MANIFESTS = st.builds(
         name=st.sampled_from(["vocos", "bigvgan"]),
         padding=st.sampled_from(["center", "same"]),
     ),
-    precision=st.sampled_from(["fp32", "fp16", "int8"]),
+    precision=st.sampled_from(["fp32", "fp16", "int8", "int8-qdq"]),
     variants=st.just({"default": {name: f"{name}.onnx" for name in GRAPHS}}),
     backends=st.lists(TEXTS, max_size=3).map(tuple),
     batch_invariant=st.booleans(),
@@ -149,7 +149,10 @@ def test_a_manifest_survives_yaml(manifest: contract.Manifest) -> None:
         (lambda m: m.update(backends="ort-cpu"), "backends: must be tuple"),
         (lambda m: m.update(backends=["ort-cpu", 3]), "backends: must be str, not int (3)"),
         (lambda m: m.update(variants=["default"]), "variants: must be dict"),
-        (lambda m: m.update(precision="fp8"), "precision: must be one of fp32, fp16, int8, not 'fp8'"),
+        (
+            lambda m: m.update(precision="fp8"),
+            "precision: must be one of fp32, fp16, int8, int8-qdq, not 'fp8'",
+        ),
         (lambda m: m["vocoder"].update(name="hifigan"), "vocoder: name: must be one of vocos, bigvgan"),
         (lambda m: m["mel"].update(kind="opus"), "kind"),
         (lambda m: m["mel"].update(hop=0), "mel: hop must be at least 1, not 0"),
@@ -359,7 +362,8 @@ def test_a_bundle_for_the_cpu_alone_has_no_masked_step(folder: Path) -> None:
 
 def test_the_compute_type_follows_the_precision() -> None:
     manifest = contract.from_mapping(contract.Manifest, copy.deepcopy(RAW), where="RAW")
-    for precision, compute in (("fp32", "float32"), ("fp16", "float16"), ("int8", "float32")):
+    computes = {"fp32": "float32", "fp16": "float16", "int8": "float32", "int8-qdq": "float16"}
+    for precision, compute in computes.items():
         changed = dataclasses.replace(manifest, precision=precision)
         assert changed.dimensions.compute == compute
     assert (manifest.dimensions.dim, manifest.dimensions.depth, manifest.dimensions.rows) == (64, 2, 14)

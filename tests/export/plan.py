@@ -51,6 +51,13 @@ class Launch:
     name: str
     layers: tuple[str, ...]
     """Names of the ONNX nodes that it computes."""
+    reads: tuple[str, ...] = ()
+    """Element types of the tensors that it reads, in order."""
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether it is a product of two int8 tensors."""
+        return self.kind == "fully_connected" and self.reads[:2] == ("int8", "int8")
 
 
 @dataclass(frozen=True)
@@ -154,9 +161,13 @@ def read(engine: bytes) -> Plan:
         if "runtime-fusion-consts" in head:
             continue
         run, _, shapes = program.partition("\nshape_main {\n")
+        types = dict(re.findall(r'^  (?:sub_)?tensor=\{ .*? name="([^"]+)" .*? type=(\w+) \}$', head, re.M))
         for kind, name, rest in re.findall(r'^  (\w+)=\{ name="?([^"\s]+)"?(.*?)\}$', run, re.M | re.S):
             if kind != "shape_call":  # runs `shape_main`
-                launches.append(Launch(kind, name, tuple(re.findall(r"\[ONNX Layer: ([^\]]+)\]", rest))))
+                given = re.search(r" (?:input|args)=\{(.*?)\}", rest, re.S)
+                names = re.findall(r'"([^"]+)"', given[1] if given else "")
+                layers = tuple(re.findall(r"\[ONNX Layer: ([^\]]+)\]", rest))
+                launches.append(Launch(kind, name, layers, tuple(types.get(one, "") for one in names)))
         asserts += re.findall(r'^  assert=\{ name=\S+ .*?msg="(.*?)" \}$', shapes, re.M | re.S)
     if not launches:
         raise PlanError("the engine lists no launch: it is not in the form of TensorRT-RTX 1.7")

@@ -148,14 +148,14 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: Made, answers: cases.E
 
 def test_times_of_the_grid_are_stepped_each_by_itself(made: Made, answers: cases.Expectations) -> None:
     graphs = parity.Graphs(made.bundle, "ort-cpu")
-    rows = list(parity._velocities(graphs, answers.trajectories[0]))
+    rows = list(parity.velocities(graphs, answers.trajectories[0]))
     times = [round(float(t), 4) for t in time_grid(7)[:-1]]
     assert [row.time for row in rows if row.what == "guided"] == times
     solved = answers.trajectories[0]
     off = dataclasses.replace(
         solved, velocities=[v * (1 + (i == 6) * 1e-4) for i, v in enumerate(solved.velocities)]
     )
-    assert [(row.what, row.time) for row in parity._velocities(graphs, off) if not row.holds] == [
+    assert [(row.what, row.time) for row in parity.velocities(graphs, off) if not row.holds] == [
         ("guided", times[6]),
         ("unguided", times[6]),
     ]

@@ -272,7 +272,13 @@ def test_a_backend_that_int8_is_not_for_refuses_it_by_name(int8: Made) -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant"),
-    [("fp16", "default"), ("fp16", "ort-cpu"), ("int8", "default")],
+    [
+        ("fp16", "default"),
+        ("fp16", "ort-cpu"),
+        ("int8", "default"),
+        ("int8-qdq", "default"),
+        ("int8-qdq", "ort-cpu"),
+    ],
 )
 def test_errors_against_upstream_are_bounded(
     name: str, variant: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import onnx
 import pytest
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs
+from export import qdq
 from tests.export import plan
 from tests.export.plan import Plan, PlanError
 
@@ -89,6 +92,55 @@ def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made:
 
 def test_an_update_is_one_kernel(made: Made) -> None:
     assert len(made("update", "any length").launches) == 1
+
+
+# INT8 by Q/DQ. What the constants are changes no plan.
+
+INT8_BLOCK_LAUNCHES = 10
+"""Two more than in float16: the move of attention's output to (N, D), and bias and GELU after `up`."""
+
+
+@pytest.fixture(scope="module")
+def quantised(bundle: contract.Bundle, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Plan]:
+    """Plans of the step graphs with all products but the ends in INT8."""
+    folder = tmp_path_factory.mktemp("int8")
+    floats, roles = qdq.floats_of(bundle.graph("step"))
+    factors = {name: np.linspace(0.5, 2.0, len(floats[name]), dtype=np.float32) for name in roles}
+    chosen = {name: qdq.Choice(values, 10.0, 0.0) for name, values in factors.items()}
+    scheme = qdq.scheme(floats, chosen, roles, qdq.KEEPS_FLOAT)
+
+    @cache
+    def make(graph: str) -> Plan:
+        path = folder / f"{graph}.onnx"
+        qdq.quantise(bundle.graph(graph), path, scheme)
+        return plan.read(plan.build(path, plan.profile(inputs(bundle, graph), BUCKET)))
+
+    return make
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_int8_products_are_int8_kernels(
+    graph: str, quantised: Callable[[str], Plan], bundle: contract.Bundle
+) -> None:
+    found = [launch for launch in quantised(graph).launches if launch.is_int8]
+    names = {launch.name.removeprefix("node_") for launch in found}
+    roles = ("attention.qkv", "attention.out", "up", "down")
+    depth = bundle.manifest.arch.depth
+    assert names == {f"blocks.{i}.{role}.product" for i in range(depth) for role in roles}
+    assert len(found) == len(names)
+    # Dequantising is part of these kernels, and quantising of those before them.
+    for launch in quantised(graph).launches:
+        assert not all(layer.endswith((".input", ".matrix", ".input_int8")) for layer in launch.layers)
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_int8_leaves_one_attention_kernel_in_each_block(
+    graph: str, quantised: Callable[[str], Plan], bundle: contract.Bundle
+) -> None:
+    made = quantised(graph)
+    assert made.mha_count == bundle.manifest.arch.depth
+    assert max(made.block_launches) <= INT8_BLOCK_LAUNCHES
+    assert {scores for scores, _ in made.accumulators} == {"fp32"}
 
 
 # The reader sees what these look for.

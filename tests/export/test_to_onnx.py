@@ -78,6 +78,7 @@ BUNDLES: dict[str, Callable[[Workshop], small.Made]] = {
     "bigvgan": lambda w: w.make("v1", "bigvgan"),
     "fp16": lambda w: w.make("v1", precision="fp16"),
     "int8": lambda w: w.make("v1", precision="int8"),
+    "int8-qdq": lambda w: w.make("v1", precision="int8-qdq"),
 }
 
 
@@ -105,7 +106,7 @@ def signature(model: onnx.ModelProto) -> dict[str, tuple[str, tuple[int | str, .
 
 
 def test_inputs_and_outputs_are_the_designs(bundle: Bundle) -> None:
-    compute = "float16" if bundle.manifest.precision == "fp16" else "float32"
+    compute = "float16" if bundle.manifest.precision in ("fp16", "int8-qdq") else "float32"
     for name, model in models(bundle).values():
         wanted = {
             key: (compute if kind == "compute" else kind, axes)

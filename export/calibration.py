@@ -1,0 +1,184 @@
+"""What goes into the products of the step graphs while demo voices read: per channel, over all steps.
+
+The steps run through the engine and its samplings, on the CPU's graphs, in float32 arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from tqdm import tqdm
+
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.graphs import GraphSpec
+from appliance.contract.schedule import time_grid
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.backend import Bound, Graph, Shapes, Tensor
+from appliance.engine.ort import OrtBackend, OrtGraph
+from appliance.engine.replay import replay
+from appliance.engine.synthesizer import Synthesizer
+from export.cases import Case, FloatArray, read_case
+from export.precision import products_of
+
+READINGS = (("bdl", 520), ("slt", 610))
+"""Voice and length of what is read; the gate measures other texts, lengths and noise."""
+TEXT = (
+    "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "
+    "Have you ever seen such a large dog sleep on such a small chair? "
+    "Thanks for the follow, and welcome to everyone who has just arrived! "
+    "She measured the flour twice, forgot the sugar, and still won the prize for the best cake. "
+)
+RUNS: tuple[tuple[int, Sampling], ...] = ((7, "exact"), (16, "short-kv"))
+"""NFE and sampling. The grid of 16 has all times of 5, 6, 7 and 10; between them the two run every graph."""
+STRIDE = 61
+"""One frame in so many is kept whole."""
+CALIBRATED = ("step_keys", "step_reply")
+
+
+@dataclass
+class Observed:
+    """The inputs of one product."""
+
+    largest: FloatArray
+    """(channels,) the largest magnitude of each channel."""
+    frames: list[NDArray[np.float16]] = field(default_factory=list)
+    """(kept, channels) of each call."""
+
+    @property
+    def sample(self) -> FloatArray:
+        """(frames, channels)"""
+        return np.concatenate(self.frames).astype(np.float32)
+
+
+@dataclass
+class Observations:
+    """The inputs of all products, by the names of their weights."""
+
+    products: dict[str, Observed] = field(default_factory=dict)
+    calls: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    """Graph, row of the modulation table and frames of the reference → calls."""
+
+    def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
+        """Note one call of a product."""
+        seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
+        np.maximum(seen.largest, largest, out=seen.largest)
+        # Beyond float16 a sample would be infinite; the magnitudes above are exact.
+        seen.frames.append(frames.clip(-6e4, 6e4).astype(np.float16))
+
+
+def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
+    """Let a float bundle read `cases` in every sampling of RUNS. Raises EngineFault."""
+    backend = ObservingBackend()
+    engine = Synthesizer(bundle, backend, lanes=1, variant="ort-cpu")
+    try:
+        runs = [(case, nfe, sampling) for case in cases or readings(bundle) for nfe, sampling in RUNS]
+        for case, nfe, sampling in tqdm(runs, desc="calibrating"):
+            replay(engine, case.segment(time_grid(nfe), sampling))
+    finally:
+        engine.shutdown()
+    return backend.observations
+
+
+def readings(bundle: Bundle) -> list[Case]:
+    """The cases of READINGS for a bundle."""
+    m, vocabulary = bundle.manifest, read_vocabulary(bundle.vocab)
+    return [
+        read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, seed=len(TEXT))
+        for voice, frames in READINGS
+    ]
+
+
+class ObservingBackend(OrtBackend):
+    """The CPU, with step graphs that also tell what goes into their products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observations = Observations()
+
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        """See `Backend.load`."""
+        if name not in CALIBRATED:
+            return super().load(name, path, spec, shapes)
+        model, taps = tapped(path)
+        session = self._runtime.InferenceSession(
+            model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
+        )
+        return ObservingGraph(session, self._run_options, name, taps, self.observations)
+
+
+class ObservingGraph(OrtGraph):
+    """A session with outputs beside those of the contract."""
+
+    def __init__(
+        self, session: Any, options: Any, name: str, taps: Mapping[str, str], observations: Observations
+    ) -> None:
+        super().__init__(session, options)
+        self._name, self._taps, self._observations = name, taps, observations
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        """See `Graph.bind`."""
+        bound = super().bind(inputs, outputs)
+        binding = bound._binding  # type: ignore[attr-defined]
+        for tap in self._taps:
+            for output in (f"{tap}_largest", f"{tap}_frames"):
+                binding.bind_output(output, "cpu")
+        return ObservingBound(bound, self._note(inputs, binding, len(outputs)))
+
+    def _note(self, inputs: Mapping[str, Tensor], binding: Any, own: int) -> Iterator[None]:
+        """After each run `next` adds what the run has told."""
+        reference = inputs["reference" if "reference" in inputs else "keys_0"].shape[1]
+        while True:
+            step = int(np.asarray(inputs["step_index"])[0])
+            self._observations.calls[self._name, step, reference] += 1
+            told = [value.numpy() for value in binding.get_outputs()[own:]]
+            for weight, largest, frames in zip(self._taps.values(), told[::2], told[1::2], strict=True):
+                self._observations.add(weight, largest, frames)
+            yield
+
+
+class ObservingBound:
+    """A binding that tells after each run."""
+
+    def __init__(self, bound: Bound, note: Iterator[None]) -> None:
+        self._bound, self._note = bound, note
+
+    def run(self, *, release: bool = False) -> None:
+        """See `Bound.run`."""
+        self._bound.run(release=release)
+        next(self._note)
+
+
+def tapped(path: Path) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """A graph with two more outputs for each product, and output prefix → weight.
+
+    The outputs are the largest magnitude of each channel of the product's input, and every STRIDE-th frame.
+    """
+    model = onnx.load(path)
+    graph = model.graph
+    for name, values in (("first", [0]), ("end", [2**62]), ("axis", [-2]), ("stride", [STRIDE])):
+        graph.initializer.append(helper.make_tensor(f"tap_{name}", TensorProto.INT64, [1], values))
+    taps: dict[str, str] = {}
+    for product in products_of(graph):
+        tap = f"tap_{len(taps)}"
+        taps[tap] = product.weight
+        x = product.node.input[0]
+        graph.node.extend(
+            [
+                helper.make_node("Abs", [x], [f"{tap}_abs"]),
+                helper.make_node("ReduceMax", [f"{tap}_abs", "tap_axis"], [f"{tap}_largest"], keepdims=0),
+                helper.make_node(
+                    "Slice", [x, "tap_first", "tap_end", "tap_axis", "tap_stride"], [f"{tap}_frames"]
+                ),
+            ]
+        )
+        for output in (f"{tap}_largest", f"{tap}_frames"):
+            graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, None))
+    return model, taps

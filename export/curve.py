@@ -1,0 +1,144 @@
+"""INT8 Q/DQ by what stays in float16: errors against the operations that are in INT8, on any fp16 bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from appliance.contract.bundle import Arch, Bundle
+from appliance.contract.schedule import time_grid
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.ort import OrtBackend
+from appliance.engine.replay import replay
+from appliance.engine.synthesizer import Synthesizer
+from export import calibration, parity, qdq
+from export.calibration import CALIBRATED
+from export.cases import GATE_NFES, Trajectory, distance, read_case
+from export.graphs import POSITION_CONV_GROUPS
+from export.qdq import Floats, Scheme
+
+READINGS = (("bdl", 500), ("slt", 500))
+"""Voice and length of what is measured; the first is the gate's."""
+FRAMES = 1253
+"""Length whose operations are counted: 8.4 s of speech after a reference of 5 s."""
+CONVOLUTION = 31
+"""Kernel of the two position convolutions."""
+ENDS = ("from_latents", "final")
+POINTS: tuple[tuple[str, ...], ...] = (
+    (),
+    ENDS,
+    (*ENDS, "attention.out"),
+    (*ENDS, "down"),
+    (*ENDS, "up"),
+    (*ENDS, "qkv"),
+    (*ENDS, "down", "attention.out"),
+    (*ENDS, "up", "down"),
+    (*ENDS, "qkv", "attention.out"),
+    (*ENDS, "qkv", "attention.out", "down"),
+)
+"""Roles that stay float."""
+PLAIN: tuple[tuple[str, ...], ...] = ((), (*ENDS, "down"))
+"""The same without smoothing, for comparison."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One choice of what stays float, measured."""
+
+    keep_float: tuple[str, ...]
+    smooth: bool
+    products: float
+    """Share in INT8 of the multiplications with weights."""
+    share: float
+    """Share in INT8 of all multiplications of a step at FRAMES frames."""
+    step: float
+    """Mean relative error of a velocity, at the float graph's own latents."""
+    worst: float
+    """The largest of them."""
+    mel: float
+    """Mean absolute error of samples at NFE 7, as a share of their distance to NFE 32."""
+
+    def __str__(self) -> str:
+        kept = " + ".join(self.keep_float).replace("from_latents + final", "ends") or "nothing"
+        name = kept if self.smooth else f"{kept}; MinMax alone"
+        shares = f"{self.products:9.0%} {self.share:8.0%}"
+        return f"{name:36s} {shares} {self.step:9.2e} {self.worst:9.2e} {self.mel:6.3f}"
+
+
+HEADING = f"{'float':36s} {'products':>9s} {'of all':>8s} {'step':>9s} {'worst':>9s} {'mel':>6s}"
+
+
+def curve(bundle: Bundle) -> Iterator[Point]:
+    """Measure every point on the CPU. Raises ValueError for a bundle that is not fp16, EngineFault."""
+    manifest = bundle.manifest
+    if manifest.precision != "fp16":
+        raise ValueError(f"{bundle.folder}: int8-qdq is made of an fp16 bundle, not of {manifest.precision}")
+    floats, roles = qdq.floats_of(bundle.graph("step"))
+    observations = calibration.observe(bundle)
+    wanted = list(_solved(bundle))
+    for smooth, points in ((False, PLAIN), (True, POINTS)):
+        chosen = qdq.choices(floats, observations, smooth=smooth)
+        for kept in tqdm(points, desc="curve"):
+            made = qdq.scheme(floats, chosen, roles, kept)
+            with tempfile.TemporaryDirectory() as scratch:
+                trial = with_steps(bundle, made, Path(scratch))
+                errors = [error for solved, _ in wanted for error in _step_errors(trial, solved)]
+                ratios = [_mel_ratio(trial, solved, far) for solved, far in wanted]
+            shares = int8_shares(bundle.manifest.arch, floats, made)
+            yield Point(kept, smooth, *shares, float(np.mean(errors)), max(errors), float(np.mean(ratios)))
+
+
+def with_steps(bundle: Bundle, made: Scheme, folder: Path) -> Bundle:
+    """The bundle with quantised step graphs in `folder` as what a CPU runs."""
+    variants = bundle.manifest.variants
+    own = dict(variants["ort-cpu"])
+    for name in CALIBRATED:
+        path = folder / f"{name}.onnx"
+        qdq.quantise(bundle.graph(name, "ort-cpu"), path, made)
+        own[name] = os.path.relpath(path.resolve(), bundle.folder.resolve())
+    manifest = dataclasses.replace(bundle.manifest, variants={**variants, "ort-cpu": own})
+    return Bundle(bundle.folder, manifest)
+
+
+def int8_shares(arch: Arch, floats: Floats, made: Scheme) -> tuple[float, float]:
+    """Of one row's multiplications at FRAMES frames, the share in INT8: of products with weights, of all."""
+    products = sum(values.size for values in floats.values() if values.ndim == 2)
+    attention = 2 * FRAMES * arch.heads * arch.dim_head * arch.depth
+    convolutions = 2 * CONVOLUTION * arch.dim**2 // POSITION_CONV_GROUPS
+    quantised = sum(product.weight.size for product in made.products.values())
+    return quantised / products, quantised / (products + attention + convolutions)
+
+
+def _solved(bundle: Bundle) -> Iterator[tuple[Trajectory, float]]:
+    """Cases solved by the float graphs in few steps, and the distance of each to many."""
+    graphs, m = parity.Graphs(bundle, "ort-cpu"), bundle.manifest
+    vocabulary = read_vocabulary(bundle.vocab)
+    for voice, frames in tqdm(READINGS, desc="solving in float"):
+        case = read_case(voice, frames, m.mel, vocabulary, m.max_frames)
+        few, many = (
+            parity.solve(graphs, case, time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway))
+            for n in GATE_NFES
+        )
+        start = len(case.cond)
+        yield few, distance(few.mel[start:], many.mel[start:])
+
+
+def _step_errors(trial: Bundle, solved: Trajectory) -> list[float]:
+    return [row.error for row in parity.velocities(parity.Graphs(trial, "ort-cpu"), solved)]
+
+
+def _mel_ratio(trial: Bundle, solved: Trajectory, far: float) -> float:
+    engine = Synthesizer(trial, OrtBackend(), lanes=1, variant="ort-cpu")
+    try:
+        mel, _ = replay(engine, solved.case.segment(solved.times))
+    finally:
+        engine.shutdown()
+    start = len(solved.case.cond)
+    return distance(mel[start:], solved.mel[start:]) / far

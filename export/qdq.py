@@ -1,0 +1,340 @@
+"""INT8 for tensor cores: explicit Q/DQ around the products of the step graphs, calibrated and smoothed.
+
+Weights are int8 with a scale for each output channel, activations int8 with one constant scale for each
+product, both symmetric, as TensorRT wants them. All step graphs of a bundle share one scheme, and so their
+weights. What is not quantised stays as it is in the float16 graphs.
+
+A channel's scale is in two parts: one number for the whole matrix where it is dequantised, and a ratio up to
+1 by which the product's output channel is multiplied. For a matrix dequantised by channels TensorRT-RTX 1.7
+writes the bare sums of a product in float16 and scales them in the next kernel; sums leave float16 at 65,504.
+With one number it scales them in the product's own kernel, in float32, and the launches stay as many.
+
+Smoothing (SmoothQuant, arXiv 2211.10438) multiplies each channel of a product's input and divides the
+weight's row by the same factor, so that no channel alone sets the scale of all. The factors cost nothing per
+frame where they have a place before the product: for `qkv`, `up` and `final` in the modulation that makes
+their input, for `attention.out` in the weights that make v. `down`, after its GELU, and `from_latents` get a
+multiplication.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from appliance.contract.bundle import Bundle
+from export.calibration import Observations, Observed
+from export.cases import FloatArray
+from export.precision import Product, check_roles, products_of, save
+from export.to_onnx import share_weights
+
+STEPS = ("step", "step_keys", "step_reply")
+
+KEEPS_FLOAT = ("from_latents", "final")
+"""Chosen on the measured curve in export/README.md."""
+LARGEST = 127
+SMALLEST_SCALE = 2.0**-14
+"""The least normal number of float16."""
+ALPHAS = (0.0, 0.35, 0.5, 0.65, 0.8)
+"""Exponents of smoothing that are tried on each product; 0 leaves it as it is."""
+SEARCHED_FRAMES = 768
+"""Most sampled frames that a trial multiplies."""
+
+Floats = Mapping[str, FloatArray]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one product is quantised."""
+
+    factors: FloatArray
+    """(in,) by which the input's channels are multiplied before they are quantised; numbers of float16."""
+    largest: float
+    """The magnitude that int8's largest number stands for, of the multiplied input."""
+    error: float
+    """‖found − wanted‖ / ‖wanted‖ of the product on the sampled frames."""
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The constants of one product."""
+
+    weight: NDArray[np.int8]
+    """(in, out)"""
+    weight_scale: np.float16
+    ratios: NDArray[np.float16]
+    """(out,) of a channel's scale to `weight_scale`."""
+    input_scale: np.float16
+    factors: FloatArray
+    """(in,) as in `Choice`."""
+
+    @property
+    def scales(self) -> FloatArray:
+        """(out,) of the output channels."""
+        return np.float32(self.weight_scale) * self.ratios.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The quantised products of a bundle's step graphs, by the names of their weights."""
+
+    products: dict[str, Quantised]
+    changed: dict[str, FloatArray] = field(default_factory=dict)
+    """Weights and biases that stay float, with the factors of the product after them."""
+
+
+# ----------------------------------------------------------------------------------------- the constants
+
+
+def plain(weight: FloatArray, observed: Observed) -> Choice:
+    """No smoothing: the scale that MinMax calibration gives."""
+    factors = np.ones(len(weight), np.float32)
+    return _tried(weight, observed.sample, factors, float(observed.largest.max()))
+
+
+def search(weight: FloatArray, observed: Observed) -> Choice:
+    """The smoothing with the least error of the product on the sampled frames.
+
+    Nothing is clipped: scales with less error over all frames saturated at rare ones, and tripled the error
+    of the unguided row at late times.
+    """
+    sample = observed.sample
+    sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
+    tried = []
+    for alpha in ALPHAS:
+        factors = smoothing(weight, observed.largest, alpha)
+        tried.append(_tried(weight, sample, factors, float((observed.largest * factors).max())))
+    return min(tried, key=lambda choice: choice.error)
+
+
+def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArray:
+    """(in,) factors of a product's input, of geometric mean 1: (largest weight of the row)¹⁻ᵅ / largestᵅ."""
+    if alpha == 0.0:
+        return np.ones(len(weight), np.float32)
+    seen = np.maximum(largest, 1e-4 * largest.max() + 1e-12)
+    rows = np.abs(weight).max(axis=1)
+    rows = np.maximum(rows, 1e-4 * rows.max() + 1e-12)
+    factors = (1.0 - alpha) * np.log(rows) - alpha * np.log(seen)
+    # The same numbers in graphs of either type.
+    return np.exp(factors - factors.mean()).astype(np.float16).astype(np.float32)
+
+
+def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
+    """The constants of a product. Scales are rounded to float16 before the weight is divided by them."""
+    smoothed = weight / choice.factors[:, None]
+    largest = np.abs(smoothed).max(axis=0)
+    scale = _scale(largest.max())
+    ratios = np.maximum(largest / LARGEST / np.float32(scale), SMALLEST_SCALE).astype(np.float16)
+    made = Quantised(
+        weight=np.empty(weight.shape, np.int8),
+        weight_scale=scale,
+        ratios=ratios,
+        input_scale=_scale(choice.largest),
+        factors=choice.factors,
+    )
+    made.weight[...] = _rounded(smoothed, made.scales)
+    return made
+
+
+def _tried(weight: FloatArray, sample: FloatArray, factors: FloatArray, largest: float) -> Choice:
+    made = quantise_product(weight, Choice(factors, largest, 0.0))
+    scale = np.float32(made.input_scale)
+    found = _rounded(sample * made.factors, scale) @ made.weight.astype(np.float32) * (scale * made.scales)
+    wanted = sample @ weight
+    error = float(np.linalg.norm(found - wanted) / max(float(np.linalg.norm(wanted)), 1e-12))
+    return Choice(factors, largest, error)
+
+
+def _scale(largest: float) -> np.float16:
+    return np.float16(max(float(largest) / LARGEST, SMALLEST_SCALE))
+
+
+def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
+    """In steps of `scale`, as QuantizeLinear rounds and saturates."""
+    return np.rint(values / scale).clip(-LARGEST - 1, LARGEST)
+
+
+# -------------------------------------------------------------------------------------------- the scheme
+
+
+def choices(floats: Floats, observations: Observations, *, smooth: bool = True) -> dict[str, Choice]:
+    """A choice for each product that was observed, whether or not it will be quantised."""
+    choose = search if smooth else plain
+    return {name: choose(floats[name], observed) for name, observed in observations.products.items()}
+
+
+def scheme(
+    floats: Floats, chosen: Mapping[str, Choice], roles: Mapping[str, str], keep_float: Collection[str]
+) -> Scheme:
+    """Quantise every product but those of the roles in `keep_float`. Raises ValueError for an unknown role.
+
+    `roles` gives those of the products by the names of their weights.
+    """
+    check_roles(keep_float)
+    weights, changed = dict(floats), dict[str, FloatArray]()
+    wanted = [name for name, role in roles.items() if role not in keep_float]
+    for name in wanted:
+        if roles[name] == "attention.out":
+            multiplied = _multiply_values(weights, name, chosen[name].factors)
+            weights |= multiplied
+            changed |= multiplied
+    made = {name: quantise_product(weights[name], chosen[name]) for name in wanted}
+    return Scheme(made, {name: values for name, values in changed.items() if name not in made})
+
+
+def _multiply_values(floats: Floats, name: str, factors: FloatArray) -> dict[str, FloatArray]:
+    """qkv's weight and bias, with the factors of the attention's output in the part that makes v.
+
+    Each of its channels is a mean over frames of the same channel of v, so the factors move there exactly.
+    """
+    qkv = name.replace("attention.out.", "attention.qkv.")
+    whole = np.ones(3 * len(factors), np.float32)
+    whole[2 * len(factors) :] = factors
+    return {key: floats[key] * whole for key in (qkv, qkv.replace(".weight", ".bias"))}
+
+
+def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
+    """Weights and biases of a step graph in float32, and weight → role of its products."""
+    graph = onnx.load(path).graph
+    roles = {product.weight: product.role for product in products_of(graph)}
+    names = {*roles, *(name.replace(".weight", ".bias") for name in roles)}
+    stored = {tensor.name: tensor for tensor in graph.initializer if tensor.name in names}
+    return {name: numpy_helper.to_array(t).astype(np.float32) for name, t in stored.items()}, roles
+
+
+# -------------------------------------------------------------------------------------------- the graphs
+
+
+def quantise_steps(bundle: Bundle, made: Scheme) -> None:
+    """Rewrite the step graphs of an fp16 bundle in place, those of a CPU too, on one file of weights."""
+    variants = bundle.manifest.variants
+    names = dict.fromkeys(v[name] for v in variants.values() for name in STEPS if name in v)
+    first, *others = names
+    with tempfile.TemporaryDirectory(dir=bundle.folder) as scratch:
+        folder = Path(scratch)
+        for name in names:
+            quantise(bundle.folder / name, folder / name, made)
+        for name in others:
+            share_weights(folder / name, folder / first)
+        for path in folder.iterdir():
+            os.replace(path, bundle.folder / path.name)
+
+
+def quantise(source: Path, out: Path, made: Scheme) -> None:
+    """Write `source`, a float16 step graph or a widened one, with the products of a scheme in INT8."""
+    model = onnx.load(source)
+    graph = model.graph
+    for tensor in graph.initializer:
+        if (values := made.changed.get(tensor.name)) is not None:
+            kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(kind), tensor.name))
+    writer = _Writer(graph)
+    for product in products_of(graph):
+        if product.weight in made.products:
+            writer.quantise(product, made.products[product.weight])
+    writer.finish()
+    save(model, out)
+
+
+@dataclass
+class _Writer:
+    """Puts nodes before others, and constants beside them."""
+
+    graph: onnx.GraphProto
+    before: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
+    """First output of a node → nodes that are to stand before it."""
+
+    def __post_init__(self) -> None:
+        self.makers = {output: node for node in self.graph.node for output in node.output}
+        self.kinds = {tensor.name: tensor.data_type for tensor in self.graph.initializer}
+        self._constant("int8_zero", np.array(0, np.int8))
+
+    def quantise(self, product: Product, made: Quantised) -> None:
+        """Give a product an int8 weight and an int8 input."""
+        node, name = product.node, product.weight.removesuffix(".weight")
+        wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
+        kind = np.float32 if wide else np.float16
+        if (made.factors != 1.0).any():
+            self._smooth(product, made, kind)
+        self._constant(f"{name}.int8", made.weight)
+        self._constant(f"{name}.int8_scale", np.asarray(made.weight_scale, kind))
+        self._constant(f"{name}.input_scale", np.asarray(made.input_scale, kind))
+        self._constant(f"{name}.ratios", made.ratios.astype(kind))
+        scaled = [f"{name}.input_scale", "int8_zero"]
+        matrix = [f"{name}.int8", f"{name}.int8_scale", "int8_zero"]
+        self._put(
+            node,
+            self._node("QuantizeLinear", [node.input[0], *scaled], f"{name}.input_int8"),
+            self._node("DequantizeLinear", [f"{name}.input_int8", *scaled], f"{name}.input"),
+            self._node("DequantizeLinear", matrix, f"{name}.matrix"),
+            self._node("MatMul", [f"{name}.input", f"{name}.matrix"], f"{name}.product"),
+        )
+        node.op_type = "Mul"
+        node.input[0], node.input[1] = f"{name}.product", f"{name}.ratios"
+
+    def finish(self) -> None:
+        """Put the new nodes in their places, and drop what nothing reads any more."""
+        nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
+        read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
+        kept = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
+        del self.graph.node[:]
+        self.graph.node.extend(kept)
+        read = {name for node in kept for name in node.input}
+        tensors = [tensor for tensor in self.graph.initializer if tensor.name in read]
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(tensors)
+        del self.graph.value_info[:]
+
+    def _smooth(self, product: Product, made: Quantised, kind: type[Any]) -> None:
+        """Multiply a product's input by its factors, at the cheapest place that there is."""
+        node, name = product.node, product.weight.removesuffix(".weight")
+        if product.role == "attention.out":
+            return  # its factors are in the weights that make v
+        if product.role in ("qkv", "up", "final"):
+            self._constant(f"{name}.factors", made.factors)
+            for number, (reader, place) in enumerate(self._modulation(node.input[0])):
+                out = f"{name}.smooth_{number}"
+                self._put(reader, self._node("Mul", [reader.input[place], f"{name}.factors"], out))
+                reader.input[place] = out
+        else:
+            self._constant(f"{name}.factors", made.factors.astype(kind))
+            self._put(node, self._node("Mul", [node.input[0], f"{name}.factors"], f"{name}.smooth"))
+            node.input[0] = f"{name}.smooth"
+
+    def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
+        """Nodes, and places of their inputs, where a modulated norm reads 1 + scale and shift.
+
+        Both forms: LN(x)·(1 + scale) + shift, and a norm with the modulation as its own weight and bias.
+        """
+        node = self.makers[value]
+        while node.op_type == "Cast":
+            node = self.makers[node.input[0]]
+        if node.op_type == "LayerNormalization":
+            yield from ((node, 1), (node, 2))
+            return
+        for place in (0, 1):
+            product = self.makers.get(node.input[place])
+            if node.op_type == "Add" and product is not None and product.op_type == "Mul":
+                for norm in (0, 1):
+                    maker = self.makers.get(product.input[norm])
+                    if maker is not None and maker.op_type == "LayerNormalization":
+                        yield from ((product, 1 - norm), (node, 1 - place))
+                        return
+        raise ValueError(f"{value}: not made by a modulated norm")
+
+    def _node(self, operator: str, inputs: Iterable[str], out: str, **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(operator, list(inputs), [out], name=f"node_{out}", **attributes)
+
+    def _put(self, node: onnx.NodeProto, *new: onnx.NodeProto) -> None:
+        self.before.setdefault(node.output[0], []).extend(new)
+
+    def _constant(self, name: str, values: NDArray[Any]) -> None:
+        self.graph.initializer.append(numpy_helper.from_array(values, name))

@@ -1,0 +1,463 @@
+"""INT8 by explicit Q/DQ: the constants, what is calibrated, and what the graphs compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.schedule import time_grid
+from appliance.engine.replay import replay
+from appliance.errors import BundleError
+from export import calibration, curve, parity, precision, qdq
+from export.calibration import Observations, Observed
+from export.cases import condition_inputs
+from export.cli import main
+from tests.engine import lanes
+from tests.export import small
+from tests.export.small import Made, Workshop
+
+pytestmark = pytest.mark.torch
+
+FILES = {
+    "default": ("step", "step_keys", "step_reply"),
+    "ort-cpu": ("step_keys", "step_reply"),
+}
+PER_BLOCK = ("qkv", "attention.out", "up", "down")
+
+
+@pytest.fixture(scope="module")
+def half(workshop: Workshop) -> Made:
+    return workshop.make("v1", precision="fp16")
+
+
+@pytest.fixture(scope="module")
+def made(workshop: Workshop) -> Made:
+    return workshop.make("v1", precision="int8-qdq")
+
+
+@pytest.fixture(scope="module")
+def observations(half: Made) -> Observations:
+    return calibration.observe(half.bundle, [small.case(90), small.case(61, seed=6)])
+
+
+def graphs(bundle: Bundle) -> dict[tuple[str, str], onnx.GraphProto]:
+    """Variant and name → step graph, with its weights."""
+    return {
+        (variant, name): onnx.load(bundle.graph(name, variant)).graph
+        for variant, names in FILES.items()
+        for name in names
+    }
+
+
+def constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+
+
+def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def inputs(bundle: Bundle, frames: int = 60, known: int = 23) -> dict[str, NDArray[Any]]:
+    """One row of `step_keys` with a reference."""
+    run, given = parity.Graphs(bundle, "ort-cpu"), small.case(frames)
+    condition = run.run("condition", condition_inputs(given, upsamples=False))["condition"][:1]
+    table = run.run("modulation", {"t": np.array([0.0, 0.3], np.float32)})["rows"]
+    return {
+        "latents": given.noise[None, known:],
+        "condition": condition[:, known:],
+        "mod_table": table,
+        "step_index": np.array([1], np.int32),
+        "lengths": np.array([frames - known], np.int32),
+        "reference": given.noise[None, :known],
+        "reference_condition": condition[:, :known],
+        "reference_lengths": np.array([known], np.int32),
+    }
+
+
+# The constants
+
+
+def product(channels: int = 64, outputs: int = 48, outlier: float = 1.0) -> tuple[Any, Observed]:
+    """A weight and what goes into it: bell curves, and one channel that is larger."""
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((channels, outputs), dtype=np.float32) / np.float32(8.0)
+    frames = rng.standard_normal((500, channels), dtype=np.float32)
+    frames[:, 5] *= np.float32(outlier)
+    return weight, Observed(np.abs(frames).max(axis=0), [frames.astype(np.float16)])
+
+
+def test_scales_are_symmetric_and_one_for_each_output_channel() -> None:
+    weight, observed = product()
+    weight[:, 7] *= 1e-3
+    made = qdq.quantise_product(weight, qdq.plain(weight, observed))
+    assert made.weight.dtype == np.int8 and np.abs(made.weight.astype(int)).max(axis=0).min() >= 126
+    np.testing.assert_allclose(made.weight * made.scales, weight, atol=0.51 * made.scales.max())
+    assert np.abs(made.weight * made.scales - weight)[:, 7].max() <= 0.51 * made.scales[7]
+    assert made.ratios.max() <= 1.0 and made.ratios[7] < 0.01
+    assert made.input_scale == pytest.approx(observed.largest.max() / 127, rel=1e-3)
+
+
+@pytest.mark.parametrize("outlier", [20.0, 200.0])
+def test_smoothing_finds_what_a_channel_that_is_larger_costs(outlier: float) -> None:
+    weight, observed = product(outlier=outlier)
+    plain, found = qdq.plain(weight, observed), qdq.search(weight, observed)
+    even = qdq.search(*product())
+    assert plain.error > 0.03 and found.error < plain.error / 3
+    assert found.factors[5] == found.factors.min() < 0.5
+    assert even.error < 0.015
+
+
+def test_a_channel_that_is_always_zero_is_no_division_by_zero() -> None:
+    weight, observed = product()
+    weight[3], weight[:, 4] = 0.0, 0.0
+    observed.largest[9] = 0.0
+    observed.frames[0][:, 9] = 0.0
+    found = qdq.search(weight, observed)
+    assert np.isfinite(found.factors).all() and found.factors.min() > 0.0
+    assert found.error < 0.02
+    assert not qdq.quantise_product(weight, found).weight[:, 4].any()
+
+
+def test_smoothing_weighs_input_against_weight() -> None:
+    weight = np.array([[1.0, 2.0], [0.5, 0.1]], np.float32)
+    largest = np.array([8.0, 2.0], np.float32)
+    found = qdq.smoothing(weight, largest, 0.5)
+    assert found[1] / found[0] == pytest.approx(np.sqrt(8.0 / 2.0) / np.sqrt(2.0 / 0.5), rel=1e-3)
+    assert np.prod(found) == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_array_equal(qdq.smoothing(weight, largest, 0.0), [1.0, 1.0])
+
+
+# Calibration
+
+
+def test_calibration_sees_every_step_of_both_rows(observations: Observations) -> None:
+    cases = 2
+    expected: Counter[tuple[str, bool]] = Counter()
+    for nfe, sampling in calibration.RUNS:
+        keyed = len(small.case(90).segment(time_grid(nfe), sampling).key_steps)
+        if sampling == "exact":
+            expected["step_keys", False] += 2 * nfe * cases
+        else:  # the unguided row of a reply has no reference
+            expected["step_keys", False] += nfe * cases
+            expected["step_keys", True] += keyed * cases
+            expected["step_reply", True] += (nfe - keyed) * cases
+    found: Counter[tuple[str, bool]] = Counter()
+    for (name, _, reference), count in observations.calls.items():
+        found[name, reference > 0] += count
+    assert found == expected
+    steps = {step for _, step, _ in observations.calls}
+    assert len(steps) == max(nfe for nfe, _ in calibration.RUNS)
+
+
+def test_calibration_sees_what_the_float_graph_computes(half: Made) -> None:
+    """The largest magnitudes of a step's products, computed here once more."""
+    model = onnx.load(half.bundle.graph("step_keys", "ort-cpu"))
+    taken = {one.weight: one.node.input[0] for one in precision.products_of(model.graph)}
+    for name in taken.values():
+        model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    feed = inputs(half.bundle)
+    wanted = dict(zip(taken, session(model).run(list(taken.values()), feed), strict=True))
+    tapped, taps = calibration.tapped(half.bundle.graph("step_keys", "ort-cpu"))
+    run = session(tapped)
+    for tap, weight in taps.items():
+        largest, frames = run.run([f"{tap}_largest", f"{tap}_frames"], feed)
+        np.testing.assert_array_equal(largest, np.abs(wanted[weight]).max(axis=0))
+        np.testing.assert_array_equal(frames, wanted[weight][:: calibration.STRIDE])
+    assert len(taps) == 4 * small.V1.depth + 2
+
+
+def test_the_largest_of_all_calls_is_kept() -> None:
+    seen = Observations()
+    for value in (1.0, 3.0, 2.0):
+        row = np.array([value, 1e6], np.float32)
+        seen.add("weight", row, row[None])
+    np.testing.assert_array_equal(seen.products["weight"].largest, [3.0, 1e6])
+    assert seen.products["weight"].sample.shape == (3, 2)
+    assert np.isfinite(seen.products["weight"].sample).all()
+
+
+# The graphs
+
+
+def test_one_scheme_and_one_file_of_weights_serve_every_step_graph(made: Made) -> None:
+    loaded = graphs(made.bundle)
+    every = {key: constants(graph) for key, graph in loaded.items()}
+    own = {name for name in every["default", "step"] if name.startswith(("blocks.", "out."))}
+    assert sum(name.endswith(".int8") for name in own) == 4 * small.V1.depth
+    for one in every.values():
+        assert own == {name for name in one if name.startswith(("blocks.", "out."))}
+        for name in own:
+            np.testing.assert_array_equal(
+                one[name].astype(np.float32), every["default", "step"][name].astype(np.float32)
+            )
+    folder = made.bundle.folder
+    assert [path.name for path in sorted(folder.glob("step*.data"))] == ["step.onnx.data"]
+    modes = {path.stat().st_mode & 0o777 for path in folder.glob("step*")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize(
+    ("variant", "kind"), [("default", TensorProto.FLOAT16), ("ort-cpu", TensorProto.FLOAT)]
+)
+def test_products_are_int8_but_for_the_ends(variant: str, kind: int, made: Made) -> None:
+    for (of, name), graph in graphs(made.bundle).items():
+        if of != variant:
+            continue
+        held = constants(graph)
+        makers = {out: node for node in graph.node for out in node.output}
+        products = [
+            node for node in graph.node if node.op_type == "MatMul" and _has_weight(node, makers, held)
+        ]
+        quantised = [node for node in products if makers[node.input[0]].op_type == "DequantizeLinear"]
+        assert len(quantised) == 4 * small.V1.depth, name
+        for node in quantised:
+            x, matrix = (makers[value] for value in node.input)
+            assert matrix.op_type == "DequantizeLinear" and held[matrix.input[0]].dtype == np.int8
+            assert makers[x.input[0]].op_type == "QuantizeLinear"
+            for side in (x, makers[x.input[0]], matrix):
+                assert held[side.input[1]].shape == held[side.input[2]].shape == ()
+                assert held[side.input[2]].dtype == np.int8 and held[side.input[2]] == 0
+                assert helper.np_dtype_to_tensor_dtype(held[side.input[1]].dtype) == kind
+        left = {
+            makers.get(n.input[1], n).input[0] if n.input[1] not in held else n.input[1] for n in products
+        }
+        assert {"from_latents.weight", "out.weight"} <= left
+        assert not any(name.endswith(".weight") and name.startswith("blocks.") for name in held)
+
+
+def _has_weight(
+    node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], held: Mapping[str, NDArray[Any]]
+) -> bool:
+    name = node.input[1]
+    while name in makers and makers[name].op_type in ("Cast", "DequantizeLinear"):
+        name = makers[name].input[0]
+    return name in held
+
+
+def test_a_product_is_what_integers_give(made: Made) -> None:
+    """Each INT8 product of a step, computed once more with numpy's integers from the stored constants."""
+    model = onnx.load(made.bundle.graph("step_keys", "ort-cpu"))
+    graph, held = model.graph, constants(model.graph)
+    makers = {out: node for node in graph.node for out in node.output}
+    scaled = [n for n in graph.node if n.op_type == "Mul" and n.input[1].endswith(".ratios")]
+    wanted = {n.output[0]: makers[makers[makers[n.input[0]].input[0]].input[0]] for n in scaled}
+    for name in (*wanted, *(quantiser.input[0] for quantiser in wanted.values())):
+        graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
+    options = onnxruntime.SessionOptions()
+    run = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in graph.output]
+    values = dict(zip(names, run.run(names, inputs(made.bundle)), strict=True))
+    assert len(wanted) == 4 * small.V1.depth
+    for node in scaled:
+        quantiser, product = wanted[node.output[0]], makers[node.input[0]]
+        scale = held[quantiser.input[1]]
+        matrix = makers[product.input[1]]
+        x = np.clip(np.rint(values[quantiser.input[0]] / scale), -128, 127).astype(np.int64)
+        sums = x @ held[matrix.input[0]].astype(np.int64)
+        found = sums * np.float64(scale) * np.float64(held[matrix.input[1]]) * held[node.input[1]]
+        np.testing.assert_allclose(values[node.output[0]], found, rtol=1e-4, atol=1e-4 * np.abs(found).max())
+
+
+@pytest.mark.parametrize(("variant", "name"), [(v, name) for v, names in FILES.items() for name in names])
+def test_smoothing_alone_leaves_a_graph_as_it_was(
+    variant: str, name: str, half: Made, tmp_path: Path
+) -> None:
+    """With strong factors everywhere, and float products in the place of the quantised ones."""
+    floats, roles = qdq.floats_of(half.bundle.graph("step"))
+    rng = np.random.default_rng(1)
+    # Powers of two change no digit of a weight or bias in float16.
+    factors = {weight: np.exp2(rng.integers(-2, 3, len(floats[weight]))) for weight in roles}
+    chosen = {weight: qdq.Choice(values.astype(np.float32), 20.0, 0.0) for weight, values in factors.items()}
+    made = qdq.scheme(floats, chosen, roles, ())
+    source = half.bundle.graph(name, variant)
+    qdq.quantise(source, tmp_path / "smooth.onnx", made)
+    before, files = parity.Graphs(half.bundle, variant), half.bundle.manifest.variants[variant]
+    model = onnx.load(tmp_path / "smooth.onnx")
+    _unquantise(model.graph, floats, made, chosen, roles)
+    onnx.save(model, tmp_path / "float.onnx")
+    trial = Bundle(
+        tmp_path,
+        dataclasses.replace(half.bundle.manifest, variants={"default": {**files, name: "float.onnx"}}),
+    )
+    after = parity.Graphs(trial, "default")
+    feed = _feed(half, name)
+    wanted = before.output(name, feed)
+    for key in feed:  # a smoothed graph keeps smoothed values
+        if key.startswith("values_"):
+            moved = chosen[f"blocks.{key.removeprefix('values_')}.attention.out.weight"].factors
+            feed[key] = (feed[key] * moved).astype(np.float16)
+    found = after.output(name, feed)
+    bound = 5e-6 if variant == "ort-cpu" else 5e-3
+    assert small.relative(found, wanted) < bound
+
+
+def _feed(half: Made, name: str) -> dict[str, NDArray[Any]]:
+    feed = inputs(half.bundle)
+    if name == "step_reply":
+        kept = parity.Graphs(half.bundle, "ort-cpu").run("step_keys", feed)
+        feed |= {key: values for key, values in kept.items() if key != "velocity"}
+        feed |= {"context": feed["reference"], "context_condition": feed["reference_condition"]}
+    return feed
+
+
+def _unquantise(
+    graph: onnx.GraphProto,
+    floats: qdq.Floats,
+    made: qdq.Scheme,
+    chosen: Mapping[str, qdq.Choice],
+    roles: Mapping[str, str],
+) -> None:
+    """Float matrices in the place of int8 ones, and inputs as they are before they are quantised."""
+    makers = {out: node for node in graph.node for out in node.output}
+    for node in list(graph.node):
+        if node.op_type != "MatMul" or not node.output[0].endswith(".product"):
+            continue
+        name = node.output[0].removesuffix(".product")
+        weight = f"{name}.weight"
+        matrix = floats[weight] / chosen[weight].factors[:, None]
+        if roles[weight] == "qkv":  # it makes v with the factors of attention's output
+            third = matrix.shape[1] // 3
+            matrix[:, 2 * third :] *= chosen[weight.replace("qkv", "out")].factors
+        ratios = made.products[weight].ratios.astype(np.float32)
+        quantiser = makers[makers[node.input[0]].input[0]]
+        kind = next(t.data_type for t in graph.initializer if t.name == quantiser.input[1])
+        dtype = helper.tensor_dtype_to_np_dtype(kind)
+        graph.initializer.append(numpy_helper.from_array((matrix / ratios).astype(dtype), f"{name}.float"))
+        node.input[0], node.input[1] = quantiser.input[0], f"{name}.float"
+    read = {name for node in graph.node if "QuantizeLinear" not in node.op_type for name in node.input}
+    kept = [n for n in graph.node if n.op_type not in ("QuantizeLinear", "DequantizeLinear")]
+    assert read and not any(makers[n].op_type == "DequantizeLinear" for n in read if n in makers)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def test_what_stays_float_can_be_chosen_by_role(half: Made, tmp_path: Path) -> None:
+    floats, roles = qdq.floats_of(half.bundle.graph("step"))
+    chosen = {name: qdq.Choice(np.full(len(floats[name]), 2.0, np.float32), 9.0, 0.0) for name in roles}
+    made = qdq.scheme(floats, chosen, roles, ("qkv", "down", "from_latents", "final"))
+    assert Counter(roles[name] for name in made.products) == dict.fromkeys(("attention.out", "up"), 2)
+    # The factors of attention's output are in the float weights that make v.
+    qkv = floats["blocks.0.attention.qkv.weight"]
+    third = qkv.shape[1] // 3
+    changed = made.changed["blocks.0.attention.qkv.weight"]
+    np.testing.assert_array_equal(changed[:, : 2 * third], qkv[:, : 2 * third])
+    np.testing.assert_array_equal(changed[:, 2 * third :], qkv[:, 2 * third :] * 2.0)
+    qdq.quantise(half.bundle.graph("step"), tmp_path / "step.onnx", made)
+    held = constants(onnx.load(tmp_path / "step.onnx").graph)
+    assert {name for name in held if name.endswith(".int8")} == {
+        f"blocks.{i}.{role}.int8" for i in range(2) for role in ("attention.out", "up")
+    }
+    np.testing.assert_array_equal(held["blocks.0.attention.qkv.weight"], changed.astype(np.float16))
+    with pytest.raises(ValueError, match="unknown role out; roles: from_latents, qkv"):
+        qdq.scheme(floats, chosen, roles, ("out",))
+
+
+# The bundle
+
+
+def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: Made) -> None:
+    manifest = made.bundle.manifest
+    assert manifest.precision == "int8-qdq" and manifest.backends == ("tensorrt", "ort-cpu")
+    assert manifest.batch_invariant and manifest.dimensions.compute == "float16"
+    assert set(manifest.variants["ort-cpu"]) == {"condition", "step_keys", "step_reply", "vocoder"}
+    rows = manifest.parity["rows"]
+    for variant in ("default", "ort-cpu"):
+        errors = {row["what"]: row["error"] for row in rows if row["variant"] == variant}
+        assert {"mel", "wave mel", "guided", "unguided", "keys", "reply"} <= set(errors)
+        assert 0.01 < errors["mel"] < 0.5  # random weights are solved in few steps
+    assert manifest.parity["accepted_by"] == small.ACCEPTED["int8-qdq"]
+    with pytest.raises(BundleError, match="precision int8-qdq is for tensorrt, ort-cpu, not for openvino"):
+        lanes.Bucketed.name, name = "openvino", lanes.Bucketed.name
+        try:
+            made.padded()
+        finally:
+            lanes.Bucketed.name = name
+
+
+@pytest.mark.parametrize("variant", ["default", "ort-cpu"])
+@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
+def test_it_follows_float32_in_every_sampling(
+    sampling: Sampling, variant: str, made: Made, workshop: Workshop
+) -> None:
+    given = small.case(97).segment(time_grid(7), sampling)
+    found, _ = replay(made.engine(variant=variant), given)
+    wanted, _ = replay(workshop.make("v1").engine(), given)
+    assert 1e-4 < small.relative(found[32:], wanted[32:]) < 3e-2
+
+
+@pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
+def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: Made) -> None:
+    engine, alone = made.padded(3, 100, 700), made.engine(variant="default")
+    segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 500)]
+    wanted = [lanes.solo(alone, given, 2) for given in segments]
+    ids = [engine.open(given).id for given in segments]
+    for _ in range(2):
+        engine.step(ids)
+    for lane, given, want in zip(ids, segments, wanted, strict=True):
+        # Rounding to int8 makes more of float16's last bit than float16 does.
+        assert lanes.relative(lanes.moved(engine, lane, given), want) <= 1e-2
+
+
+def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
+    made: Made, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(parity.BOUNDS["int8-qdq"], "mel", 1e-6)
+    monkeypatch.setattr(calibration, "READINGS", (("slt", 300),))
+    command = small.bundle_command(made.files, tmp_path / "out", "int8-qdq")
+    with workshop.reusing_traces():
+        assert main([*command, "--keep-float", "down", "from_latents"]) == 1
+        assert not list(tmp_path.iterdir())
+        assert main([*command, "--keep-float", "down", "from_latents", "--accept", "a test"]) == 0
+    read = contract.read(tmp_path / "out")
+    assert read.manifest.parity["accepted_by"] == "a test"
+    names = {name for name in constants(onnx.load(read.graph("step")).graph) if name.endswith(".int8")}
+    roles = ("attention.qkv", "attention.out", "up")
+    assert names == {"out.int8", *(f"blocks.{i}.{role}.int8" for i in range(2) for role in roles)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--precision", "fp16", "--keep-float", "down"], "only --precision int8-qdq has it"),
+        (["--precision", "int8-qdq", "--keep-float", "ends"], "unknown role ends; roles: from_latents"),
+    ],
+)
+def test_the_command_line_refuses_in_one_line(
+    options: list[str], message: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bundle", *made.files.arguments(), *options, "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_the_curve_is_printed(
+    half: Made, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(curve, "POINTS", ((), ("from_latents", "final", "up", "down")))
+    monkeypatch.setattr(curve, "PLAIN", ((),))
+    monkeypatch.setattr(curve, "READINGS", (("slt", 300),))
+    monkeypatch.setattr(calibration, "READINGS", (("slt", 320),))
+    before = sorted(half.bundle.folder.iterdir())
+    assert main(["curve", str(half.bundle.folder)]) == 0
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["float", "products", "of", "all", "step", "worst", "mel"]
+    assert [line[:36].strip() for line in lines] == ["nothing; MinMax alone", "nothing", "ends + up + down"]
+    figures = [[float(word.rstrip("%")) for word in line[36:].split()] for line in lines]
+    assert figures[1][0] == 100.0 and figures[2][0] < 60.0
+    assert all(0.0 < step <= worst < 0.2 and 0.0 < mel < 0.6 for _, _, step, worst, mel in figures)
+    assert figures[2][2] < figures[1][2]
+    assert sorted(half.bundle.folder.iterdir()) == before
+    assert main(["curve", str(made.bundle.folder)]) == 1
+    assert "int8-qdq is made of an fp16 bundle, not of int8-qdq" in capsys.readouterr().err
