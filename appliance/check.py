@@ -38,6 +38,11 @@ SEED = 1
 EXACT_BACKEND = "ort-cpu"
 BUSY_MS = 100.0
 """A request that waited longer for the engine shared it, and its time says nothing of the box."""
+GPU_BACKENDS = ("tensorrt", "ort-cuda")
+GPU_REMEDY = (
+    "why: journalctl -u f5-appliance -b | grep 'engine.backend auto'; TensorRT's Python package: "
+    "sudo apt install python3-libnvinfer; then engine.backend: auto, and sudo systemctl restart f5-appliance"
+)
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
@@ -232,6 +237,10 @@ def _synthesis(inspection: Inspection) -> Finding:
     if not peak:
         raise Wrong("what it said is silence")
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
+    is_jetson = platform.identify(inspection.box.root).is_jetson
+    if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
+        value += ", which is its CPU"
+        return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
     return health.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 

@@ -320,6 +320,19 @@ def test_check_of_what_only_others_may_read(
     assert {"needs root" in finding["value"] for finding in found.values()} == {True}
 
 
+def test_a_jetson_that_speaks_from_its_cpu_fails(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "proc/device-tree"
+    tree.mkdir(parents=True)
+    (tree / "compatible").write_bytes(b"nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0")
+    monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
+    code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+    assert (code, found["synthesis"]["level"]) == (2, "FAIL")
+    assert found["synthesis"]["value"].endswith(" on ort-cpu, which is its CPU")
+    assert "python3-libnvinfer" in found["synthesis"]["remedy"]
+
+
 def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, told = run(capsys, "check", "--only", "daemon,weather")
     assert (code, told) == (2, "appliance check: no check is called weather\n")
