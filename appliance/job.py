@@ -106,6 +106,10 @@ class Terms:
         return self.supersede, self.channel or self.client
 
 
+MAX_REFERENCE_S = 12
+"""Of a reference voice, once trimmed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Features:
     """What is computed from a reference's audio, whatever is said in it. Cached equals fresh, bit for bit."""

@@ -19,12 +19,12 @@ from appliance.audio.recording import Recording, concatenate
 from appliance.audio.silence import Silence, leading_silence_ms, split_on_silence
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.errors import InvalidReference
-from appliance.job import Features
+from appliance.job import MAX_REFERENCE_S, Features
 
 TRIM_VERSION = 1
 """Part of every cache key of reference features: goes up when the same file would give other samples."""
 
-MAX_REFERENCE_MS = 12_000
+MAX_REFERENCE_MS = 1_000 * MAX_REFERENCE_S
 MIN_REFERENCE_MS = 100
 LONG_PAUSES = Silence(minimum_ms=1000, threshold_dbfs=-50, keep_ms=1000)
 SHORT_PAUSES = Silence(minimum_ms=100, threshold_dbfs=-40, keep_ms=1000)

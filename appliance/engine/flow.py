@@ -13,7 +13,7 @@ from appliance.contract.bundle import Sampling
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 from appliance.engine.costs import StepCall
-from appliance.engine.slab import Row, Slab
+from appliance.engine.slab import References, Row, Slab
 from appliance.job import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
@@ -64,9 +64,12 @@ class Flow:
     buckets: tuple[int, ...]
     """Frames to which rows are padded; none where any shape runs."""
     max_frames: int
+    longest_reference: int
+    """Frames of the longest reference that a voice can have."""
     max_lanes: int
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _slabs: dict[tuple[int, int], Slab] = field(default_factory=dict)
+    _references: dict[int, References] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = (self.max_frames, self.dimensions.mels)
@@ -156,10 +159,12 @@ class Flow:
                 yield bucket, 1
                 continue
             for least, other in self._spread():
+                if least > self.longest_reference:
+                    break
                 # The longest reply of its bucket that leaves room for a reference of the other.
                 reply = min(bucket, self.max_frames - least)
                 if reply >= shortest:
-                    reference = min(other, self.max_frames - reply)
+                    reference = min(other, self.longest_reference, self.max_frames - reply)
                     yield reply + reference, reference
 
     def _spread(self) -> Iterator[tuple[int, int]]:
@@ -195,7 +200,11 @@ class Flow:
             names = ("step_keys", "step_reply") if sizes["P"] else ("step",)
             specs = {name: signatures(self.dimensions)[name] for name in names}
             sizes["C"] = CONTEXT
-            self._slabs[key] = Slab(self.backend, specs, self._load, sizes, 2 * self.max_lanes, self.table)
+            # Padded rows of a lane are together where there is no reference, as with `exact`.
+            is_shared = sizes["P"] > 0 and not self.backend.exact_shapes
+            references = self._references.setdefault(sizes["P"], References()) if is_shared else None
+            capacity = self.max_lanes if is_shared else 2 * self.max_lanes
+            self._slabs[key] = Slab(self.backend, specs, self._load, sizes, capacity, self.table, references)
         return self._slabs[key]
 
     def _load(self, name: str) -> Graph:

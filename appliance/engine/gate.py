@@ -96,7 +96,7 @@ def compare(
     if "step_keys" in used:
         graphs = [name for name in ("step_keys", "step_reply") if name in used]
         sampling: Sampling = "short-kv" if "step_reply" in used else "short"
-        for pairs in _reply_ends(buckets):
+        for pairs in _reply_ends(buckets, engine.longest_reference):
             segments = [
                 speech.segment(n, p, TIMES[: len(graphs) + 1], sampling, guidance=0.0, seed=n)
                 for n, p in pairs
@@ -130,16 +130,16 @@ def _exact_ends(buckets: Sequence[int]) -> Iterator[tuple[int, int]]:
         least = bucket + 1
 
 
-def _reply_ends(buckets: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+def _reply_ends(buckets: Sequence[int], longest_reference: int) -> Iterator[list[tuple[int, int]]]:
     """Reply and reference frames at opposite ends of each pair of buckets that a segment can have."""
     longest = buckets[-1]
     for reply_least, reply_most in itertools.pairwise((0, *buckets)):
         for least, most in itertools.pairwise((0, *buckets)):
             pairs = [
-                (reply_least + 1, min(most, longest - reply_least - 1)),
+                (reply_least + 1, min(most, longest_reference, longest - reply_least - 1)),
                 (min(reply_most, longest - least - 1), least + 1),
             ]
-            fitting = [(n, p) for n, p in pairs if reply_least < n and least < p]
+            fitting = [(n, p) for n, p in pairs if reply_least < n and least < p <= longest_reference]
             if fitting:
                 yield fitting
 

@@ -102,10 +102,10 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
         if not device.builds:
             report(f"nothing is built for {device.name}")
         elif dry_run:
-            for line in prepare.plan(bundle, cast(TrtBackend, device)).lines():
+            for line in prepare.plan(bundle, cast(TrtBackend, device), config.lanes).lines():
                 report(line)
         else:
-            prepare.ensure(bundle, cast(TrtBackend, device), open_)
+            prepare.ensure(bundle, cast(TrtBackend, device), open_, config.lanes)
             report("prepared")
     finally:
         device.close()
@@ -114,7 +114,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 def _on(bundle: Bundle, open_: OpenBackend, name: str, lanes: int) -> Synthesizer:
     device = open_(name)
     try:
-        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_) if device.builds else ()
+        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
         host = device if name == "ort-cpu" else open_("ort-cpu")
         return Synthesizer(bundle, device, host=host, lanes=lanes, in_float32=safer)
     except Exception:

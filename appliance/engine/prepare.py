@@ -24,6 +24,7 @@ from appliance.durable import locked
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, Recipe, files_of, profiles_of, write_whole
 from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
+from appliance.engine.memory import tensor_bytes
 from appliance.engine.sizes import buckets, sizes
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
@@ -76,6 +77,9 @@ class Plan:
     parts: tuple[Part, ...]
     compared: bool
     """Whether these engines have passed the comparison."""
+    speaking_bytes: int
+    """What speaking will take: the graphs' weights and all tensors, without kernels and working memory."""
+    lanes: int
     build_s: float | None
     """Estimated from builds on this device; None where there was none."""
 
@@ -92,7 +96,11 @@ class Plan:
 
     def lines(self) -> list[str]:
         """For people."""
-        lines = [f"engines for {self.device}, in {self.folder}"]
+        lines = [
+            f"engines for {self.device}, in {self.folder}",
+            f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
+            "kernels and working memory apart",
+        ]
         for part in self.parts:
             state = "kept" if part.kept else "to build"
             about = "" if part.kept else "about "
@@ -115,7 +123,7 @@ class Plan:
         return lines
 
 
-def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend) -> tuple[str, ...]:
+def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> tuple[str, ...]:
     """The graphs that have to compute in float32, once every engine is built and has passed.
 
     Minutes at the first start with a bundle; without builds it reads the engines. Raises BundleError when
@@ -123,21 +131,25 @@ def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend) -> tu
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
-        record = prepare(bundle, backend, open_backend)
+        record = prepare(bundle, backend, open_backend, lanes)
     for graph, why in record.in_float32.items():
         logger.warning("%s is computed in float32: %s", graph, why)
     return tuple(record.in_float32)
 
 
-def plan(bundle: Bundle, backend: TrtBackend) -> Plan:
-    """What `prepare` would do. Raises BundleError, StorageError."""
+def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
+    """What `prepare` would do, and what speaking takes with so many lanes.
+
+    Raises BundleError, StorageError.
+    """
     record = read_record(backend.cache.folder, bundle)
     in_float32 = record.in_float32 if record else {}
-    parts, build_s = [], dict[str, float](record.build_s if record else {})
+    parts, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
     for graph, recipe in recipes(bundle, backend, in_float32).items():
         size = backend.cache.size(recipe)
-        weights = sum(path.stat().st_size for path in files_of(recipe.path))
-        parts.append(Part(graph, len(recipe.profiles), bool(size), size or weights))
+        stored = sum(path.stat().st_size for path in files_of(recipe.path))
+        weights += stored
+        parts.append(Part(graph, len(recipe.profiles), bool(size), size or stored))
     estimate = None
     if known := [part for part in parts if part.graph in build_s]:
         rate = sum(build_s[part.graph] for part in known) / sum(part.profiles for part in known)
@@ -145,16 +157,17 @@ def plan(bundle: Bundle, backend: TrtBackend) -> Plan:
     platform = backend.cache.platform
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
     compared = record is not None and _is_valid(record, bundle, backend)
-    return Plan(device, backend.cache.folder, tuple(parts), compared, estimate)
+    speaking = weights + tensor_bytes(bundle, backend, lanes)
+    return Plan(device, backend.cache.folder, tuple(parts), compared, speaking, lanes, estimate)
 
 
-def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend) -> Record:
+def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
     """Build what is missing, compare everything, and record it; `backend` says for which device and where.
 
     Raises BundleError when a graph is wrong in float32 too, StorageError when the disk is full.
     """
     cache = backend.cache
-    for line in (planned := plan(bundle, backend)).lines():
+    for line in (planned := plan(bundle, backend, lanes)).lines():
         cache.announce(line)
     _check_room(planned)
     in_float32: dict[str, str] = {}

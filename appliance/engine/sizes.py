@@ -7,6 +7,7 @@ from appliance.contract.graphs import CONTEXT, STEPS
 from appliance.contract.schedule import MAX_NFE
 from appliance.engine.backend import Backend, Shapes
 from appliance.engine.modulation import CAPACITY
+from appliance.job import MAX_REFERENCE_S
 
 
 def buckets(backend: Backend, longest: int) -> tuple[int, ...]:
@@ -14,6 +15,12 @@ def buckets(backend: Backend, longest: int) -> tuple[int, ...]:
     if backend.exact_shapes:
         return ()
     return (*(b for b in backend.buckets if b < longest), longest)
+
+
+def longest_reference(manifest: Manifest) -> int:
+    """Frames of the longest reference that a voice can have."""
+    spec = manifest.mel
+    return min(MAX_REFERENCE_S * spec.sample_rate_hz // spec.hop + 1, manifest.max_frames - 1)
 
 
 def sizes(graph: str, manifest: Manifest, backend: Backend) -> Shapes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,18 @@ class Row:
         return self.view(name, frames, held - frames)
 
 
+@dataclass(eq=False)
+class References:
+    """Tensors of references of one length, in the same place as their rows, whichever slab those are in.
+
+    Keys and values of a reference are the largest tensors that there are: 90 kB a frame of a Base-size model.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    """Places of rows in any of the slabs."""
+
+
 class Slab:
     """Tensors for up to `capacity` rows, by the names of the step graphs that run on them."""
 
@@ -48,11 +60,15 @@ class Slab:
         sizes: Mapping[str, int],
         capacity: int,
         table: Tensor,
+        references: References | None = None,
     ) -> None:
         """`specs` are of the step graphs that may run, `graph` gives them by name.
 
-        `sizes` gives N, P and C as allocated; with exact shapes a row uses the start of its memory.
+        `sizes` gives N, P and C as allocated; with exact shapes a row uses the start of its memory. Slabs of
+        the same P and `capacity` may share `references`.
         """
+        references = references or References()
+        self._taken = references.taken
         self.backend, self._specs, self._graph, self._sizes = backend, specs, graph, dict(sizes)
         shared: dict[str, Tensor] = {"mod_table": table}
         self.tensors: dict[str, Tensor] = {}
@@ -61,12 +77,19 @@ class Slab:
             for tensor in (*spec.inputs, *spec.outputs):
                 if tensor.name not in shared and tensor.name not in self.tensors:
                     self._axes[tensor.name] = tensor.axes
-                    shape = [capacity, *(sizes.get(str(axis), axis) for axis in tensor.axes[1:])]
-                    self.tensors[tensor.name] = backend.empty([int(n) for n in shape], tensor.dtype)
+                    shape = [capacity, *(int(sizes.get(str(axis), axis)) for axis in tensor.axes[1:])]
+                    if {"P", "C"} & set(tensor.axes):
+                        if tensor.name not in references.tensors:
+                            references.tensors[tensor.name] = backend.empty(shape, tensor.dtype)
+                        self.tensors[tensor.name] = references.tensors[tensor.name]
+                    else:
+                        self.tensors[tensor.name] = backend.empty(shape, tensor.dtype)
         if "reference" in self.tensors:
             for name in ("path_noise", "path_mel"):
                 self._axes[name] = self._axes["reference"]
-                self.tensors[name] = backend.empty(self.tensors["reference"].shape, "float32")
+                if name not in references.tensors:
+                    references.tensors[name] = backend.empty(self.tensors["reference"].shape, "float32")
+                self.tensors[name] = references.tensors[name]
         computed = {t.name for spec in specs.values() for t in spec.outputs}
         padded = {t.name for spec in specs.values() for t in spec.inputs if {"N", "P", "C"} & set(t.axes)}
         self._blank = {
@@ -86,7 +109,7 @@ class Slab:
 
     def join(self, frames: int, reference: int) -> Row:
         """Take a row. Raises RuntimeError when all are taken."""
-        free = [place for place in range(len(self._index)) if place not in self._rows]
+        free = [place for place in range(len(self._index)) if place not in self._taken]
         if not free:
             raise RuntimeError(f"all {len(self._index)} rows of a bucket are taken")
         row = Row(self, free[0], frames, reference)
@@ -95,11 +118,13 @@ class Slab:
             self.backend.copy(blank, row.view(name))
         self._write_lengths(row)
         self._rows[row.place] = row
+        self._taken.add(row.place)
         return row
 
     def leave(self, row: Row) -> None:
         """Give a row back. Where rows are batched, the last one moves into its place."""
         del self._rows[row.place]
+        self._taken.discard(row.place)
         if self.backend.exact_shapes:
             self._bounds = {key: bound for key, bound in self._bounds.items() if key[1] != row.place}
             return
@@ -111,6 +136,8 @@ class Slab:
                 self.backend.copy(source, to)
             self._index[row.place] = self._index[last.place]
             self._rows[row.place] = self._rows.pop(last.place)
+            self._taken.discard(last.place)
+            self._taken.add(row.place)
             last.place = row.place
 
     def sizes_of(self, row: Row) -> dict[str, int]:

@@ -20,7 +20,7 @@ from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import ModulationTable
-from appliance.engine.sizes import buckets, sizes
+from appliance.engine.sizes import buckets, longest_reference, sizes
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
 from appliance.job import FloatArray, Segment
@@ -68,6 +68,7 @@ class Synthesizer:
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
         self._in_float32 = in_float32
+        self.longest_reference = longest_reference(manifest)
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
@@ -79,7 +80,16 @@ class Synthesizer:
             partial(load, "modulation", self._host), self._host, backend, d.rows, d.dim
         )
         self._condition = Conditioner(load("condition"), backend, d, longest)
-        self._flow = Flow(backend, d, load, self._modulation.table, buckets(backend, longest), longest, lanes)
+        self._flow = Flow(
+            backend,
+            d,
+            load,
+            self._modulation.table,
+            buckets(backend, longest),
+            longest,
+            self.longest_reference,
+            lanes,
+        )
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         batched = manifest.batch_invariant and not backend.exact_shapes
@@ -187,6 +197,12 @@ class Synthesizer:
         state = self._lanes.pop(lane_id)
         self._flow.close(state)
         self._modulation.release(state.times)
+
+    def reserve(self) -> None:
+        """Allocate what lanes of any size need, by opening one of each."""
+        defaults = self.manifest.defaults
+        for frames, reference in self._flow.sizes(defaults.sampling):
+            self.close(self.open(self._silence(frames, reference, 1, defaults.guidance)).id)
 
     def warm_up(self, nfe: int) -> None:
         """Run every path once, guided and unguided, at each size where shapes matter; then measure costs."""

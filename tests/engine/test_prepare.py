@@ -136,6 +136,7 @@ def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made:
 
     class Exact:
         manifest = made.manifest
+        longest_reference = 255
 
         def condition(self, given: Any) -> Array:
             return np.ones(1)
@@ -351,20 +352,20 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
     def planned(folder: Path) -> list[str]:
         trt = TensorRT(Device())
         with installed(trt.device, trt):
-            lines = prepare.plan(made, TrtBackend(folder)).lines()
+            lines = prepare.plan(made, TrtBackend(folder), 2).lines()
         assert trt.device.counts["build"] == trt.device.counts["run"] == 0
         return lines
 
     lines = planned(engines)
     assert lines[0] == f"engines for Orin (8.7), TensorRT 10.3.0, in {engines}"
-    assert [line.split()[:5] for line in lines[1:7]] == [
+    assert [line.split()[:5] for line in lines[2:8]] == [
         [name, "profiles", count, "to", "build"]
         for name, count in zip(
             ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111444", strict=True
         )
     ]
-    assert "minutes for each engine; none was built here yet" in lines[7]
-    assert lines[8].startswith("disk ") and lines[9].startswith("memory ")
+    assert "minutes for each engine; none was built here yet" in lines[8]
+    assert lines[9].startswith("disk ") and lines[10].startswith("memory ")
     assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
     assert not engines.exists()
     lines = planned(prepared)

@@ -134,10 +134,14 @@ class Device:
         if any(stream.capture is not None for stream in self.streams.values()):
             raise self.refuse(f"{what} while a stream is captured")
 
+    def allocated(self, kind: str) -> int:
+        """Bytes that are allocated now."""
+        return sum(block.size for block in self._blocks[kind].values())
+
     def allocate(self, size: int, kind: str) -> int:
         """Poisoned memory; 0 when the device has no more."""
         self.outside_a_capture(f"{kind} memory is allocated")
-        if kind == "device" and size + sum(b.size for b in self._blocks[kind].values()) > self.memory_bytes:
+        if kind == "device" and size + self.allocated(kind) > self.memory_bytes:
             return 0
         memory = np.full(size + ALIGNMENT, POISON, np.uint8)
         address = -(-memory.ctypes.data // ALIGNMENT) * ALIGNMENT
