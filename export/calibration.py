@@ -1,4 +1,4 @@
-"""What goes into the products of the step graphs while demo voices read: per channel, over all steps.
+"""Inputs of the step graphs' products while demo voices read: each channel's magnitude over all steps.
 
 The steps run through the engine and its samplings, on the CPU's graphs, in float32 arithmetic.
 """
@@ -97,7 +97,7 @@ def readings(bundle: Bundle) -> list[Case]:
 
 
 class ObservingBackend(OrtBackend):
-    """The CPU, with step graphs that also tell what goes into their products."""
+    """The CPU, with step graphs whose products' inputs are observed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,19 +133,19 @@ class ObservingGraph(OrtGraph):
         return ObservingBound(bound, self._note(inputs, binding, len(outputs)))
 
     def _note(self, inputs: Mapping[str, Tensor], binding: Any, own: int) -> Iterator[None]:
-        """After each run `next` adds what the run has told."""
+        """After each run `next` adds the run's observations; `own` outputs stand before them."""
         reference = inputs["reference" if "reference" in inputs else "keys_0"].shape[1]
         while True:
             step = int(np.asarray(inputs["step_index"])[0])
             self._observations.calls[self._name, step, reference] += 1
-            told = [value.numpy() for value in binding.get_outputs()[own:]]
-            for weight, largest, frames in zip(self._taps.values(), told[::2], told[1::2], strict=True):
+            values = [value.numpy() for value in binding.get_outputs()[own:]]
+            for weight, largest, frames in zip(self._taps.values(), values[::2], values[1::2], strict=True):
                 self._observations.add(weight, largest, frames)
             yield
 
 
 class ObservingBound:
-    """A binding that tells after each run."""
+    """A binding whose runs are observed."""
 
     def __init__(self, bound: Bound, note: Iterator[None]) -> None:
         self._bound, self._note = bound, note

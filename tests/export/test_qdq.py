@@ -456,8 +456,9 @@ def test_the_curve_is_printed(
     assert [line[:36].strip() for line in lines] == ["nothing; MinMax alone", "nothing", "ends + up + down"]
     figures = [[float(word.rstrip("%")) for word in line[36:].split()] for line in lines]
     assert figures[1][0] == 100.0 and figures[2][0] < 60.0
-    assert all(0.0 < step <= worst < 0.2 and 0.0 < mel < 0.6 for _, _, step, worst, mel in figures)
-    assert figures[2][2] < figures[1][2]
+    for _, _, step, worst, mel in figures:
+        assert 0.0 < step <= worst < 0.2 and 0.0 < mel < 5.0  # in random weights 32 steps change little
+    assert figures[2][2] < figures[1][2] and figures[2][4] < figures[1][4]
     assert sorted(half.bundle.folder.iterdir()) == before
     assert main(["curve", str(made.bundle.folder)]) == 1
     assert "int8-qdq is made of an fp16 bundle, not of int8-qdq" in capsys.readouterr().err
