@@ -58,18 +58,19 @@ def test_the_engine_samples_as_the_old_step_graph(converted: contract.Bundle, ol
     assert wave.shape == (old_format.HOP * (FRAMES - 1),)
 
 
-def test_both_variants_are_compared_and_the_old_measurement_is_kept(
+def test_every_variant_is_compared_and_the_old_measurement_is_kept(
     converted: contract.Bundle, old: Path
 ) -> None:
     manifest = converted.manifest
     assert (manifest.format, manifest.precision) == (contract.FORMAT, "fp16")
-    assert set(manifest.variants) == {"default", "ort-cpu"}
+    variants = {"default", "ort-cpu", contract.FLOAT32}
+    assert set(manifest.variants) == variants
     rows = manifest.parity["rows"]
     compared = {row["variant"]: row["error"] for row in rows if row["against"] == "format 1.0"}
-    assert set(compared) == {"default", "ort-cpu"}
+    assert set(compared) == variants
     assert 0.0 < max(compared.values()) <= 1e-5
     measured = {(row["what"], row["variant"]) for row in rows if row["against"] == "exact"}
-    assert measured == {(s, v) for s in ("short", "short-kv") for v in ("default", "ort-cpu")}
+    assert measured == {(s, v) for s in ("short", "short-kv") for v in variants}
     assert manifest.defaults.sampling == manifest.parity["sampling"]
     assert manifest.parity["converted"]["format"] == "1.0"
     assert {row["what"] for row in manifest.parity["converted"]["rows"]} >= {"step", "sample"}
