@@ -33,6 +33,9 @@ from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
 
+# On one Python: what is built and compared is no matter of its version.
+pytestmark = pytest.mark.slow
+
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
@@ -317,7 +320,6 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_the_next_start_is_whole(made: Bundle, engines: Path) -> None:
     command = [sys.executable, "-m", "tests.fakes.gpu", "prepare"]
     for setting in (f"bundle.path={made.folder}", f"engine.cache={engines}", "engine.threads=1"):
@@ -411,7 +413,6 @@ def test_a_build_that_is_told_to_stop_ends_and_leaves_nothing_half(made: Bundle,
     assert trt.device.counts["build"] == 3
 
 
-@pytest.mark.slow
 def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
     made: Bundle, engines: Path, tmp_path: Path
 ) -> None:
