@@ -159,7 +159,7 @@ def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
 
 
 def test_a_step_of_v1_base(tmp_path: Path) -> None:
-    """All 22 blocks in float16, random weights: about 85 s, half of it tracing, and 2.4 GB."""
+    """All 22 blocks in float16, random weights: 46 to 85 s, half of it tracing, and 2.4 GB."""
     arch = NAMED["F5TTS_v1_Base"].arch
     vocabulary = [" ", *(f"t{n}" for n in range(1, 2545))]
     checkpoint, _ = write_random(tmp_path, arch, vocabulary)
