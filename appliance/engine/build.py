@@ -30,8 +30,8 @@ WORKSPACE_BYTES = 2 << 30
 """Scratch memory that a kernel may ask for, at most."""
 USUAL_FRAMES = 512
 """The length, 5.5 s, for which graphs of any length are optimised."""
-STRONGLY_TYPED_ONLY = (10, 12)
-"""TensorRT from which on weak typing is deprecated (its release notes)."""
+WEAKLY_TYPED = ((10, 0), (10, 12))
+"""TensorRT from the first that we support to that which deprecates weak typing (its release notes)."""
 
 REPORT_S = 1.0
 """Between two lines about the progress of a build."""
@@ -183,7 +183,8 @@ def build(
     try:
         return _build(recipe, runtime, log, timing, report, strongly_typed=True)
     except BundleError as refusal:
-        if tuple(map(int, runtime.__version__.split(".")[:2])) >= STRONGLY_TYPED_ONLY:
+        version = tuple(map(int, runtime.__version__.split(".")[:2]))
+        if not WEAKLY_TYPED[0] <= version < WEAKLY_TYPED[1]:
             raise
         logger.warning("%s; it is built once more, weakly typed", refusal)
         try:

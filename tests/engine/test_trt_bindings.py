@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,18 +51,7 @@ WEAK = {
 @pytest.fixture(scope="module")
 def rtx() -> Any:
     """TensorRT-RTX, whose builds need no GPU."""
-    plan.require()
-    import tensorrt_rtx_bindings
-
-    class Builder(tensorrt_rtx_bindings.Builder):  # type: ignore[misc]
-        def create_builder_config(self) -> Any:
-            config = super().create_builder_config()
-            config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
-            config.set_compute_capability(tensorrt_rtx_bindings.ComputeCapability.SM86, 0)
-            return config
-
-    names = {name: getattr(tensorrt_rtx_bindings, name) for name in dir(tensorrt_rtx_bindings)}
-    return SimpleNamespace(**names | {"Builder": Builder})
+    return plan.runtime()
 
 
 def used(module: Any) -> Iterator[tuple[str, ...]]:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,6 +99,22 @@ def require() -> None:
     if os.environ.get("F5_REQUIRE_UPSTREAM") == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+def runtime() -> Any:
+    """TensorRT-RTX as `appliance.engine.build` uses TensorRT: builds for SM 86, described in detail."""
+    require()
+    import tensorrt_rtx_bindings as trt
+
+    class Builder(trt.Builder):  # type: ignore[misc]
+        def create_builder_config(self) -> Any:
+            config = super().create_builder_config()
+            config.num_compute_capabilities = 1  # before the next line, or the builder looks for a GPU
+            config.set_compute_capability(trt.ComputeCapability.SM86, 0)
+            config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+            return config
+
+    return SimpleNamespace(**{name: getattr(trt, name) for name in dir(trt)} | {"Builder": Builder})
 
 
 def profile(inputs: Iterable[TensorSpec], ranges: Mapping[str, Range]) -> Profile:

@@ -15,7 +15,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import Precision
 from tests.export.small import TRACED, Workshop
 
 pytestmark = pytest.mark.torch
@@ -161,13 +160,12 @@ def test_the_committed_bundles_and_the_table_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("vocoder", ["vocos", "bigvgan"])
-@pytest.mark.parametrize("name", TRACED)
-def test_every_small_bundle_is_read(
-    workshop: Workshop, name: str, vocoder: str, precision: Precision
-) -> None:
-    check(workshop.make(name, vocoder, precision).bundle)
+@pytest.mark.parametrize(
+    ("name", "vocoder"), [*((name, "vocos") for name in TRACED), ("v1", "bigvgan")], ids="-".join
+)
+def test_every_small_bundle_is_read(workshop: Workshop, name: str, vocoder: str) -> None:
+    """In float16, whose graphs have every operator and type of the float32 ones, and casts."""
+    check(workshop.make(name, vocoder, "fp16").bundle)
 
 
 def graph_of(

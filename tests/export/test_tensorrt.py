@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,14 +11,29 @@ from typing import Literal
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs
-from export import qdq
+from appliance.contract.graphs import STEPS
+from appliance.engine import build
+from appliance.engine.build import Profile, Recipe
+from appliance.engine.trt import TrtBackend
+from export import qdq, to_onnx
+from export.bundle import MAX_FRAMES
+from export.checkpoint import load_dit
+from export.families import NAMED
+from export.graphs import Step
+from export.random_checkpoint import write_random
 from tests.export import plan
 from tests.export.plan import Plan, PlanError
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.slow,
+    # Of timing caches, which TensorRT-RTX takes and leaves empty.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
 MAX_BLOCK_LAUNCHES = 8
@@ -36,8 +52,6 @@ BUCKET: dict[str, plan.Range] = {
 """Axis → sizes. Step graphs are built for one length at a time, and for some numbers of rows."""
 ANY_LENGTH = BUCKET | {"N": (64, FRAMES, 2304)}
 FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in BUCKET.items()}
-STEPS = ("step", "step_keys", "step_reply")
-
 Made = Callable[..., Plan]
 
 
@@ -141,6 +155,75 @@ def test_int8_leaves_one_attention_kernel_in_each_block(
     assert made.mha_count == bundle.manifest.arch.depth
     assert max(made.block_launches) <= INT8_BLOCK_LAUNCHES
     assert {scores for scores, _ in made.accumulators} == {"fp32"}
+
+
+# Every profile that the backend asks for, through its own build
+
+
+BUNDLES = {"fp16": DEMO, "fp32": Path(__file__).resolve().parents[1] / "tiny/bundle"}
+MAX_FLOAT32_LAUNCHES = {"step": 30, "step_keys": 38, "step_reply": 36}
+"""Of the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
+
+
+def planned(path: Path, spec: graphs.GraphSpec, profile: Profile) -> Plan:
+    trt = plan.runtime()
+    recipe = Recipe(path, spec, (profile,))
+    return plan.read(build.build(recipe, trt, build.make_log(trt))[0])
+
+
+@pytest.mark.parametrize("rows", range(1, TrtBackend.max_batch + 1))
+@pytest.mark.parametrize("bucket", range(len(TrtBackend.buckets) + 1))
+@pytest.mark.parametrize("graph", STEPS)
+@pytest.mark.parametrize("precision", BUNDLES)
+def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int, rows: int) -> None:
+    bundle = contract.read(BUNDLES[precision])
+    spec = graphs.signatures(bundle.manifest.dimensions)[graph]
+    frames = (*TrtBackend.buckets, bundle.manifest.max_frames)
+    shapes = {"R": (1, TrtBackend.max_batch), "N": frames, "P": frames, "C": (graphs.CONTEXT,), "S": (128,)}
+    [profile] = [
+        one
+        for one in build.profiles_of(spec, shapes)
+        if (one.axes["N"][1], one.axes["R"][1]) == (frames[bucket], rows)
+    ]
+    made = planned(bundle.graph(graph), spec, profile)
+    if precision == "fp16":
+        assert made.mha_count == bundle.manifest.arch.depth
+        assert max(made.block_launches) <= MAX_BLOCK_LAUNCHES
+        assert made.accumulators == (("fp32", "fp16"),)
+    else:
+        assert made.mha_count == 0
+        assert len(made.launches) <= MAX_FLOAT32_LAUNCHES[graph]
+    # Within a profile the reference's length alone varies, and alone is checked.
+    if "P" in profile.axes:
+        fixed = Profile({axis: (usual,) * 3 for axis, (_, usual, _) in profile.axes.items()})
+        made = planned(bundle.graph(graph), spec, fixed)
+    assert made.asserts == ()
+
+
+@pytest.mark.parametrize("graph", ["condition", "update", "vocoder"])
+@pytest.mark.parametrize("precision", BUNDLES)
+def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
+    bundle = contract.read(BUNDLES[precision])
+    spec = graphs.signatures(bundle.manifest.dimensions)[graph]
+    [profile] = build.profiles_of(spec, {"N": (1, bundle.manifest.max_frames)})
+    assert planned(bundle.graph(graph), spec, profile).launches
+
+
+def test_a_step_of_v1_base(tmp_path: Path) -> None:
+    """All 22 blocks in float16, random weights: 46 to 85 s, half of it tracing, and 2.4 GB."""
+    arch = NAMED["F5TTS_v1_Base"].arch
+    vocabulary = [" ", *(f"t{n}" for n in range(1, 2545))]
+    checkpoint, _ = write_random(tmp_path, arch, vocabulary)
+    weights = load_dit(checkpoint, arch, len(vocabulary))
+    spec = graphs.signatures(contract.dimensions(arch, 100, "fp16"))["step"]
+    path = tmp_path / "step.onnx"
+    to_onnx.export(Step(weights, arch, 100, MAX_FRAMES, torch.float16), spec, path)
+    del weights
+    made = planned(path, spec, Profile({"N": (768,) * 3, "R": (2,) * 3, "S": (128,) * 3}))
+    shutil.rmtree(tmp_path)
+    assert made.mha_count == arch.depth == 22
+    assert max(made.block_launches) <= MAX_BLOCK_LAUNCHES
+    assert made.asserts == ()
 
 
 # The reader sees what these look for.
