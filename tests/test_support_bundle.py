@@ -17,7 +17,7 @@ from appliance.health import redact, support
 from appliance.health.application import Application
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
-from tests.health.boxes import ENGINE, RELEASE, well
+from tests.health.boxes import RELEASE, well
 
 SCRIPT = ROOT / "scripts" / "support-bundle"
 NOBODY = Application("/nowhere/python")
@@ -110,8 +110,6 @@ def plant(jetson: Jetson) -> None:
     installed = json.loads(jetson.read(f"{RELEASE}/installed.json"))
     installed |= {"token": "xyzzy", "python": "/home/wilhelmina/xyzzy/python", "files": {"xyzzy": "0"}}
     jetson.write(f"{RELEASE}/installed.json", json.dumps(installed))
-    jetson.path(f"{ENGINE}/manifest.json").unlink()
-    jetson.path(ENGINE).rename(jetson.path(f"{ENGINE}-xyzzy of wilhelmina"))
     boot = jetson.box().boot_id
     finding = {"check": "speed", "level": "WARN", "value": SAID, "threshold": "", "remedy": "", "figures": {}}
     speed = {"schema": 1, "boot_id": boot, "measured_at": 1.0, "findings": [finding]}

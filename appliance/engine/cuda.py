@@ -95,7 +95,7 @@ class DeviceMemory:
                 raise BundleError(f"backend {backend!r}: device {device} of {devices} is not there")
             self._call("cudaSetDevice", device)
             self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
-        except EngineFault as fault:
+        except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
             raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
         self.device = device
         self._allocations: list[int] = []
