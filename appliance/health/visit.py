@@ -15,7 +15,7 @@ from appliance.health.examine import CHECKS, examine
 from appliance.health.finding import Finding, Level, document, skipped
 
 PUBLISHED = "/run/f5-appliance/health.json"
-OF_THE_APPLICATION = ("config", "bundle", "voices", "daemon", "synthesis")
+OF_THE_APPLICATION = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
 NAMES = tuple(dict.fromkeys((*CHECKS, *OF_THE_APPLICATION)))
 NOT_ASKED = "not asked for (--speak)"
 

@@ -216,7 +216,7 @@ def test_with_the_systems_own_python(tmp_path: Path) -> None:
 
 
 def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
-    """Everything together, with a real daemon, which has no GPU; then a baseline, then the guard's judgement."""
+    """Everything together, with a real daemon, but no GPU; then a baseline, then the guard's judgement."""
     jetson = well(tmp_path / "box")
     with running(tmp_path) as daemon:
         daemon.add_voice()
