@@ -161,9 +161,10 @@ def test_the_committed_bundles_and_the_table_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "vocoder"), [*((name, "vocos") for name in TRACED), ("v1", "bigvgan")])
-def test_every_small_bundle_is_read(workshop: Workshop, name: str, vocoder: str) -> None:
-    """In float16, whose graphs have every operator and type of the float32 ones, and casts."""
+@pytest.mark.parametrize(("name", "vocoder"), [(TRACED[-1], "vocos"), ("v1", "bigvgan")])
+def test_bundles_with_every_operator_are_read(workshop: Workshop, name: str, vocoder: str) -> None:
+    """In float16, whose graphs have every operator and type of the float32 ones, and casts. The committed
+    bundles are those of the usual architectures with Vocos."""
     check(workshop.make(name, vocoder, "fp16").bundle)
 
 

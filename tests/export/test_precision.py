@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.bundle import FLOAT32, Bundle, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import padded_ids, padded_mel
 from appliance.engine.replay import replay
@@ -125,15 +125,20 @@ def test_variants_share_one_file_of_weights(fp16: Made) -> None:
         "step.onnx.data",
         "step_keys.onnx",
         "step_keys_float32.onnx",
+        "step_keys_rows_float32.onnx",
         "step_reply.onnx",
         "step_reply_float32.onnx",
+        "step_reply_rows_float32.onnx",
+        "step_rows_float32.onnx",
     ]
-    own = fp16.bundle.manifest.variants["ort-cpu"]
-    assert set(own) == {"condition", "step_keys", "step_reply", "vocoder"}
-    for name, file in own.items():
-        narrow, wide = (stored(path) for path in (fp16.bundle.graph(name), fp16.bundle.folder / file))
-        masks = {"frame"} if name.startswith("step") else set()
-        assert {key: place for key, place in narrow.items() if key not in masks} == wide
+    cpu, rows = (fp16.bundle.manifest.variants[variant] for variant in ("ort-cpu", FLOAT32))
+    assert set(cpu) == {"condition", "step_keys", "step_reply", "vocoder"}
+    assert set(rows) == {*cpu, "step"}
+    for own, masks in ((cpu, {"frame"}), (rows, set())):
+        for name, file in own.items():
+            narrow, wide = (stored(path) for path in (fp16.bundle.graph(name), fp16.bundle.folder / file))
+            without = masks if name.startswith("step") else set()
+            assert {key: place for key, place in narrow.items() if key not in without} == wide
 
 
 def stored(path: Path) -> dict[str, dict[str, str]]:
