@@ -32,6 +32,7 @@ from appliance.errors import (
     EngineFault,
     Interrupted,
     InvalidRequest,
+    OutOfDeviceMemory,
     Overloaded,
     QueueFull,
     RateLimited,
@@ -787,6 +788,8 @@ class Scheduler:
         logger.error("the engine has failed %d times in a row; testing it", self._faults)
         try:
             engine.prove()
+        except (DeviceLost, OutOfDeviceMemory):
+            raise
         except Exception as error:
             raise EngineFault(f"the engine fails every call: {type(error).__name__}: {error}") from error
         logger.warning("the engine passes its test: what it was given was at fault")

@@ -15,6 +15,7 @@ from appliance.config import SchedulerConfig
 from appliance.errors import (
     Cancelled,
     DeadlineMissed,
+    DeviceLost,
     EngineFault,
     InvalidRequest,
     Overloaded,
@@ -509,6 +510,23 @@ def test_an_engine_that_fails_three_times_in_a_row_has_to_prove_itself(bench: Be
     with pytest.raises(EngineFault, match="the engine fails every call: EngineFault: lost"):
         worse.serve()
     assert "open d0" not in worse.engine.calls
+
+
+def test_a_lost_device_ends_the_scheduler_at_once_and_in_the_test_of_the_engine() -> None:
+    def fail() -> None:
+        raise EngineFault("odd")
+
+    def lose() -> None:
+        raise DeviceLost("gone")
+
+    for on_step, proving, served in ((lose, fail, 1), (fail, lose, 3)):
+        bench = Bench()
+        bench.engine.on_step, bench.engine.proving = on_step, proving
+        for name in "abcd":
+            bench.admit(name)
+        with pytest.raises(DeviceLost, match="gone"):
+            bench.serve()
+        assert sum(issubclass(end, EngineFault) for end in bench.ends().values()) == served
 
 
 def test_the_engine_is_tested_with_a_lane_that_is_free() -> None:

@@ -5,6 +5,7 @@ Everything is enqueued on that stream, so copies and graphs follow one another w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import re
@@ -58,6 +59,15 @@ STATUSES: Mapping[int, type[EngineFault]] = {
 }
 """CUDA's numbers (driver_types.h). After most of these, it says, the process has to end to use the device
 again; what is not among them is a fault of one call."""
+TEXTS = {
+    "out of memory|failed to allocate": 2,
+    "illegal memory access": 700,
+    "launch timed out": 702,
+    "illegal instruction": 715,
+    "misaligned address": 716,
+    "unspecified launch failure": 719,
+}
+"""The same in words (`cudaGetErrorString`), as TensorRT quotes them without a number."""
 REMEDIES: Mapping[type[EngineFault], str] = {
     OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
     DeviceLost: "the daemon has to start again; look at dmesg where it repeats",
@@ -68,8 +78,11 @@ def fault_of(told: str, status: int | None = None) -> EngineFault:
     """The error of a CUDA status, or of the one that a runtime's message tells of, with its remedy."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", told)
-        is_full = re.search("out of memory|failed to allocate", told, re.IGNORECASE)
-        status = int(found[1]) if found else 2 if is_full else 0
+        status = (
+            int(found[1])
+            if found
+            else next((number for text, number in TEXTS.items() if re.search(text, told, re.IGNORECASE)), 0)
+        )
     kind = STATUSES.get(status, EngineFault)
     return kind(f"{told}; {REMEDIES[kind]}" if kind in REMEDIES else told)
 
@@ -95,6 +108,8 @@ class DeviceMemory:
                 raise BundleError(f"backend {backend!r}: device {device} of {devices} is not there")
             self._call("cudaSetDevice", device)
             self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
+        except (DeviceLost, OutOfDeviceMemory):
+            raise  # another start may find the device well
         except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
             raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
         self.device = device
@@ -266,6 +281,7 @@ class _Staging:
 
     def close(self) -> None:
         """Give the memory back."""
-        for event in self._events:
-            self.call("cudaEventDestroy", event)
-        self.call("cudaFreeHost", self._address)
+        with contextlib.suppress(EngineFault):  # of a device that is lost
+            for event in self._events:
+                self.call("cudaEventDestroy", event)
+            self.call("cudaFreeHost", self._address)

@@ -24,7 +24,7 @@ from appliance.engine import build
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
 from appliance.engine.build import EngineCache, Platform, Profile, Recipe, Report
 from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 logger = logging.getLogger(__name__)
 
@@ -235,6 +235,8 @@ class TrtBackend(DeviceMemory):
         super().__init__(self.name, device)
         try:
             platform = Platform(self._runtime.__version__, *self.identity())
+        except (DeviceLost, OutOfDeviceMemory):
+            raise
         except EngineFault as fault:
             raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
         self._log = build.make_log(self._runtime)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,12 +15,12 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backends import open_backend
-from appliance.engine.cuda import STAGING_BYTES
+from appliance.engine.cuda import STAGING_BYTES, fault_of
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
-from appliance.errors import BundleError, EngineFault
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 from tests.engine.lanes import (
     BATCHED,
     check_a_device_that_fails,
@@ -29,6 +31,7 @@ from tests.engine.lanes import (
 from tests.fakes.gpu import installed, open_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
 
 LATE_S = 2e-3
 """So late runs what a stream is given that a missing wait shows."""
@@ -262,3 +265,44 @@ def test_a_captured_graph_is_not_replayed_at_other_addresses(tiny: Bundle, devic
     session._captured[number] = {"latents": (0, (), 0)}
     with pytest.raises(EngineFault, match="replayed at other addresses"):
         engine.step([lane.id])
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (cudaError_t.cudaErrorMemoryAllocation, OutOfDeviceMemory),
+        (cudaError_t.cudaErrorDevicesUnavailable, DeviceLost),
+        (cudaError_t.cudaErrorUnknown, DeviceLost),
+    ],
+)
+@pytest.mark.parametrize("backend", ["ort-cuda", "tensorrt", "auto"])
+def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_cpu(
+    tiny: Bundle, tmp_path: Path, backend: str, status: cudaError_t, kind: type[EngineFault]
+) -> None:
+    device = Device()
+    with installed(device, TensorRT(device)) as (cuda, _):
+        cuda.start = status
+        with pytest.raises(kind):
+            load(tiny, backend=backend, threads=1, lanes=1, cache=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ("CUDA failure 700: an illegal memory access was encountered ; GPU=0", DeviceLost),
+        ("Error Code 1: Cuda Runtime (an illegal memory access was encountered)", DeviceLost),
+        ("Error Code 1: Cuda Runtime (unspecified launch failure)", DeviceLost),
+        ("CUDA failure 2: out of memory", OutOfDeviceMemory),
+        ("Failed to allocate memory for requested buffer of size 4096", OutOfDeviceMemory),
+        ("CUDA failure 1: invalid argument", EngineFault),
+        ("a shape is refused", EngineFault),
+    ],
+)
+def test_faults_are_told_apart_by_number_or_words(told: str, kind: type[EngineFault]) -> None:
+    assert type(fault_of(told)) is kind
+
+
+def test_closing_on_a_lost_device_says_nothing_more(device: Device) -> None:
+    backend = open_on(device)
+    with patch.object(backend._cuda, "cudaEventDestroy", lambda event: (cudaError_t.cudaErrorLaunchFailure,)):
+        backend.close()

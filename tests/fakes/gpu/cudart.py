@@ -16,10 +16,12 @@ class cudaError_t(enum.IntEnum):
     cudaErrorInvalidValue = 1
     cudaErrorMemoryAllocation = 2
     cudaErrorInsufficientDriver = 35
+    cudaErrorDevicesUnavailable = 46
     cudaErrorNoDevice = 100
     cudaErrorIllegalAddress = 700
     cudaErrorLaunchFailure = 719
     cudaErrorStreamCaptureInvalidated = 901
+    cudaErrorUnknown = 999
 
 
 class cudaMemcpyKind(enum.IntEnum):
