@@ -91,7 +91,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from appliance.engine import loading
 
     loaded = config.load(options.config, options.set)
-    read = bundle.read(loaded.bundle.path)
+    read = bundle.read(loaded.bundle.path).up_to(loaded.engine.longest_s)
     loading.prepare_for(read, loaded.engine, _print_line, dry_run=options.dry_run)
     return 0
 

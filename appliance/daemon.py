@@ -125,7 +125,7 @@ class Daemon:
     def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
         """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        self._bundle = bundle.read(config.bundle.path, verify=False)
+        self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
         self._metrics = Metrics()
         self._scheduler = Scheduler(config.scheduler, at=self._at)
