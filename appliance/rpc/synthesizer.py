@@ -30,7 +30,16 @@ from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of
+from appliance.rpc.requests import (
+    Asked,
+    Defaults,
+    asked_of,
+    header_of,
+    merge_count,
+    text_of,
+    timings_of,
+    trailers_of,
+)
 from appliance.scheduler import Clock, Scheduler
 
 logger = logging.getLogger(__name__)
@@ -160,11 +169,16 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context
     ) -> pb.CancelSynthesisResponse:
-        call = self._named(message.request_id)
-        if call is None:
+        if not self.end(message.request_id, Cancelled("cancelled by CancelSynthesis")):
             raise RequestNotFound(f"no request {message.request_id!r} waits or sounds")
-        call.end(Cancelled("cancelled by CancelSynthesis"))
         return pb.CancelSynthesisResponse()
+
+    def end(self, request_id: str, why: ApplianceError) -> bool:
+        """End the call of that request, whatever it waits for; False where there is none."""
+        if (call := self._named(request_id)) is None:
+            return False
+        call.end(why)
+        return True
 
     @property
     def planning(self) -> int:
@@ -228,8 +242,20 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         )
 
         def admit() -> Request:
-            ways = speech.planner.ways(asked.ways)
-            return ways[speech.scheduler.admit(job, [segments for _, segments in ways])][0]
+            while True:
+                earlier = speech.scheduler.mergeable(asked.terms)
+                job.merged = merge_count(message) + (earlier.merged if earlier else 0)
+                wanted = asked.ways
+                if job.merged > 1:
+                    said = pb.SynthesizeRequest()
+                    said.CopyFrom(message)
+                    said.text = text_of(message, job.merged)
+                    wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
+                ways = speech.planner.ways(wanted)
+                job.voice, job.text = wanted[0].voice, wanted[0].text
+                way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier)
+                if way is not None:
+                    return ways[way][0]
 
         task = asyncio.current_task()
         assert task is not None
@@ -248,6 +274,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
+            if call.admitted:
+                speech.scheduler.unread(job)
             told: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
                 told = f"{error.field} is refused"  # the whole message may quote the text
@@ -279,7 +307,10 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     async def _write(self, call: Call, context: Context, message: pb.StreamSynthesizeResponse) -> None:
         # Returns when the transport has taken it: a slow reader holds this up and nothing else.
         call.writing_since = self.speech.clock()
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError as error:  # so gRPC says it where a message was on its way
+            raise Cancelled("the caller went away") from error
         call.writing_since = None
 
     def _finish(self, call: Call, context: Context) -> Timings:

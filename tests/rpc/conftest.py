@@ -26,6 +26,7 @@ from appliance.contract.mel import MelSpec
 from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
@@ -58,6 +59,7 @@ class Box:
     planner: SentencePlanner
     speech: Speech
     service: Synthesizer
+    queue: Queue
     store: VoiceStore
     listening: Listening
     socket: Path
@@ -150,12 +152,23 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     )
     service = Synthesizer(speech, server)
     uploads = Voices(store)
-    listening = await listen(server, service, uploads, lambda *call: observed.append(call))
+    queue = Queue(scheduler, speech.clock, service.end)
+    listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call))
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()
     box = Box(
-        engine, scheduler, planner, speech, service, store, listening, Path(server.socket), spoken, observed
+        engine,
+        scheduler,
+        planner,
+        speech,
+        service,
+        queue,
+        store,
+        listening,
+        Path(server.socket),
+        spoken,
+        observed,
     )
     await box.soon(lambda: bool(scheduler.backend))
     yield box
