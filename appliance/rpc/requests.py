@@ -73,11 +73,17 @@ def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool,
     return Asked(tuple(ways), terms_of(message, client))
 
 
-def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
-    """How the request stands to others. Raises InvalidRequest."""
+def request_id_of(message: pb.SynthesizeRequest) -> str:
+    """The request's name, drawn where it has none. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
+    return request_id
+
+
+def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
+    """How the request stands to others. Raises InvalidRequest."""
+    request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
         raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
     if message.playout not in (pb.PLAYOUT_UNSPECIFIED, pb.SERIAL, pb.OVERLAP):

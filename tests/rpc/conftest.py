@@ -32,6 +32,8 @@ from appliance.rpc.server import Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
+from appliance.text.split import Budgets
+from appliance.text.written import Written
 from appliance.voices import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
@@ -107,6 +109,11 @@ class SentencePlanner:
         segment(text, index=index, nfe=request.nfe, seed=request.seed)
         for index, text in enumerate(request.text.split(". "))
     ]
+
+    def written(self, request: Request) -> Written:
+        """Ten bytes a second: pieces of at least one second, the first of at most four."""
+        self.reference(request.voice)
+        return Written(Budgets(10, 40, 80), 10.0)
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         self.reference(requests[0].voice)
