@@ -176,6 +176,8 @@ class Conversation:
                 return
             try:
                 async with self._service.call(message, self._context, stream=True) as call:
+                    if utterance.error is not None:  # set while it was planned
+                        return
                     utterance.calls.add(call)
                     try:
                         await _after(before)
