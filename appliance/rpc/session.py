@@ -45,6 +45,10 @@ class Utterance:
     error: ApplianceError | None = None
     """Why it ends before it is spoken."""
 
+    def failed(self) -> bool:
+        """Whether it has such an error."""
+        return self.error is not None
+
 
 class Conversation:
     """Reads a session's messages and speaks its clauses in order, each as a request of its own."""
@@ -172,11 +176,11 @@ class Conversation:
     ) -> None:
         """Admit a clause at once, and send it when what comes before it has been sent."""
         async with self._places:
-            if utterance.error is not None:
+            if utterance.failed():
                 return
             try:
                 async with self._service.call(message, self._context, stream=True) as call:
-                    if utterance.error is not None:  # set while it was planned
+                    if utterance.failed():  # since it was planned
                         return
                     utterance.calls.add(call)
                     try:
