@@ -253,15 +253,14 @@ class Session:
 
     async def _write(self, message: pb.SessionRequest) -> None:
         async with self._writing:
-            with _failures():
-                try:
-                    if not self._is_open:
-                        self._is_open = True
-                        await self._call.write(pb.SessionRequest(configure=self._configure))
-                    await self._call.write(message)
-                except asyncio.InvalidStateError:  # the daemon has ended the call
-                    code, details = await self._call.code(), await self._call.details()
-                    raise CallFailed(code.name, details) from None
+            try:
+                if not self._is_open:
+                    self._is_open = True
+                    await self._call.write(pb.SessionRequest(configure=self._configure))
+                await self._call.write(message)
+            except (asyncio.InvalidStateError, grpc.RpcError):  # the daemon has ended the call
+                code, details = await self._call.code(), await self._call.details()
+                raise CallFailed(code.name, details) from None
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Event | UtteranceError]]:
         try:
