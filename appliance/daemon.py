@@ -49,6 +49,7 @@ from appliance.errors import (
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.plan import Planner
+from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import AddressInUse, Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
@@ -145,8 +146,9 @@ class Daemon:
         speech = self._speech()
         synthesizer = Synthesizer(speech, self._config.server)
         voices = Voices(self._store)
+        queue = Queue(self._scheduler, speech.clock, synthesizer.end)
         self._catch_signals(speech)
-        listening = await listen(self._config.server, synthesizer, voices, self._metrics.observe)
+        listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe)
         try:
             with self._serving_metrics(synthesizer):
                 await self._serve(listening, synthesizer)

@@ -30,8 +30,19 @@ from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of
+from appliance.rpc.requests import (
+    Asked,
+    Defaults,
+    asked_of,
+    header_of,
+    merge_count,
+    text_of,
+    timings_of,
+    trailers_of,
+)
+from appliance.rpc.session import Conversation
 from appliance.scheduler import Clock, Scheduler
+from appliance.text.written import Written
 
 logger = logging.getLogger(__name__)
 
@@ -132,39 +143,41 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        async with self._call(message, context, stream=False) as call:
+        async with self.call(message, context, stream=False) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
             audio = await self._sounding(call.reply.samples, call.reply.whole)
             call.first_audio = self.speech.clock()
             timings = self._finish(call, context)
-            return pb.SynthesizeResponse(audio=audio, header=self._header(call), timings=timings_of(timings))
+            return pb.SynthesizeResponse(audio=audio, header=self.header(call), timings=timings_of(timings))
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        async with self._call(message, context, stream=True) as call:
-            await self._write(call, context, pb.StreamSynthesizeResponse(header=self._header(call)))
-            sequence = offset = 0
-            async for made in call.made():
-                pieces = await self._sounding(len(made.samples), call.reply.messages, made)
-                for data, samples in pieces:
-                    if not sequence:
-                        call.first_audio = self.speech.clock()
-                    audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment)
-                    await self._write(call, context, pb.StreamSynthesizeResponse(audio=audio))
-                    self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
-                    sequence, offset = sequence + 1, offset + samples
+        async with self.call(message, context, stream=True) as call:
+            await self.write(call, context, pb.StreamSynthesizeResponse(header=self.header(call)))
+            offset = 0
+            async for audio, samples in self.audio(call):
+                await self.write(call, context, pb.StreamSynthesizeResponse(audio=audio), samples)
+                offset += samples
             timings = self._finish(call, context)
             end = pb.End(samples=offset, timings=timings_of(timings))
-            await self._write(call, context, pb.StreamSynthesizeResponse(end=end))
+            await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
+
+    async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
+        await Conversation(self, context).hold(messages)
 
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context
     ) -> pb.CancelSynthesisResponse:
-        call = self._named(message.request_id)
-        if call is None:
+        if not self.end(message.request_id, Cancelled("cancelled by CancelSynthesis")):
             raise RequestNotFound(f"no request {message.request_id!r} waits or sounds")
-        call.end(Cancelled("cancelled by CancelSynthesis"))
         return pb.CancelSynthesisResponse()
+
+    def end(self, request_id: str, why: ApplianceError) -> bool:
+        """End the call of that request, whatever it waits for; False where there is none."""
+        if (call := self._named(request_id)) is None:
+            return False
+        call.end(why)
+        return True
 
     @property
     def planning(self) -> int:
@@ -175,6 +188,11 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     def sending(self) -> int:
         """Calls whose audio is made and on its way to their readers."""
         return sum(call.admitted and call.job.ended for call in list(self._calls))
+
+    async def written(self, request: Request) -> Written:
+        """Collects a text that is being written. Raises VoiceNotFound, StorageError."""
+        planner = self.speech.planner
+        return await asyncio.get_running_loop().run_in_executor(self._planning, planner.written, request)
 
     async def idle(self) -> None:
         """Returns when no call is under way."""
@@ -196,7 +214,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._sound.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def _call(
+    async def call(
         self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
     ) -> AsyncIterator[Call]:
         """Plan and admit a job; end it when the context exits."""
@@ -228,8 +246,20 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         )
 
         def admit() -> Request:
-            ways = speech.planner.ways(asked.ways)
-            return ways[speech.scheduler.admit(job, [segments for _, segments in ways])][0]
+            while True:
+                earlier = speech.scheduler.mergeable(asked.terms)
+                job.merged = merge_count(message) + (earlier.merged if earlier else 0)
+                wanted = asked.ways
+                if job.merged > 1:
+                    said = pb.SynthesizeRequest()
+                    said.CopyFrom(message)
+                    said.text = text_of(message, job.merged)
+                    wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
+                ways = speech.planner.ways(wanted)
+                job.voice, job.text = wanted[0].voice, wanted[0].text
+                way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier)
+                if way is not None:
+                    return ways[way][0]
 
         task = asyncio.current_task()
         assert task is not None
@@ -248,6 +278,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
+            if call.admitted:
+                speech.scheduler.unread(job)
             told: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
                 told = f"{error.field} is refused"  # the whole message may quote the text
@@ -264,7 +296,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             if not self._calls:
                 self._idle.set()
 
-    def _header(self, call: Call) -> pb.Header:
+    def header(self, call: Call) -> pb.Header:
+        """What the daemon made of a call's request."""
         job = call.job
         return header_of(
             call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s
@@ -276,14 +309,42 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._sound, work, *arguments)
 
-    async def _write(self, call: Call, context: Context, message: pb.StreamSynthesizeResponse) -> None:
-        # Returns when the transport has taken it: a slow reader holds this up and nothing else.
+    async def audio(self, call: Call) -> AsyncIterator[tuple[pb.Audio, int]]:
+        """A call's audio in messages, each with its samples. Raises the error that ended its job."""
+        sequence = offset = 0
+        async for made in call.made():
+            for data, samples in await self._sounding(len(made.samples), call.reply.messages, made):
+                if not sequence:
+                    call.first_audio = self.speech.clock()
+                yield (
+                    pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment),
+                    samples,
+                )
+                sequence, offset = sequence + 1, offset + samples
+
+    async def write(self, call: Call, context: Context, message: object, samples: int = 0) -> None:
+        """Send a message that holds so many samples; returns when the transport has taken it.
+
+        A slow reader holds this up and nothing else. Raises Cancelled when there is none any more.
+        """
         call.writing_since = self.speech.clock()
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError as error:  # so gRPC says it where a message was on its way
+            raise Cancelled("the caller went away") from error
         call.writing_since = None
+        if samples:
+            self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
 
     def _finish(self, call: Call, context: Context) -> Timings:
         """Complete the timings and send them as trailers; count and log them."""
+        timings = self.finish(call)
+        terms, promised_s = call.job.terms, call.promised_s
+        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
+        return timings
+
+    def finish(self, call: Call) -> Timings:
+        """Complete the timings, count and log them."""
         job, now = call.job, self.speech.clock()
         timings = replace(
             job.timings,
@@ -292,7 +353,6 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             audio_s=call.reply.audio_s,
         )
         terms, promised_s = job.terms, call.promised_s
-        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
 
         def record() -> None:
             logger.info(
