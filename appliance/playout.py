@@ -13,6 +13,7 @@ import enum
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from appliance.errors import ApplianceError
 from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
@@ -51,6 +52,8 @@ class Job:
     merged: int = 1
     """Requests that this one speaks for."""
 
+    engine: Any = None
+    """What computes it; the scheduler's, set when it is admitted."""
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()

@@ -247,6 +247,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
 
         def admit() -> Request:
             while True:
+                generation = speech.scheduler.generation  # read before what is planned with
                 earlier = speech.scheduler.mergeable(asked.terms)
                 job.merged = merge_count(message) + (earlier.merged if earlier else 0)
                 wanted = asked.ways
@@ -257,7 +258,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
                 ways = speech.planner.ways(wanted)
                 job.voice, job.text = wanted[0].voice, wanted[0].text
-                way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier)
+                pieces = [segments for _, segments in ways]
+                way = speech.scheduler.admit(job, pieces, earlier, generation)
                 if way is not None:
                     return ways[way][0]
 
