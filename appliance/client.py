@@ -37,6 +37,7 @@ __all__ = [
     "AsyncStream",
     "CallFailed",
     "Client",
+    "Encoding",
     "End",
     "Event",
     "Header",
@@ -59,6 +60,8 @@ SAMPLE_BYTES = 2
 WAV_HEADER_BYTES = 44
 DETAILS_KEY = "grpc-status-details-bin"
 
+Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
 
@@ -66,7 +69,7 @@ PRIORITIES: tuple[str, ...] = get_args(Priority)
 class Options(TypedDict, total=False):
     """Optional arguments of `speak` and `stream`. None or absent: the daemon's default."""
 
-    encoding: Literal["wav", "pcm16"] | None
+    encoding: Encoding | None
     """Default: WAV from `speak`, PCM16 from `stream`."""
     rate: int | None
     """Hz; default: the model's."""
@@ -99,7 +102,7 @@ class Piece:
 
     data: bytes
     sample_offset: int
-    """Samples of this reply before `data`."""
+    """Samples of this reply that were encoded before `data`."""
     segment: int
     arrived: float
     """time.monotonic() when it was read."""
@@ -121,7 +124,9 @@ class Reply:
 
     @property
     def audio_s(self) -> float:
-        """Duration of the audio."""
+        """Duration of the audio: from its size, or as the daemon says where that does not tell."""
+        if self.header.encoding not in (pb.WAV, pb.PCM16):
+            return self.timings.audio_ms / 1e3
         size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
         rate_hz = self.header.sample_rate_hertz
         return size / SAMPLE_BYTES / rate_hz if rate_hz else 0.0

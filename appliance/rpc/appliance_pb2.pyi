@@ -15,6 +15,10 @@ class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUDIO_ENCODING_UNSPECIFIED: _ClassVar[AudioEncoding]
     WAV: _ClassVar[AudioEncoding]
     PCM16: _ClassVar[AudioEncoding]
+    FLAC: _ClassVar[AudioEncoding]
+    MP3: _ClassVar[AudioEncoding]
+    OGG_OPUS: _ClassVar[AudioEncoding]
+    MULAW: _ClassVar[AudioEncoding]
 
 class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -38,6 +42,10 @@ class Playout(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 WAV: AudioEncoding
 PCM16: AudioEncoding
+FLAC: AudioEncoding
+MP3: AudioEncoding
+OGG_OPUS: AudioEncoding
+MULAW: AudioEncoding
 SEGMENTATION_UNSPECIFIED: Segmentation
 UPSTREAM: Segmentation
 LOW_LATENCY: Segmentation

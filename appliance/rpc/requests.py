@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from appliance.audio.encode import check_rate
+from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
@@ -19,7 +19,7 @@ from appliance.text.clean import clean
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32  # for seeds drawn here: exact in every client's numbers, also in JavaScript's
 
-ENCODINGS: dict[int, Encoding] = {pb.WAV: Encoding.WAV, pb.PCM16: Encoding.PCM16}
+ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encoding for encoding in Encoding}
 SEGMENTATIONS: dict[int, Segmentation] = {
     pb.UPSTREAM: Segmentation.UPSTREAM,
     pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
@@ -108,6 +108,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     guidance = message.guidance if message.HasField("guidance") else defaults.guidance
     # Zero is what an absent field reads as, and neither rate can be zero.
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
+    encoding = _encoding(audio.encoding, stream=stream)
     speed = audio.speaking_rate or 1.0
     return Request(
         text=clean(message.text, limit_characters=synthesis.max_text_characters),
@@ -117,8 +118,8 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
         guidance=_within("guidance", guidance, 0.0, MAX_GUIDANCE),
         segmentation=_segmentation(message.segmentation, synthesis, stream=stream),
         speaking_rate=_within("audio_config.speaking_rate", speed, MIN_SPEAKING_RATE, MAX_SPEAKING_RATE),
-        encoding=_encoding(audio.encoding, stream=stream),
-        sample_rate_hz=check_rate(rate_hz),
+        encoding=encoding,
+        sample_rate_hz=check_rate(rate_hz, encoding),
         stream=stream,
     )
 
@@ -211,8 +212,9 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
     if value == pb.AUDIO_ENCODING_UNSPECIFIED:
         return Encoding.PCM16 if stream else Encoding.WAV
     if value not in ENCODINGS:
-        raise UnsupportedEncoding(f"audio_config.encoding: {value} is not supported; WAV and PCM16 are")
-    return ENCODINGS[value]
+        names = ", ".join(encoding.name for encoding in Encoding)
+        raise UnsupportedEncoding(f"audio_config.encoding: {value} is not supported; {names} are")
+    return check_encoding(ENCODINGS[value])
 
 
 def _key(field: str, value: str) -> str:

@@ -135,7 +135,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         async with self._call(message, context, stream=False) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
-            audio = await self._sounding(call.reply.samples, call.reply.whole)
+            audio = await self._sounding(call.reply.samples, call.reply.whole, costly=call.reply.is_costly)
             call.first_audio = self.speech.clock()
             timings = self._finish(call, context)
             return pb.SynthesizeResponse(audio=audio, header=self._header(call), timings=timings_of(timings))
@@ -145,8 +145,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             await self._write(call, context, pb.StreamSynthesizeResponse(header=self._header(call)))
             sequence = offset = 0
             async for made in call.made():
-                pieces = await self._sounding(len(made.samples), call.reply.messages, made)
-                for data, samples in pieces:
+                async for data, samples in self._messages(call.reply, made):
                     if not sequence:
                         call.first_audio = self.speech.clock()
                     audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment)
@@ -154,7 +153,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
                     sequence, offset = sequence + 1, offset + samples
             timings = self._finish(call, context)
-            end = pb.End(samples=offset, timings=timings_of(timings))
+            end = pb.End(samples=call.reply.samples, timings=timings_of(timings))
             await self._write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def CancelSynthesis(
@@ -270,11 +269,21 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s
         )
 
-    async def _sounding(self, samples: int, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _sounding(
+        self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False
+    ) -> Any:
         """Join, resample or encode: on a thread where there is much, since going there takes its time too."""
-        if samples <= SHORT_SAMPLES:
+        if samples <= SHORT_SAMPLES and not costly:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._sound, work, *arguments)
+
+    async def _messages(self, reply: Reply, made: Made) -> AsyncIterator[tuple[bytes, int]]:
+        """Each message of a segment as soon as it is encoded."""
+        messages = reply.messages(made)
+        while (
+            message := await self._sounding(len(made.samples), next, messages, None, costly=reply.is_costly)
+        ) is not None:
+            yield message
 
     async def _write(self, call: Call, context: Context, message: pb.StreamSynthesizeResponse) -> None:
         # Returns when the transport has taken it: a slow reader holds this up and nothing else.
