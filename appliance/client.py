@@ -27,7 +27,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.appliance_pb2 import End, Header, Timings, Voice
+from appliance.rpc.appliance_pb2 import End, Header, Timings, Voice, WordTiming
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,6 +48,7 @@ __all__ = [
     "Stream",
     "Timings",
     "Voice",
+    "WordTiming",
 ]
 
 ADDRESS = "127.0.0.1:50051"
@@ -94,6 +95,8 @@ class Options(TypedDict, total=False):
     playout: Literal["serial", "overlap"] | None
     request_id: str | None
     """Name for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
+    word_timings: bool | None
+    """Have `words` in header, end and reply."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ class Reply:
     wall_s: float
     first_audio_s: float
     """Equal to `wall_s` for a reply in one message."""
+    words: Sequence[WordTiming] = ()
+    """When each word is said, with `word_timings`."""
 
     @property
     def audio_s(self) -> float:
@@ -425,6 +430,7 @@ def _request(
     min_nfe: int | None = None,
     playout: str | None = None,
     request_id: str | None = None,
+    word_timings: bool | None = None,
 ) -> pb.SynthesizeRequest:
     return pb.SynthesizeRequest(
         text=text,
@@ -446,6 +452,7 @@ def _request(
         min_nfe_steps=min_nfe,
         playout=_upper(playout),
         request_id=request_id,
+        word_timings=word_timings,
     )
 
 
@@ -463,16 +470,17 @@ def _event(message: pb.StreamSynthesizeResponse) -> Event:
 
 def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:
     wall_s = time.monotonic() - begun
-    return Reply(reply.audio, reply.header, reply.timings, wall_s, wall_s)
+    return Reply(reply.audio, reply.header, reply.timings, wall_s, wall_s, reply.words)
 
 
 def _gathered(events: Sequence[Event], begun: float) -> Reply:
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
-    timings = next((event.timings for event in events if isinstance(event, End)), Timings())
+    end = next((event for event in events if isinstance(event, End)), End())
     first_audio_s = pieces[0].arrived - begun if pieces else wall_s
-    return Reply(b"".join(piece.data for piece in pieces), header, timings, wall_s, first_audio_s)
+    audio = b"".join(piece.data for piece in pieces)
+    return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
 
 
 def _serving(reply: health_pb2.HealthCheckResponse) -> str:

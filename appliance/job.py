@@ -72,6 +72,7 @@ class Request:
     sample_rate_hz: int = 24_000
     stream: bool = False
     """Whether audio is sent while it is made."""
+    word_timings: bool = False
 
 
 @dataclass(frozen=True)

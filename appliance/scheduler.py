@@ -264,6 +264,43 @@ class Scheduler:
             self._notify()
             return way
 
+    def admit_made(self, job: Job, segments: Sequence[Segment], made: Sequence[Made]) -> None:
+        """Let a job in whose audio is there already, and deliver it: it needs neither engine nor line.
+
+        It takes its turn on its channel as any other. Raises what `admit` does, but for a full line.
+        """
+        with self._changed:
+            if job.ended:
+                raise Cancelled("the caller went away")
+            self.check_open(job.terms.request_id)
+            now = self._clock()
+            replaced = self._superseded(job)
+            free_again = self._check_rate(job, now)
+            job.channel = self._channel(job.terms)
+            before = job.channel.jobs
+            job.channel.jobs = [other for other in before if other not in replaced]
+            try:
+                free = self._check_backlog(job, now)
+            except ApplianceError:
+                job.channel.jobs = before
+                self._forget_idle(now)
+                raise
+            job.channel.jobs = [*before, job]
+            self._rates.update(free_again)
+            self._number += 1
+            job.number = self._number
+            job.take(segments, [Cost(0.0, (), 0.0) for _ in segments])
+            if job.guaranteed:
+                job.due = max(self._targets(job, 0.0, now)[0], free)
+            for old in replaced:
+                self._end(old, Superseded(f"replaced by {job.terms.request_id}"))
+            job.done, job.made_s, job.begun, job.ended = len(segments), job.audio_s, True, True
+            job.audible = now
+            for one in made:
+                job.deliver(one)
+            job.channel.settle()
+            self._forget_idle(now)
+
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
         """End a job now; its lane is free after the engine's present call. Idempotent."""
         with self._changed:

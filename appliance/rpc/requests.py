@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
+from appliance.words import Word
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32  # for seeds drawn here: exact in every client's numbers, also in JavaScript's
@@ -55,6 +56,8 @@ class Asked:
     ways: tuple[Request, ...]
     """The request, and how it may be served where it cannot be in time so: the best first."""
     terms: Terms
+    seeded: bool
+    """Whether the caller or the configuration chose the seed."""
 
 
 def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool, client: str) -> Asked:
@@ -69,7 +72,7 @@ def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool,
     while nfe > fewest:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
         ways.append(replace(ways[-1], nfe=nfe))
-    return Asked(tuple(ways), terms_of(message, client))
+    return Asked(tuple(ways), terms_of(message, client), _is_seeded(message, defaults.synthesis))
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
@@ -121,10 +124,20 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
         encoding=encoding,
         sample_rate_hz=check_rate(rate_hz, encoding),
         stream=stream,
+        word_timings=message.word_timings,
     )
 
 
-def header_of(request: Request, terms: Terms, segments: int, backend: str, promised_s: float) -> pb.Header:
+def header_of(
+    request: Request,
+    terms: Terms,
+    segments: int,
+    backend: str,
+    promised_s: float,
+    words: Sequence[Word] = (),
+    *,
+    cached: bool = False,
+) -> pb.Header:
     """What the daemon made of a request; `promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
@@ -140,7 +153,17 @@ def header_of(request: Request, terms: Terms, segments: int, backend: str, promi
         request_id=terms.request_id,
         priority=pb.Priority.Name(terms.priority.value),
         promised_ms=promised_s * 1e3,
+        words=words_of(words),
+        cached=cached,
     )
+
+
+def words_of(words: Sequence[Word]) -> list[pb.WordTiming]:
+    """Word timings as messages."""
+    return [
+        pb.WordTiming(word=word.text, start_s=word.start_s, end_s=word.end_s, segment=word.segment)
+        for word in words
+    ]
 
 
 def timings_of(timings: Timings) -> pb.Timings:
@@ -224,8 +247,11 @@ def _key(field: str, value: str) -> str:
 
 
 def _is_adaptive(message: pb.SynthesizeRequest, synthesis: SynthesisConfig, *, stream: bool) -> bool:
-    seeded = message.HasField("seed") or synthesis.seed is not None
-    return stream and synthesis.stream_segmentation == "adaptive" and not seeded
+    return stream and synthesis.stream_segmentation == "adaptive" and not _is_seeded(message, synthesis)
+
+
+def _is_seeded(message: pb.SynthesizeRequest, synthesis: SynthesisConfig) -> bool:
+    return message.HasField("seed") or synthesis.seed is not None
 
 
 def _segmentation(value: int, synthesis: SynthesisConfig, *, stream: bool) -> Segmentation:

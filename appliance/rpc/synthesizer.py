@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 
+from appliance import words
 from appliance.audio.reply import Reply
 from appliance.config import ServerConfig
 from appliance.errors import (
@@ -26,12 +27,14 @@ from appliance.errors import (
     TooManyCalls,
 )
 from appliance.job import Made, Request, Timings
+from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of
+from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of, words_of
 from appliance.scheduler import Clock, Scheduler
+from appliance.words import Word
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class Speech:
     clock: Clock
     at_hand: Callable[[str], bool] = lambda voice: False
     """Whether a voice can be had without reading or preparing anything."""
+    phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
 
@@ -78,6 +82,14 @@ class Call:
     reply: Reply = field(init=False)
     admitted: bool = False
     """Whether it has the two above."""
+    cached: bool = False
+    """Whether its audio was made for an earlier request."""
+    key: Key | None = None
+    """Under which its phrase will be kept, if it will be."""
+    parts: list[Made] = field(default_factory=list)
+    """Of that phrase."""
+    words: list[Word] = field(default_factory=list)
+    """Heard so far, where they were asked for."""
     first_audio: float = math.nan
     """When the transport was given the first of it, if it was."""
     writing_since: float | None = None
@@ -113,6 +125,8 @@ class Call:
     async def made(self) -> AsyncIterator[Made]:
         """Finished segments, in order. Raises the error that ended the job."""
         while isinstance(result := await self.results.get(), Made):
+            if self.key is not None:
+                self.parts.append(result)
             yield result
             if result.last:
                 return
@@ -135,10 +149,16 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         async with self._call(message, context, stream=False) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
+                await self._hear(call, made)
             audio = await self._sounding(call.reply.samples, call.reply.whole, costly=call.reply.is_costly)
             call.first_audio = self.speech.clock()
             timings = self._finish(call, context)
-            return pb.SynthesizeResponse(audio=audio, header=self._header(call), timings=timings_of(timings))
+            return pb.SynthesizeResponse(
+                audio=audio,
+                header=self._header(call),
+                timings=timings_of(timings),
+                words=words_of(call.words),
+            )
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
         async with self._call(message, context, stream=True) as call:
@@ -152,8 +172,9 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     await self._write(call, context, pb.StreamSynthesizeResponse(audio=audio))
                     self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
                     sequence, offset = sequence + 1, offset + samples
+                await self._hear(call, made)
             timings = self._finish(call, context)
-            end = pb.End(samples=call.reply.samples, timings=timings_of(timings))
+            end = pb.End(samples=call.reply.samples, timings=timings_of(timings), words=words_of(call.words))
             await self._write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def CancelSynthesis(
@@ -228,7 +249,19 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
 
         def admit() -> Request:
             ways = speech.planner.ways(asked.ways)
-            return ways[speech.scheduler.admit(job, [segments for _, segments in ways])][0]
+            keys: list[Key] = []
+            if speech.phrases.takes(seeded=asked.seeded):
+                made_by = f"{speech.planner.manifest!r} {speech.scheduler.backend}"
+                keys = [key_of(segments, made_by, seeded=asked.seeded) for _, segments in ways]
+                if (found := speech.phrases.find(keys)) is not None:
+                    place, phrase = found
+                    request, segments = ways[place]
+                    speech.scheduler.admit_made(job, segments, phrase.made)
+                    call.cached = True
+                    return replace(request, seed=phrase.seed)
+            way = speech.scheduler.admit(job, [segments for _, segments in ways])
+            call.key = keys[way] if keys else None
+            return ways[way][0]
 
         task = asyncio.current_task()
         assert task is not None
@@ -266,8 +299,19 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     def _header(self, call: Call) -> pb.Header:
         job = call.job
         return header_of(
-            call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s
+            *(call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s),
+            words.planned(job.segments) if call.request.word_timings else (),
+            cached=call.cached,
         )
+
+    async def _hear(self, call: Call, made: Made) -> None:
+        """Find where the words of a segment are, if that was asked for."""
+        if call.request.word_timings:
+            segments, rate_hz = call.job.segments, self.speech.planner.manifest.mel.sample_rate_hz
+            segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
+            call.words += await self._sounding(
+                len(made.samples), words.heard, segment, start_s, made.samples, rate_hz
+            )
 
     async def _sounding(
         self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False
@@ -292,7 +336,9 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         call.writing_since = None
 
     def _finish(self, call: Call, context: Context) -> Timings:
-        """Complete the timings and send them as trailers; count and log them."""
+        """Complete the timings and send them as trailers; count and log them; keep the phrase."""
+        if call.key is not None:
+            self.speech.phrases.keep(call.key, Phrase(tuple(call.parts), call.request.seed))
         job, now = call.job, self.speech.clock()
         timings = replace(
             job.timings,
