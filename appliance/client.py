@@ -452,7 +452,7 @@ def _request(
         min_nfe_steps=min_nfe,
         playout=_upper(playout),
         request_id=request_id,
-        word_timings=word_timings,
+        word_timings=bool(word_timings),
     )
 
 
