@@ -275,7 +275,7 @@ def _precision(inspection: Inspection) -> Finding:
     is_exact = health.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
-    read = bundle.read(config.bundle.path)
+    read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
         return health.skipped("precision", "no voice is stored; `appliance voices add` stores one")

@@ -1,4 +1,4 @@
-"""The command line: serve · prepare · say · cancel · voices · check · replay · bench."""
+"""The command line: serve · prepare · say · cancel · queue · voices · check · replay · bench."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from appliance.client import (
     Encoding,
     Options,
     Reply,
+    Utterance,
     Voice,
 )
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
 from appliance.errors import ApplianceError
+from appliance.rpc.appliance_pb2 import UtteranceState
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
@@ -68,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_prepare(commands.add_parser("prepare", help="build the GPU's engines before the first start"))
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
+    _add_queue(commands.add_parser("queue", help="what waits and sounds; skip, clear, pause, resume"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
@@ -111,7 +114,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from appliance.engine import loading
 
     loaded = config.load(options.config, options.set)
-    read = bundle.read(loaded.bundle.path)
+    read = bundle.read(loaded.bundle.path).up_to(loaded.engine.longest_s)
     loading.prepare_for(read, loaded.engine, _print_line, dry_run=options.dry_run)
     return 0
 
@@ -238,6 +241,56 @@ def _cancel(options: argparse.Namespace) -> int:
     with Client(options.address) as client:
         client.cancel(options.request_id)
     return 0
+
+
+# queue
+
+
+def _add_queue(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, about in (("list", "what waits and sounds"), ("watch", "the same, and then each change")):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("channel", nargs="?", default="", help="absent: all channels")
+        action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
+        _add_address(action)
+    for name, about in (
+        ("skip", "end what sounds"),
+        ("clear", "end what waits"),
+        ("pause", "hold a channel"),
+        ("resume", "let it go on"),
+    ):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("channel")
+        action.set_defaults(run=_queue_verb)
+        _add_address(action)
+
+
+def _queue_list(options: argparse.Namespace) -> int:
+    with Client(options.address) as client:
+        for utterance in client.utterances(options.channel):
+            print(_line_of(utterance))
+    return 0
+
+
+def _queue_watch(options: argparse.Namespace) -> int:
+    with Client(options.address) as client:
+        for event in client.watch(options.channel):
+            for utterance in event.utterances:
+                print(_line_of(utterance), flush=True)
+    return 0
+
+
+def _queue_verb(options: argparse.Namespace) -> int:
+    with Client(options.address) as client:
+        for utterance in getattr(client, options.action)(options.channel) or ():
+            print(_line_of(utterance))
+    return 0
+
+
+def _line_of(utterance: Utterance) -> str:
+    state = utterance.reason or UtteranceState.Name(utterance.state)
+    when = f"{utterance.starts_in_ms / 1e3:+.1f} s" if not utterance.reason else ""
+    return f"{utterance.request_id:<14} {utterance.channel:<12} {state:<10} {when:>8}  {utterance.text}"
 
 
 # voices

@@ -27,7 +27,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.appliance_pb2 import End, Header, Timings, Voice, WordTiming
+from appliance.rpc.appliance_pb2 import (
+    End,
+    Header,
+    QueueEvent,
+    Timings,
+    Utterance,
+    UtteranceError,
+    Voice,
+    WordTiming,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,9 +53,13 @@ __all__ = [
     "Options",
     "Piece",
     "Priority",
+    "QueueEvent",
     "Reply",
+    "Session",
     "Stream",
     "Timings",
+    "Utterance",
+    "UtteranceError",
     "Voice",
     "WordTiming",
 ]
@@ -88,6 +101,12 @@ class Options(TypedDict, total=False):
     """Author of the message, for rate limits."""
     supersede: str | None
     """Abort this channel's waiting requests with the same key."""
+    merge: str | None
+    """Speak one request for all of this channel with the same key that still wait."""
+    merge_count: int | None
+    """Requests that this one counts for; default 1."""
+    merge_text: str | None
+    """Text of two or more, with "{count}"; default: the text and the number of times."""
     queue_timeout: float | None
     """Seconds by which the first sound may miss its target before the request is refused."""
     min_nfe: int | None
@@ -215,6 +234,63 @@ class AsyncStream:
         return _gathered([event async for event in self], self._begun)
 
 
+class Session:
+    """A text that is spoken while it is written, in utterances that are counted from 1.
+
+        session = client.session("anna")
+        async def write() -> None:
+            async for words in model:
+                await session.say(words)
+            await session.close()
+        async for utterance, event in session: ...
+
+    Its iteration gives each utterance's number with a Header for each clause, its Pieces, and at last an End,
+    or an UtteranceError. Leaving it early cancels the call.
+    """
+
+    def __init__(self, call: Any, configure: pb.SynthesizeRequest) -> None:
+        self._call, self._configure = call, configure
+        self._is_open = False
+        self._writing = asyncio.Lock()
+
+    async def say(self, text: str) -> None:
+        """More of the utterance that is being written."""
+        await self._write(pb.SessionRequest(text=text))
+
+    async def flush(self) -> None:
+        """The utterance is complete; the next text begins another."""
+        await self._write(pb.SessionRequest(flush=pb.Flush()))
+
+    async def cancel(self, utterance: int) -> None:
+        """End an utterance, also the one that is being written."""
+        await self._write(pb.SessionRequest(cancel=pb.CancelUtterance(utterance=utterance)))
+
+    async def close(self) -> None:
+        """No more text comes; what was written is spoken to its end."""
+        with _failures():
+            await self._call.done_writing()
+
+    async def _write(self, message: pb.SessionRequest) -> None:
+        async with self._writing:
+            try:
+                if not self._is_open:
+                    self._is_open = True
+                    await self._call.write(pb.SessionRequest(configure=self._configure))
+                await self._call.write(message)
+            except (asyncio.InvalidStateError, grpc.RpcError):  # the daemon has ended the call
+                code, details = await self._call.code(), await self._call.details()
+                raise CallFailed(code.name, details) from None
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Event | UtteranceError]]:
+        try:
+            with _failures():
+                async for message in self._call:
+                    number = message.utterance
+                    yield number, message.error if message.HasField("error") else _event(message)
+        finally:
+            self._call.cancel()
+
+
 class Client:
     """A blocking client; any number of threads may share it."""
 
@@ -226,6 +302,7 @@ class Client:
         self._connection = grpc.insecure_channel(address, options=_arguments(own_connection))
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
+        self._queue = appliance_pb2_grpc.QueueStub(self._connection)
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)
 
     def __enter__(self) -> Client:
@@ -259,6 +336,43 @@ class Client:
         self._call(
             self._synthesizer.CancelSynthesis, pb.CancelSynthesisRequest(request_id=request_id), timeout
         )
+
+    def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """What waits and sounds on a channel, or on all, in order of playing."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return list(self._call(self._queue.ListUtterances, request, timeout).utterances)
+
+    def watch(self, channel: str = "") -> Iterator[QueueEvent]:
+        """What waits and sounds, and then each change; leaving the iteration ends the watch."""
+        call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
+        try:
+            with _failures():
+                yield from call
+        finally:
+            call.cancel()
+
+    def cancel_of(
+        self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
+    ) -> list[Utterance]:
+        """End all requests of a user, of a channel, or of a user on a channel."""
+        request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
+        return list(self._call(self._queue.CancelUtterances, request, timeout).utterances)
+
+    def skip(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """End what sounds on a channel."""
+        return list(self._call(self._queue.Skip, pb.ChannelRequest(channel=channel), timeout).utterances)
+
+    def clear(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """End what waits on a channel."""
+        return list(self._call(self._queue.Clear, pb.ChannelRequest(channel=channel), timeout).utterances)
+
+    def pause(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        """Hold a channel until `resume`."""
+        self._call(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout)
+
+    def resume(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        """Let a channel go on."""
+        self._call(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout)
 
     def voices(self, *, timeout: float | None = REACH_S) -> Iterator[Voice]:
         """Iterate over all voices by name; `timeout` is for each page."""
@@ -318,6 +432,7 @@ class AsyncClient:
         self._connection = grpc.aio.insecure_channel(address, options=_arguments(own_connection))
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
+        self._queue = appliance_pb2_grpc.QueueStub(self._connection)
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)
 
     async def __aenter__(self) -> AsyncClient:
@@ -350,6 +465,50 @@ class AsyncClient:
         """End a request of any client by its id."""
         request = pb.CancelSynthesisRequest(request_id=request_id)
         await self._call(self._synthesizer.CancelSynthesis, request, timeout)
+
+    async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """What waits and sounds on a channel, or on all, in order of playing."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return list((await self._call(self._queue.ListUtterances, request, timeout)).utterances)
+
+    async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
+        """What waits and sounds, and then each change; leaving the iteration ends the watch."""
+        call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
+        try:
+            with _failures():
+                async for event in call:
+                    yield event
+        finally:
+            call.cancel()
+
+    async def cancel_of(
+        self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
+    ) -> list[Utterance]:
+        """End all requests of a user, of a channel, or of a user on a channel."""
+        request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
+        return list((await self._call(self._queue.CancelUtterances, request, timeout)).utterances)
+
+    async def skip(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """End what sounds on a channel."""
+        request = pb.ChannelRequest(channel=channel)
+        return list((await self._call(self._queue.Skip, request, timeout)).utterances)
+
+    async def clear(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        """End what waits on a channel."""
+        request = pb.ChannelRequest(channel=channel)
+        return list((await self._call(self._queue.Clear, request, timeout)).utterances)
+
+    async def pause(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        """Hold a channel until `resume`."""
+        await self._call(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout)
+
+    async def resume(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        """Let a channel go on."""
+        await self._call(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout)
+
+    def session(self, voice: str, **options: Unpack[Options]) -> Session:
+        """Speak a text while it is written; options as in `speak`, for all of its clauses."""
+        return Session(self._synthesizer.Session(), _request("", voice, **options))
 
     async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
         """Iterate over all voices by name; `timeout` is for each page."""
@@ -426,6 +585,9 @@ def _request(
     channel: str | None = None,
     user: str | None = None,
     supersede: str | None = None,
+    merge: str | None = None,
+    merge_count: int | None = None,
+    merge_text: str | None = None,
     queue_timeout: float | None = None,
     min_nfe: int | None = None,
     playout: str | None = None,
@@ -448,6 +610,9 @@ def _request(
         channel=channel,
         user_key=user,
         supersede_key=supersede,
+        merge_key=merge,
+        merge_count=merge_count,
+        merge_text=merge_text,
         queue_timeout=None if queue_timeout is None else timedelta(seconds=queue_timeout),
         min_nfe_steps=min_nfe,
         playout=_upper(playout),
@@ -460,7 +625,7 @@ def _upper(name: str | None) -> str | None:
     return name and name.upper()
 
 
-def _event(message: pb.StreamSynthesizeResponse) -> Event:
+def _event(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
     arrived = time.monotonic()
     if message.HasField("audio"):
         audio = message.audio

@@ -22,6 +22,8 @@ LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
 MIB = 1 << 20
 MAX_GUIDANCE = 10.0
+LEAST_PIECE_S = 15.0
+"""The longest reference and some speech after it."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,12 @@ class EngineConfig:
     """Segments that may be under way at a time."""
     spinning: bool = False
     """Keep idle threads busy between operators: only for cores that nothing else needs."""
+    longest_s: float | None = None
+    """Seconds of reference and speech in one piece, at most; null: all that the bundle allows."""
 
     def __post_init__(self) -> None:
+        if self.longest_s is not None:
+            _between("longest_s", self.longest_s, LEAST_PIECE_S, 3_600.0)
         _at_least("threads", self.threads, 0)
         _between("lanes", self.lanes, 1, 64)
 

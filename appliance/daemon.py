@@ -50,6 +50,7 @@ from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
+from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import AddressInUse, Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
@@ -126,7 +127,7 @@ class Daemon:
     def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
         """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        self._bundle = bundle.read(config.bundle.path, verify=False)
+        self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
@@ -148,8 +149,9 @@ class Daemon:
         speech = self._speech()
         synthesizer = Synthesizer(speech, self._config.server)
         voices = Voices(self._store)
+        queue = Queue(self._scheduler, speech.clock, synthesizer.end)
         self._catch_signals(speech)
-        listening = await listen(self._config.server, synthesizer, voices, self._metrics.observe)
+        listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe)
         try:
             with self._serving_metrics(synthesizer):
                 await self._serve(listening, synthesizer)

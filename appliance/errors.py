@@ -78,6 +78,18 @@ class Superseded(ApplianceError):
     """A later request with the same supersede key took this one's place."""
 
 
+class Merged(ApplianceError):
+    """A later request speaks for this one, too: it had the same merge key."""
+
+
+class Skipped(ApplianceError):
+    """A moderator ended this request while it sounded."""
+
+
+class Cleared(ApplianceError):
+    """A moderator ended this request before it was heard."""
+
+
 class ReaderStalled(ApplianceError):
     """The caller stopped reading its stream."""
 

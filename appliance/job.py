@@ -86,6 +86,7 @@ class Terms:
     """What plays the reply, where that was named."""
     user: str = ""
     supersede: str = ""
+    merge: str = ""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
@@ -110,6 +111,11 @@ class Terms:
     def supersede_scope(self) -> tuple[str, str]:
         """Requests with the same may replace each other."""
         return self.supersede, self.channel or self.client
+
+    @property
+    def merge_scope(self) -> tuple[str, str]:
+        """Requests with the same are spoken as one."""
+        return self.merge, self.channel or self.client
 
 
 MAX_REFERENCE_S = 12

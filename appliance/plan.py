@@ -19,6 +19,7 @@ from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.job import Reference, Request, Segment, Segmentation
 from appliance.text.split import Budgets, chunk_text, split_low_latency
+from appliance.text.written import Written
 
 WINDOW_S = 22.0
 """Reference and speech that upstream puts into one pass; the models were trained on up to 30 s."""
@@ -94,6 +95,12 @@ class Planner:
         self._check_work(sum(segment.audio_s for segment in segments), request.nfe)
         return segments
 
+    def written(self, request: Request) -> Written:
+        """Collects a text that is being written, for pieces of this request. Raises VoiceNotFound,
+        StorageError."""
+        reference, manifest = self.reference(request.voice), self.manifest
+        return Written(*low_latency(request, reference, manifest.mel, manifest.max_frames))
+
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Requests that differ in segmentation and steps, each with its segments; those that cannot be made
         are left out. Raises what `plan` does when none can."""
@@ -136,20 +143,27 @@ class Planner:
 
 def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
     """The texts of the segments, by the request's segmentation."""
-    largest = window_bytes(reference, spec, request.speaking_rate)
     if request.segmentation is Segmentation.UPSTREAM:
-        return chunk_text(request.text, largest)
+        return chunk_text(request.text, window_bytes(reference, spec, request.speaking_rate))
+    return split_low_latency(request.text, low_latency(request, reference, spec, max_frames)[0])
+
+
+def low_latency(
+    request: Request, reference: Reference, spec: MelSpec, max_frames: int
+) -> tuple[Budgets, float]:
+    """How long pieces may be in LOW_LATENCY, and the voice's bytes per second."""
     seconds = len(reference.features.samples) / spec.sample_rate_hz
     pace = _bytes(reference.transcript) / seconds * request.speaking_rate
     room = int((max_frames / spec.frames_per_second - seconds) * pace)
+    window = window_bytes(reference, spec, request.speaking_rate)
     # A piece under ten bytes would be spoken at a pace of its own.
     budgets = Budgets.at_pace(
         pace,
         minimum=SHORT_TEXT_BYTES,
-        largest=min(largest, room, int(LONGEST_PIECE_S * pace)),
+        largest=min(window, room, int(LONGEST_PIECE_S * pace)),
         reference=int(_bytes(reference.transcript) * request.speaking_rate),
     )
-    return split_low_latency(request.text, budgets)
+    return budgets, pace
 
 
 def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:

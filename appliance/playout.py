@@ -9,9 +9,10 @@ due as a whole.
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from appliance.errors import ApplianceError
 from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
@@ -43,6 +44,14 @@ class Job:
     """Whether audio is sent while it is made."""
     buffer_s: float = math.inf
     """Made audio that may wait for the reader before the job is set aside."""
+
+    voice: str = ""
+    text: str = ""
+    """As it is spoken; both for those who watch the queue."""
+    merged: int = 1
+    """Requests that this one speaks for."""
+    kept: tuple[Made, ...] = ()
+    """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
 
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
@@ -76,6 +85,11 @@ class Job:
         """Set what is to be made."""
         self.segments, self.costs = tuple(segments), tuple(costs)
         self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
+
+    @property
+    def made(self) -> bool:
+        """Whether the engine has finished it; on a paused channel it may still be held."""
+        return self.number > 0 and self.done == len(self.segments)
 
     @property
     def segment(self) -> Segment:
@@ -139,12 +153,14 @@ class Job:
 class Channel:
     """Replies that are played one after the other, in order of arrival."""
 
-    is_named: bool = True
-    """A connection that names no channel is kept in order, but is not known to play what it was given."""
+    name: str = ""
+    """Empty for a connection that names none: it is kept in order, but not known to play what it is given."""
     jobs: list[Job] = field(default_factory=list)
-    """Those not finished, and those finished behind one that is not."""
+    """Those not finished, and those finished that have not been played."""
     free: float = -math.inf
-    """When what was finished has been played."""
+    """When what is no longer in `jobs` has been played."""
+    paused: float | None = None
+    """Since when nothing is played."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
         """Each job, when the channel is free for it, and the start of its playout, known or promised."""
@@ -162,19 +178,60 @@ class Channel:
         return free
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """What is left to compute for it."""
+        """What is left to compute for it; while it is paused nothing is due."""
         for job, free, starts in self.playing(now):
             if not job.ended:
-                yield from job.demands(now, free, starts)
+                for demand in job.demands(now, free, starts):
+                    yield demand if self.paused is None else replace(demand, due=math.inf)
 
-    def remove(self, job: Job) -> None:
-        """Forget a job that was not spoken to its end."""
+    def remove(self, job: Job, now: float) -> None:
+        """Forget a job; what comes after it may play at once if it was sounding."""
+        for other, _, starts in self.playing(now):
+            if other is job:
+                if job.audible is not None and starts <= now:
+                    self.free = max(self.free, min(now, starts + job.audio_s))
+                break
         self.jobs.remove(job)
-        self.settle()
 
-    def settle(self) -> None:
-        """Forget finished jobs, but for how long they play."""
-        while self.jobs and (job := self.jobs[0]).ended:
-            if self.is_named:
-                self.free = max(self.free, job.audible or 0.0) + job.audio_s
-            del self.jobs[0]
+    def settle(self, now: float) -> Iterator[Job]:
+        """Forget the finished jobs that have been played, and give them back."""
+        while self.paused is None and self.jobs and (job := self.jobs[0]).ended:
+            played = max(self.free, job.audible or 0.0) + job.audio_s
+            if self.name and played > now:
+                return
+            if self.name:
+                self.free = played
+            yield self.jobs.pop(0)
+
+    def resume(self, now: float) -> None:
+        """Go on where it was paused: what was not played by then is played as much later."""
+        assert self.paused is not None
+        later_s = now - self.paused
+        for job, _, starts in list(self.playing(self.paused)):
+            if job.audible is not None and starts + job.audio_s > self.paused:
+                job.audible += later_s
+        if self.free > self.paused:
+            self.free += later_s
+        self.paused = None
+
+
+class State(enum.Enum):
+    """How far a request has come."""
+
+    WAITING = "waiting"
+    """Nothing of it is heard yet."""
+    SOUNDING = "sounding"
+    """By what the daemon knows: its audio was sent, and what plays before it on its channel has ended."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """A request as those see it who watch the queue."""
+
+    job: Job
+    state: State
+    starts: float
+    """When it began or is to begin to sound; the clock's now for one that has ended."""
+    why: ApplianceError | None = None
+    """Why it ended before it was spoken, if it did."""

@@ -18,6 +18,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from appliance.errors import (
     EngineFault,
     Interrupted,
     InvalidRequest,
+    Merged,
     OutOfDeviceMemory,
     Overloaded,
     QueueFull,
@@ -40,7 +42,7 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.job import Cost, FloatArray, Load, Made, Priority, Segment, Terms
-from appliance.playout import Channel, Demand, Job
+from appliance.playout import Channel, Demand, Job, State, Utterance
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,11 @@ INTERRUPT_S = 0.02
 """Until a call that is to be interrupted has ended."""
 FAULTS_IN_A_ROW = 3
 """Segments that fail without one that is finished in between, before the engine has to prove itself."""
+
+HISTORY = 1_000
+"""Ended requests that are remembered for those who watch."""
+MAX_PAUSED = 1_000
+"""Channels that may be paused at a time."""
 
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
@@ -185,6 +192,11 @@ class Scheduler:
         """What a newcomer needs of the engine until it is heard: a moving average."""
         self._faults = 0
         self._number = 0
+        self._paused: dict[str, float] = {}
+        """Named channels that play nothing, and since when."""
+        self._history: deque[tuple[int, Utterance]] = deque(maxlen=HISTORY)
+        self.on_change: Callable[[], None] = lambda: None
+        """Called under the lock when what `utterances` returns has changed: must return at once."""
         self._heartbeat: float | None = None
         self._changed = threading.Condition(threading.RLock())
         self._news = False
@@ -224,8 +236,22 @@ class Scheduler:
             if request_id in self._jobs:
                 raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
-    def admit(self, job: Job, ways: Sequence[Sequence[Segment]]) -> int:
+    def mergeable(self, terms: Terms) -> Job | None:
+        """The waiting request that one with these terms may be merged with: none of it is made yet."""
+        with self._changed:
+            if not terms.merge:
+                return None
+            same = (
+                job
+                for job in reversed(self._jobs.values())
+                if job.terms.merge_scope == terms.merge_scope and not job.begun
+            )
+            return next(same, None)
+
+    def admit(self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None = None) -> int | None:
         """Let a job in, made in the cheapest of these ways that keeps every promise; returns which.
+
+        With `merging` it takes the place of that one; None when the engine has begun that meanwhile.
 
         Raises Cancelled when it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
         Overloaded, DeadlineMissed.
@@ -237,69 +263,49 @@ class Scheduler:
             engine = self._engine
             assert engine is not None
             now = self._clock()
+            if merging is not None and (merging.begun or merging.ended):
+                return None
             replaced = self._superseded(job)
-            self._check_places(job, without=len(replaced))
+            if merging is not None and merging not in replaced:
+                replaced.append(merging)
+            if not job.kept:
+                self._check_places(job, without=len(replaced))
             free_again = self._check_rate(job, now)
             job.channel = channel = self._channel(job.terms)
             before = channel.jobs
-            channel.jobs = [other for other in before if other not in replaced]
+            place = before.index(merging) if merging in before else len(before)
+            channel.jobs = [other for other in before[:place] if other not in replaced]
+            after = [other for other in before[place:] if other not in replaced]
             try:
                 free = self._check_backlog(job, now)
-                channel.jobs.append(job)
+                channel.jobs += [job, *after]
                 way = self._place(job, ways, free, now)
             except ApplianceError:
                 channel.jobs = before
                 self._forget_idle(now)
                 raise
-            channel.jobs = [*before, job]
+            channel.jobs = [*before[:place], job, *before[place:]]
             self._rates.update(free_again)
             self._number += 1
             job.number = self._number
             for old in replaced:
-                self._end(old, Superseded(f"replaced by {job.terms.request_id}"))
+                kind = Merged if old is merging else Superseded
+                self._end(old, kind(f"replaced by {job.terms.request_id}"))
             self._jobs[job.terms.request_id] = job
+            if job.kept:
+                job.begun, job.done, job.made_s = True, len(job.segments), job.audio_s
+                job.held = list(job.kept)
+                self._release(job, math.inf)
+                if not job.held:
+                    self._complete(job)
+                self.on_change()
+                return way
             self._used_s.setdefault(job.terms.payer, min(self._used_s.values(), default=0.0))
             if job.guaranteed and self._gives_way(self._call):
                 engine.interrupt(True)
             self._notify()
+            self.on_change()
             return way
-
-    def admit_made(self, job: Job, segments: Sequence[Segment], made: Sequence[Made]) -> None:
-        """Let a job in whose audio is there already, and deliver it: it needs neither engine nor line.
-
-        It takes its turn on its channel as any other. Raises what `admit` does, but for a full line.
-        """
-        with self._changed:
-            if job.ended:
-                raise Cancelled("the caller went away")
-            self.check_open(job.terms.request_id)
-            now = self._clock()
-            replaced = self._superseded(job)
-            free_again = self._check_rate(job, now)
-            job.channel = self._channel(job.terms)
-            before = job.channel.jobs
-            job.channel.jobs = [other for other in before if other not in replaced]
-            try:
-                free = self._check_backlog(job, now)
-            except ApplianceError:
-                job.channel.jobs = before
-                self._forget_idle(now)
-                raise
-            job.channel.jobs = [*before, job]
-            self._rates.update(free_again)
-            self._number += 1
-            job.number = self._number
-            job.take(segments, [Cost(0.0, (), 0.0) for _ in segments])
-            if job.guaranteed:
-                job.due = max(self._targets(job, 0.0, now)[0], free)
-            for old in replaced:
-                self._end(old, Superseded(f"replaced by {job.terms.request_id}"))
-            job.done, job.made_s, job.begun, job.ended = len(segments), job.audio_s, True, True
-            job.audible = now
-            for one in made:
-                job.deliver(one)
-            job.channel.settle()
-            self._forget_idle(now)
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
         """End a job now; its lane is free after the engine's present call. Idempotent."""
@@ -308,6 +314,85 @@ class Scheduler:
                 job.ended = True  # before it was admitted, which it will not be
             elif not job.ended:
                 self._end(job, why or Cancelled("the caller went away"))
+
+    def unread(self, job: Job) -> None:
+        """The caller went away before it had read all of a finished job: nothing more of it is heard."""
+        with self._changed:
+            if job.ended and job in job.channel.jobs:
+                self._silence(job, Cancelled("the caller went away"))
+
+    def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
+        """Requests that wait or sound, channel by channel in order of playing; those that have ended since
+        that number; and the number to ask with next time."""
+        with self._changed:
+            now = self._clock()
+            self._forget_idle(now)
+            present = [
+                self._utterance(job, starts, channel.paused or now)
+                for channel in self._channels.values()
+                for job, _, starts in channel.playing(channel.paused or now)
+            ]
+            ended = [utterance for number, utterance in self._history if number > since]
+            return present, ended, self._history[-1][0] if self._history else since
+
+    @property
+    def paused(self) -> list[str]:
+        """Names of the channels that are paused."""
+        with self._changed:
+            return sorted(self._paused)
+
+    def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
+        """End the requests that are chosen, and return them: nothing more of them is heard."""
+        with self._changed:
+            found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
+            for utterance in found:
+                job = utterance.job
+                if not job.ended:
+                    self._end(job, why)
+                elif job in job.channel.jobs:
+                    self._silence(job, why)
+            return found
+
+    def pause(self, channel: str) -> None:
+        """Begin nothing more on a channel; what is made for it meanwhile is held. Raises QueueFull."""
+        with self._changed:
+            if channel in self._paused:
+                return
+            if len(self._paused) >= MAX_PAUSED:
+                raise QueueFull(f"{MAX_PAUSED} channels are paused, which is the limit")
+            self._paused[channel] = now = self._clock()
+            for line in self._lines(channel):
+                line.paused = now
+            self._notify()
+            self.on_change()
+
+    def resume(self, channel: str) -> None:
+        """Go on where a channel was paused. What waits on it is promised anew, late if need be."""
+        with self._changed:
+            if self._paused.pop(channel, None) is None:
+                return
+            now = self._clock()
+            waiting: list[Job] = []
+            for line in self._lines(channel):
+                line.resume(now)
+                waiting += [job for job in line.jobs if not job.made and job.audible is None]
+            for job in waiting:
+                if job.guaranteed:
+                    job.due = self._targets(job, job.audible_in_s(), now)[0]
+            # What others were promised comes first.
+            for _ in range(3):
+                late_s = self._shortfall_s(now, self._demands(now), self._blocking_s(now))
+                if not 0.0 < late_s < math.inf:
+                    break
+                for job in waiting:
+                    job.late_s += late_s
+            for line in self._lines(channel):
+                for job in [job for job in line.jobs if job.held]:
+                    self._release(job, math.inf if job.made else now)
+                    if job.made:
+                        self._complete(job)
+            self._notify()
+            self.on_change()
 
     def written(self, job: Job, seconds: float) -> None:
         """The transport has taken so much more of a job's audio."""
@@ -326,6 +411,10 @@ class Scheduler:
         """Take no more jobs; `run` returns when the present ones are done."""
         with self._changed:
             self._state = "draining"
+            for channel in self._paused:
+                for line in self._lines(channel):
+                    for job in [job for job in line.jobs if not job.ended]:
+                        self._end(job, Unavailable("the daemon stops and the channel is paused"))
             self._notify()
 
     def cancel_all(self) -> None:
@@ -374,6 +463,8 @@ class Scheduler:
                     self._release(job, self._clock())
             self._close_left(engine)
             call = self._call = self._pick(engine)
+            if call is None:
+                self._forget_idle(self._clock())
             if engine.can_interrupt:
                 engine.interrupt(False)
         if call is None:
@@ -415,6 +506,11 @@ class Scheduler:
         """Choose a way and a deadline that keep every promise; the channel is free at `free`."""
         engine = self._engine
         assert engine is not None
+        if job.kept:
+            job.take(ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
+            if job.guaranteed and job.channel.paused is None:
+                job.due = max(self._targets(job, 0.0, now)[0], free)
+            return 0
         costs = [[engine.costs.of(segment) for segment in segments] for segments in ways]
         totals = [sum(cost.left_s(False, 0) for cost in known) for known in costs]
         nfes = [segments[0].nfe for segments in ways]
@@ -429,7 +525,7 @@ class Scheduler:
             job.take(ways[way], costs[way])
             if now + totals[way] > job.deadline:
                 continue
-            if self.config.policy == "fifo" or not job.guaranteed:
+            if self.config.policy == "fifo" or not job.guaranteed or job.channel.paused is not None:
                 return way
             targets = self._targets(job, own_s, now)
             for due in targets:
@@ -522,7 +618,7 @@ class Scheduler:
         work_s = {
             other: sum(other.cost_s(i) for i in range(other.done, len(other.segments)))
             for other in [*self._jobs.values(), job]
-            if other.guaranteed
+            if other.guaranteed and other.channel.paused is None
         }
         active = {other.terms.channel or other.terms.request_id for other in work_s}
         total = sum(weights.get(channel, 1.0) for channel in active) + 1.0
@@ -625,7 +721,7 @@ class Scheduler:
         kind = "channel" if terms.channel else "connection"
         name = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
         if name not in self._channels:
-            self._channels[name] = Channel(bool(terms.channel))
+            self._channels[name] = Channel(terms.channel, paused=self._paused.get(terms.channel))
         return self._channels[name]
 
     # pick, under the lock.
@@ -776,14 +872,21 @@ class Scheduler:
         job.made_s += segment.audio_s
         job.held.append(Made(samples, segment.index, last))
         self._release(job, math.inf if last else now)
-        if last:
-            job.ended = True
-            del self._jobs[job.terms.request_id]
-            job.channel.settle()
-            self._forget_idle(now)
+        if last and not job.held:
+            self._complete(job)
+
+    def _complete(self, job: Job) -> None:
+        """All of a job is made and delivered."""
+        job.ended = True
+        del self._jobs[job.terms.request_id]
+        self._forget_idle(self._clock())
+        self.on_change()
 
     def _release(self, job: Job, now: float) -> None:
-        """Deliver what is made of a job, unless its first sound would come too early for what follows."""
+        """Deliver what is made of a job, unless its channel is paused or its first sound would come too early
+        for what follows."""
+        if job.channel.paused is not None:
+            return
         if job.audible is None:
             if not job.stream and job.done < len(job.segments):
                 return
@@ -794,6 +897,7 @@ class Scheduler:
                 if len(job.held) == 1:
                     self._at(job.due, partial(self._release_due, job))
                 return
+            self.on_change()
         for made in job.held:
             job.deliver(made)
         job.held.clear()
@@ -836,12 +940,31 @@ class Scheduler:
         """End a job before it is done. Its lane goes with the next turn."""
         job.ended = True
         del self._jobs[job.terms.request_id]
-        job.channel.remove(job)
+        self._silence(job, why)
         if self._call is None or job not in self._call.jobs:
             self._give_up_lane(job)
         self._forget_idle(self._clock())
         job.deliver(why)
         self._notify()
+
+    def _silence(self, job: Job, why: ApplianceError) -> None:
+        """Take a job off its channel: nothing more of it is heard."""
+        now = self._clock()
+        job.channel.remove(job, now if job.channel.paused is None else job.channel.paused)
+        self._remember(job, why)
+
+    def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
+        number = self._history[-1][0] + 1 if self._history else 1
+        self._history.append((number, Utterance(job, State.ENDED, self._clock(), why)))
+        self.on_change()
+
+    def _utterance(self, job: Job, starts: float, now: float) -> Utterance:
+        sounds = job.audible is not None and starts <= now
+        return Utterance(job, State.SOUNDING if sounds else State.WAITING, starts)
+
+    def _lines(self, channel: str) -> list[Channel]:
+        """All that belongs to a named channel: its line, and each request that overlaps."""
+        return [line for line in self._channels.values() if line.name == channel]
 
     def _give_up_lane(self, job: Job) -> None:
         if job.lane is not None:
@@ -855,6 +978,8 @@ class Scheduler:
 
     def _forget_idle(self, now: float) -> None:
         for name, channel in list(self._channels.items()):
+            for job in channel.settle(now):
+                self._remember(job)
             if not channel.jobs and channel.free <= now:
                 del self._channels[name]
         active = {job.terms.payer for job in self._jobs.values()}
@@ -865,12 +990,15 @@ class Scheduler:
     def _drop_expired(self) -> None:
         now = self._clock()
         for job in [job for job in self._jobs.values() if job.deadline <= now]:
-            where = "worked on" if job.begun else "waited for the engine"
-            self._end(job, DeadlineMissed(f"the deadline passed while the request was {where}"))
+            told = "the request was worked on" if job.begun else "the request waited for the engine"
+            if job.channel.paused is not None:
+                told = "its channel was paused"
+            self._end(job, DeadlineMissed(f"the deadline passed while {told}"))
 
     def _rest_s(self) -> float:
         soonest = min((job.deadline for job in self._jobs.values()), default=math.inf)
-        soonest = min((job.due for job in self._jobs.values() if job.held), default=soonest)
+        held = [job for job in self._jobs.values() if job.held and job.channel.paused is None]
+        soonest = min((job.due for job in held), default=soonest)
         return min(max(soonest - self._clock(), 0.0), IDLE_TURN_S)
 
     def _notify(self) -> None:

@@ -44,6 +44,10 @@ class Word:
     end_s: float
     segment: int
 
+    def moved(self, seconds: float, segments: int) -> Word:
+        """The word in a reply before which so much was said."""
+        return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
+
 
 def planned(segments: Sequence[Segment]) -> list[Word]:
     """The words of a reply before any of it is made, in order and without overlap."""

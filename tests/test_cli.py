@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
 import wave
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ import soundfile
 import yaml
 
 from appliance import cli, health
-from appliance.client import Header, Reply, Timings
+from appliance.client import CallFailed, Client, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
 from appliance.device.box import Box
@@ -181,6 +183,22 @@ def test_say_sends_its_options_and_cancel_the_id(
         },
     )
     assert cancelled == ("unix:/x", "r-1")
+
+
+def test_the_queue_from_the_shell(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--address", box.address)
+    assert run(capsys, "queue", "pause", "stage", *at) == (0, "", "")
+    with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id="later")
+        next(event for event in client.watch("stage") if event.utterances)
+        code, told, _ = run(capsys, "queue", "list", *at)
+        assert code == 0 and re.fullmatch(rf"later +stage +WAITING +\+\d\.\d s  {re.escape(TEXT)}\n", told)
+        assert run(capsys, "queue", "list", "other", *at) == (0, "", "")
+        code, told, _ = run(capsys, "queue", "clear", "stage", *at)
+        assert code == 0 and told.startswith("later ")
+        with pytest.raises(CallFailed, match="cleared"):
+            waiting.result(10.0)
+    assert run(capsys, "queue", "resume", "stage", *at) == (0, "", "")
 
 
 def test_say_gives_up(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -449,7 +467,7 @@ def test_python_m_appliance_helps() -> None:
         [sys.executable, "-m", "appliance", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
     assert result.returncode == 0
-    for command in ("serve", "say", "cancel", "voices", "check", "replay", "bench"):
+    for command in ("serve", "say", "cancel", "queue", "voices", "check", "replay", "bench"):
         assert command in result.stdout
 
 

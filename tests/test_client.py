@@ -24,7 +24,17 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance import client as client_module
-from appliance.client import AsyncClient, CallFailed, Client, End, Header, Options, Piece, Reply
+from appliance.client import (
+    AsyncClient,
+    CallFailed,
+    Client,
+    End,
+    Header,
+    Options,
+    Piece,
+    Reply,
+    UtteranceError,
+)
 from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
@@ -316,6 +326,71 @@ class Recorder(
         return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
+# The queue, and texts that are being written.
+
+
+def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) -> None:
+    client.pause("stage")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", user="bob", request_id="later")
+        for event in client.watch("stage"):
+            assert list(event.paused) == ["stage"]
+            if event.utterances:
+                [utterance] = event.utterances
+                break
+        assert (utterance.request_id, utterance.user_key, utterance.text) == ("later", "bob", TEXT)
+        assert client.utterances("other") == [] and client.skip("stage") == []
+        assert [u.request_id for u in client.utterances()] == ["later"]
+        assert [u.request_id for u in client.clear("stage")] == ["later"]
+        with pytest.raises(CallFailed) as failed:
+            waiting.result(10.0)
+    assert (failed.value.status, failed.value.reason) == ("ABORTED", "CLEARED")
+    assert client.cancel_of(user="bob") == []
+    client.resume("stage")
+    assert client.speak(TEXT, "ann", channel="stage").audio
+
+
+async def test_a_moderator_in_asyncio(box: Running) -> None:
+    async with asynchronous(box) as client:
+        await client.pause("board")
+        task = asyncio.ensure_future(client.speak(TEXT, "ann", channel="board", user="bob"))
+        async for event in client.watch("board"):
+            if event.utterances:
+                break
+        assert len(await client.utterances("board")) == 1
+        assert await client.skip("board") == [] and await client.clear("other") == []
+        assert len(await client.cancel_of(user="bob", channel="board")) == 1
+        with pytest.raises(CallFailed, match="CANCELLED"):
+            await task
+        await client.resume("board")
+
+
+async def test_a_session_speaks_what_is_written(box: Running) -> None:
+    async with asynchronous(box) as client:
+        session = client.session("ann", seed=3, nfe=2)
+        for piece in ("Thanks for the raid, every", "one! It is good to see you."):
+            await session.say(piece)
+        await session.flush()
+        await session.say("Never heard.")
+        await session.cancel(2)
+        await session.close()
+        heard: dict[int, list[object]] = {}
+        async for utterance, event in session:
+            heard.setdefault(utterance, []).append(event)
+        with pytest.raises(CallFailed, match="NOT_FOUND"):
+            session = client.session("nobody")
+            while True:
+                await session.say("Hello")
+                await asyncio.sleep(0)
+    texts = [event.text for event in heard[1] if isinstance(event, Header)]
+    assert " ".join(texts) == "Thanks for the raid, everyone! It is good to see you."
+    pieces = [event for event in heard[1] if isinstance(event, Piece)]
+    end = heard[1][-1]
+    assert isinstance(end, End) and sum(len(p.data) for p in pieces) == 2 * end.samples > 0
+    last = heard[2][-1]
+    assert isinstance(last, UtteranceError) and last.reason == "CANCELLED"
+
+
 @pytest.fixture
 def recorder() -> Iterator[tuple[Recorder, str]]:
     with ThreadPoolExecutor(4) as workers:
@@ -342,6 +417,9 @@ EVERY_OPTION: Options = {
     "channel": "chat",
     "user": "ann",
     "supersede": "score",
+    "merge": "rose",
+    "merge_count": 2,
+    "merge_text": "{count} roses",
     "queue_timeout": 2.5,
     "min_nfe": 3,
     "playout": "overlap",
@@ -360,6 +438,9 @@ EVERY_FIELD = pb.SynthesizeRequest(
     channel="chat",
     user_key="ann",
     supersede_key="score",
+    merge_key="rose",
+    merge_count=2,
+    merge_text="{count} roses",
     queue_timeout=timedelta(seconds=2.5),
     min_nfe_steps=3,
     playout=pb.OVERLAP,

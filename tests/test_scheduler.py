@@ -339,8 +339,8 @@ def kept(bench: Bench, name: str, segments: int = 2, **terms: object) -> Job:
     """Admit a job whose audio is there already."""
     job = bench.job(name, **terms)  # type: ignore[arg-type]
     planned = pieces(name, segments, frames=400)
-    made = [Made(samples_of(one), one.index, one is planned[-1]) for one in planned]
-    bench.scheduler.admit_made(job, planned, made)
+    job.kept = tuple(Made(samples_of(one), one.index, one is planned[-1]) for one in planned)
+    bench.scheduler.admit(job, [planned])
     return job
 
 
@@ -372,6 +372,19 @@ def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> N
     assert soon.due == math.inf
 
 
+def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
+    serial = {"channel": "main", "playout": Playout.SERIAL}
+    bench.scheduler.pause("main")
+    again, other = kept(bench, "again", **serial), kept(bench, "other", **serial)
+    assert bench.results["again"] == []
+    bench.scheduler.cancel(other)
+    bench.now += 3.0
+    bench.scheduler.resume("main")
+    assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
+    assert (again.audible, bench.scheduler.load) == (bench.now, Load())
+    assert bench.ends() == {"again": Made, "other": Cancelled}
+
+
 def test_what_is_made_already_keeps_to_the_limits() -> None:
     bench = Bench(backlog_s=10.0, user_rate=2.0, queue_length=1)
     serial = {"channel": "main", "playout": Playout.SERIAL}
@@ -390,7 +403,7 @@ def test_what_is_made_already_keeps_to_the_limits() -> None:
     job = bench.job("gone")
     bench.scheduler.cancel(job)
     with pytest.raises(Cancelled):
-        bench.scheduler.admit_made(job, pieces("gone", 1), [])
+        bench.scheduler.admit(job, [pieces("gone", 1)])
     bench.scheduler.drain()
     with pytest.raises(Unavailable):
         kept(bench, "late")

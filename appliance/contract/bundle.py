@@ -183,6 +183,15 @@ class Bundle:
                 f"{self.folder}: no graph {name!r} in variant {variant!r}; variants: {', '.join(variants)}"
             ) from missing
 
+    def up_to(self, seconds: float | None) -> Bundle:
+        """The same bundle for shorter pieces: reference and speech of up to so many seconds; None: all."""
+        if seconds is None:
+            return self
+        spec = self.manifest.mel
+        frames = max(int(seconds * spec.frames_per_second), FRAMES_ALLOWED[0])
+        most = min(self.manifest.max_frames, frames)
+        return dataclasses.replace(self, manifest=dataclasses.replace(self.manifest, max_frames=most))
+
     def variant_for(self, backend: str) -> str:
         """The variant that a backend of this name runs."""
         return backend if backend in self.manifest.variants else "default"

@@ -12,10 +12,12 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from appliance.contract.bundle import FLOAT32, MANIFEST, Bundle, from_mapping, sha256
 from appliance.contract.graphs import signatures
@@ -23,16 +25,20 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, Recipe, files_of, profiles_of, write_whole
-from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
+from appliance.engine.cases import Speech
+from appliance.engine.gate import USUAL, WHOLE, Comparison, compare, graphs_of
 from appliance.engine.memory import tensor_bytes
 from appliance.engine.sizes import buckets, sizes
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
+from appliance.job import Segment
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+TIMED = np.linspace(0.3, 0.6, 6, dtype=np.float64)
+"""Times of the steps that are timed."""
 KEPT_RECORDS = 2
 """Bundles whose engines are kept: the one that was prepared last, and one to go back to."""
 MIB = 1 << 20
@@ -55,6 +61,8 @@ class Record:
     """Graph → the largest error that was found."""
     build_s: dict[str, float]
     """Graph → how long its build took; those that were kept are not among them."""
+    step_ms: dict[str, tuple[float, ...]]
+    """Frames of a bucket → what a step of its longest row takes, alone and in each number of rows."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ class Plan:
     lanes: int
     build_s: float | None
     """Estimated from builds on this device; None where there was none."""
+    step_ms: Mapping[str, Sequence[float]]
+    """Of the record."""
 
     @property
     def disk_bytes(self) -> int:
@@ -116,6 +126,9 @@ class Plan:
                 f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
+        for frames, times in self.step_ms.items():
+            told = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
+            lines.append(f"a step of {frames} frames, by rows: {told}")
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -158,7 +171,16 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
     compared = record is not None and _is_valid(record, bundle, backend)
     speaking = weights + tensor_bytes(bundle, backend, lanes)
-    return Plan(device, backend.cache.folder, tuple(parts), compared, speaking, lanes, estimate)
+    return Plan(
+        device,
+        backend.cache.folder,
+        tuple(parts),
+        compared,
+        speaking,
+        lanes,
+        estimate,
+        record.step_ms if record and compared else {},
+    )
 
 
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
@@ -174,7 +196,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
     build_s: dict[str, float] = {}
     safer = bundle.manifest.variants.get(FLOAT32, {})
     while True:
-        failed, worst = _attempt(bundle, open_backend, in_float32, build_s)
+        failed, worst, step_ms = _attempt(bundle, open_backend, in_float32, build_s)
         if not failed:
             break
         for graph, why in failed.items():
@@ -186,7 +208,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             cache.announce(refusal, logging.ERROR)
         in_float32 |= failed
     engines = {g: cast(str, cache.digest(r)) for g, r in recipes(bundle, backend, in_float32).items()}
-    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s)
+    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, step_ms)
     try:
         with locked(cache.folder):
             write_whole(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
@@ -243,8 +265,9 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
 
 def _attempt(
     bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
-) -> tuple[dict[str, str], dict[str, float]]:
-    """Graphs that failed and why, and the largest error of each, with these graphs in float32."""
+) -> tuple[dict[str, str], dict[str, float], dict[str, tuple[float, ...]]]:
+    """Graphs that failed and why, with these graphs in float32; the largest error of each; and, where all
+    are right, what their steps take."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     engine: Synthesizer | None = None
     try:
@@ -254,13 +277,14 @@ def _attempt(
                 try:
                     backend.cache.engine(recipe)
                 except BundleError as error:
-                    return {graph: str(error)}, {}
+                    return {graph: str(error)}, {}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
         engine = Synthesizer(
             bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
         )
-        return _compared(bundle, engine, backend, open_backend)
+        failed, worst = _compared(bundle, engine, backend, open_backend)
+        return failed, worst, {} if failed else _step_times(bundle, engine, backend)
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
@@ -296,6 +320,37 @@ def _compared(
         )
     told.pop(WHOLE, None)
     return told, worst
+
+
+def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:
+    """Milliseconds of a step in each bucket and number of rows, as in `Record`."""
+    speech = Speech(bundle.manifest, read_vocabulary(bundle.vocab))
+    sampling, longest = bundle.manifest.defaults.sampling, bundle.manifest.max_frames
+    took: dict[str, tuple[float, ...]] = {}
+    for frames in buckets(backend, longest):
+        reference = min(USUAL[1], frames // 2)
+        reply = min(frames, longest - reference) if sampling != "exact" else frames - reference
+        # Without guidance each lane is one row. The first steps compute keys, the next one is captured.
+        segment = speech.segment(reply, reference, TIMED, sampling, guidance=0.0)
+        took[str(frames)] = tuple(
+            round(1e3 * _quickest_step(engine, [segment] * rows), 3)
+            for rows in range(1, backend.max_batch + 1)
+        )
+    return took
+
+
+def _quickest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
+    lanes = [engine.open(segment) for segment in segments]
+    try:
+        quickest = math.inf
+        for _ in range(lanes[0].steps_left):
+            begun = time.monotonic()
+            engine.step([lane.id for lane in lanes])
+            quickest = min(quickest, time.monotonic() - begun)
+        return quickest
+    finally:
+        for lane in lanes:
+            engine.close(lane.id)
 
 
 def _check_room(planned: Plan) -> None:

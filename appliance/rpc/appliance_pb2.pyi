@@ -39,6 +39,13 @@ class Playout(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PLAYOUT_UNSPECIFIED: _ClassVar[Playout]
     SERIAL: _ClassVar[Playout]
     OVERLAP: _ClassVar[Playout]
+
+class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    UTTERANCE_STATE_UNSPECIFIED: _ClassVar[UtteranceState]
+    WAITING: _ClassVar[UtteranceState]
+    SOUNDING: _ClassVar[UtteranceState]
+    ENDED: _ClassVar[UtteranceState]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 WAV: AudioEncoding
 PCM16: AudioEncoding
@@ -57,6 +64,10 @@ REALTIME: Priority
 PLAYOUT_UNSPECIFIED: Playout
 SERIAL: Playout
 OVERLAP: Playout
+UTTERANCE_STATE_UNSPECIFIED: UtteranceState
+WAITING: UtteranceState
+SOUNDING: UtteranceState
+ENDED: UtteranceState
 
 class AudioConfig(_message.Message):
     __slots__ = ("encoding", "sample_rate_hertz", "speaking_rate")
@@ -69,7 +80,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "word_timings")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +96,9 @@ class SynthesizeRequest(_message.Message):
     MIN_NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
     PLAYOUT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MERGE_KEY_FIELD_NUMBER: _ClassVar[int]
+    MERGE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MERGE_TEXT_FIELD_NUMBER: _ClassVar[int]
     WORD_TIMINGS_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
@@ -101,8 +115,11 @@ class SynthesizeRequest(_message.Message):
     min_nfe_steps: int
     playout: Playout
     request_id: str
+    merge_key: str
+    merge_count: int
+    merge_text: str
     word_timings: bool
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., word_timings: bool = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment")
@@ -227,6 +244,132 @@ class CancelSynthesisRequest(_message.Message):
 class CancelSynthesisResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SessionRequest(_message.Message):
+    __slots__ = ("configure", "text", "flush", "cancel")
+    CONFIGURE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    configure: SynthesizeRequest
+    text: str
+    flush: Flush
+    cancel: CancelUtterance
+    def __init__(self, configure: _Optional[_Union[SynthesizeRequest, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., cancel: _Optional[_Union[CancelUtterance, _Mapping]] = ...) -> None: ...
+
+class Flush(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CancelUtterance(_message.Message):
+    __slots__ = ("utterance",)
+    UTTERANCE_FIELD_NUMBER: _ClassVar[int]
+    utterance: int
+    def __init__(self, utterance: _Optional[int] = ...) -> None: ...
+
+class SessionResponse(_message.Message):
+    __slots__ = ("utterance", "header", "audio", "end", "error")
+    UTTERANCE_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    utterance: int
+    header: Header
+    audio: Audio
+    end: End
+    error: UtteranceError
+    def __init__(self, utterance: _Optional[int] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., audio: _Optional[_Union[Audio, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., error: _Optional[_Union[UtteranceError, _Mapping]] = ...) -> None: ...
+
+class UtteranceError(_message.Message):
+    __slots__ = ("code", "message", "reason")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    reason: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Utterance(_message.Message):
+    __slots__ = ("request_id", "channel", "user_key", "voice", "text", "priority", "state", "starts_in_ms", "length_ms", "merged", "reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    USER_KEY_FIELD_NUMBER: _ClassVar[int]
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    STARTS_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_MS_FIELD_NUMBER: _ClassVar[int]
+    MERGED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    channel: str
+    user_key: str
+    voice: str
+    text: str
+    priority: Priority
+    state: UtteranceState
+    starts_in_ms: float
+    length_ms: float
+    merged: int
+    reason: str
+    def __init__(self, request_id: _Optional[str] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., voice: _Optional[str] = ..., text: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., state: _Optional[_Union[UtteranceState, str]] = ..., starts_in_ms: _Optional[float] = ..., length_ms: _Optional[float] = ..., merged: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ListUtterancesRequest(_message.Message):
+    __slots__ = ("channel",)
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    def __init__(self, channel: _Optional[str] = ...) -> None: ...
+
+class ListUtterancesResponse(_message.Message):
+    __slots__ = ("utterances", "paused")
+    UTTERANCES_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
+    paused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WatchQueueRequest(_message.Message):
+    __slots__ = ("channel",)
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    def __init__(self, channel: _Optional[str] = ...) -> None: ...
+
+class QueueEvent(_message.Message):
+    __slots__ = ("utterances", "paused")
+    UTTERANCES_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
+    paused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CancelUtterancesRequest(_message.Message):
+    __slots__ = ("request_ids", "user_key", "channel")
+    REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    USER_KEY_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    request_ids: _containers.RepeatedScalarFieldContainer[str]
+    user_key: str
+    channel: str
+    def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., user_key: _Optional[str] = ..., channel: _Optional[str] = ...) -> None: ...
+
+class ChannelRequest(_message.Message):
+    __slots__ = ("channel",)
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    def __init__(self, channel: _Optional[str] = ...) -> None: ...
+
+class ChannelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndedUtterances(_message.Message):
+    __slots__ = ("utterances",)
+    UTTERANCES_FIELD_NUMBER: _ClassVar[int]
+    utterances: _containers.RepeatedCompositeFieldContainer[Utterance]
+    def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ...) -> None: ...
 
 class Voice(_message.Message):
     __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings")

@@ -50,6 +50,11 @@ class SynthesizerStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.FromString,
                 _registered_method=True)
+        self.Session = channel.stream_stream(
+                '/appliance.v1.Synthesizer/Session',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.SessionRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.SessionResponse.FromString,
+                _registered_method=True)
 
 
 class SynthesizerServicer(object):
@@ -79,6 +84,15 @@ class SynthesizerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Session(self, request_iterator, context):
+        """Speaks a text while it is written. `configure` first, then text in pieces of any size; clauses are spoken
+        in order as soon as they are complete. The call ends once the client has closed its side and all has
+        been spoken.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SynthesizerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -96,6 +110,11 @@ def add_SynthesizerServicer_to_server(servicer, server):
                     servicer.CancelSynthesis,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.SerializeToString,
+            ),
+            'Session': grpc.stream_stream_rpc_method_handler(
+                    servicer.Session,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.SessionRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.SessionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -180,6 +199,379 @@ class Synthesizer(object):
             '/appliance.v1.Synthesizer/CancelSynthesis',
             appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.CancelSynthesisResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Session(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/appliance.v1.Synthesizer/Session',
+            appliance_dot_rpc_dot_appliance__pb2.SessionRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.SessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class QueueStub(object):
+    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
+    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
+    one reply after the other without a pause.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListUtterances = channel.unary_unary(
+                '/appliance.v1.Queue/ListUtterances',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ListUtterancesRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ListUtterancesResponse.FromString,
+                _registered_method=True)
+        self.WatchQueue = channel.unary_stream(
+                '/appliance.v1.Queue/WatchQueue',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.QueueEvent.FromString,
+                _registered_method=True)
+        self.CancelUtterances = channel.unary_unary(
+                '/appliance.v1.Queue/CancelUtterances',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelUtterancesRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+                _registered_method=True)
+        self.Skip = channel.unary_unary(
+                '/appliance.v1.Queue/Skip',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+                _registered_method=True)
+        self.Clear = channel.unary_unary(
+                '/appliance.v1.Queue/Clear',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+                _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/appliance.v1.Queue/Pause',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/appliance.v1.Queue/Resume',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+                _registered_method=True)
+
+
+class QueueServicer(object):
+    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
+    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
+    one reply after the other without a pause.
+    """
+
+    def ListUtterances(self, request, context):
+        """What waits and sounds, channel by channel in order of playing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchQueue(self, request, context):
+        """All of that at first, then whatever changes. A player stops what it plays when that has ENDED with a
+        reason other than SPOKEN, since its audio may have been sent already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelUtterances(self, request, context):
+        """Ends requests by id, user or channel; their calls end with CANCELLED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Skip(self, request, context):
+        """Ends what sounds on a channel now (ABORTED, SKIPPED); the next begins.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Clear(self, request, context):
+        """Ends what waits on a channel and is not heard yet (ABORTED, CLEARED).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Holds a channel: nothing more is sent, and requests wait, until Resume. Deadlines of calls still count.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_QueueServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListUtterances': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUtterances,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ListUtterancesRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ListUtterancesResponse.SerializeToString,
+            ),
+            'WatchQueue': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchQueue,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.QueueEvent.SerializeToString,
+            ),
+            'CancelUtterances': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelUtterances,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.CancelUtterancesRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.SerializeToString,
+            ),
+            'Skip': grpc.unary_unary_rpc_method_handler(
+                    servicer.Skip,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.SerializeToString,
+            ),
+            'Clear': grpc.unary_unary_rpc_method_handler(
+                    servicer.Clear,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'appliance.v1.Queue', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('appliance.v1.Queue', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Queue(object):
+    """What a moderator does: see what waits and sounds, and end or hold it. A request sounds from when its audio
+    was sent and what plays before it on its channel has ended: players on named channels are trusted to play
+    one reply after the other without a pause.
+    """
+
+    @staticmethod
+    def ListUtterances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/ListUtterances',
+            appliance_dot_rpc_dot_appliance__pb2.ListUtterancesRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ListUtterancesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/appliance.v1.Queue/WatchQueue',
+            appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.QueueEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelUtterances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/CancelUtterances',
+            appliance_dot_rpc_dot_appliance__pb2.CancelUtterancesRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Skip(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Skip',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Clear(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Clear',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.EndedUtterances.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Pause',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Queue/Resume',
+            appliance_dot_rpc_dot_appliance__pb2.ChannelRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ChannelResponse.FromString,
             options,
             channel_credentials,
             insecure,

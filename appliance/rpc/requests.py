@@ -34,6 +34,7 @@ PRIORITIES: dict[int, Priority] = {
 }
 MAX_KEY_CHARACTERS = 128
 """Of a channel, user_key or supersede_key."""
+MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
@@ -75,11 +76,17 @@ def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool,
     return Asked(tuple(ways), terms_of(message, client), _is_seeded(message, defaults.synthesis))
 
 
-def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
-    """How the request stands to others. Raises InvalidRequest."""
+def request_id_of(message: pb.SynthesizeRequest) -> str:
+    """The request's name, drawn where it has none. Raises InvalidRequest."""
     request_id = message.request_id or secrets.token_hex(6)
     if not REQUEST_ID.fullmatch(request_id):
         raise InvalidRequest("request_id", 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"')
+    return request_id
+
+
+def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
+    """How the request stands to others. Raises InvalidRequest."""
+    request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
         raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
     if message.playout not in (pb.PLAYOUT_UNSPECIFIED, pb.SERIAL, pb.OVERLAP):
@@ -94,13 +101,29 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
     return Terms(
         request_id=request_id,
         client=client,
-        channel=_key("channel", message.channel),
-        user=_key("user_key", message.user_key),
-        supersede=_key("supersede_key", message.supersede_key),
+        channel=key("channel", message.channel),
+        user=key("user_key", message.user_key),
+        supersede=key("supersede_key", message.supersede_key),
+        merge=key("merge_key", message.merge_key),
         priority=priority,
         playout=Playout.OVERLAP if overlaps else Playout.SERIAL,
         queue_timeout_s=timeout_s,
     )
+
+
+def merge_count(message: pb.SynthesizeRequest) -> int:
+    """How many a request counts for. Raises InvalidRequest."""
+    return _within("merge_count", message.merge_count or 1, 1, MAX_MERGE_COUNT)
+
+
+def text_of(message: pb.SynthesizeRequest, count: int) -> str:
+    """What is to be said of so many merged requests."""
+    if count == 1:
+        return message.text
+    if message.merge_text:
+        return message.merge_text.replace("{count}", str(count))
+    is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)
+    return f"{message.text}，{count}次" if is_chinese else f"{message.text}, {count} times"
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool) -> Request:
@@ -240,7 +263,8 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
     return check_encoding(ENCODINGS[value])
 
 
-def _key(field: str, value: str) -> str:
+def key(field: str, value: str) -> str:
+    """A channel, user or key as given. Raises InvalidRequest when it is too long."""
     if len(value) > MAX_KEY_CHARACTERS:
         raise InvalidRequest(field, f"has {len(value)} characters; at most {MAX_KEY_CHARACTERS} are allowed")
     return value

@@ -16,6 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2, appliance_pb2_grpc
+from appliance.rpc.queue import Queue
 from appliance.rpc.status import Observer, StatusInterceptor
 from appliance.rpc.synthesizer import Synthesizer
 from appliance.rpc.voices import Voices
@@ -59,7 +60,7 @@ class Listening:
 
 
 async def listen(
-    config: ServerConfig, synthesizer: Synthesizer, voices: Voices, observe: Observer
+    config: ServerConfig, synthesizer: Synthesizer, voices: Voices, queue: Queue, observe: Observer
 ) -> Listening:
     """Start a server that says NOT_SERVING. Raises AddressInUse, StorageError."""
     server = grpc.aio.server(
@@ -87,6 +88,7 @@ async def listen(
         await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
     appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)
+    appliance_pb2_grpc.add_QueueServicer_to_server(queue, server)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if config.reflection:
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -20,17 +20,20 @@ from appliance.errors import (
     ApplianceError,
     BundleError,
     Cancelled,
+    Cleared,
     ConfigError,
     DeadlineMissed,
     DeviceLost,
     EngineFault,
     InvalidRequest,
+    Merged,
     OutOfDeviceMemory,
     Overloaded,
     QueueFull,
     RateLimited,
     ReaderStalled,
     RequestNotFound,
+    Skipped,
     StorageError,
     Superseded,
     TooManyCalls,
@@ -76,6 +79,9 @@ TABLE: dict[type[ApplianceError], Rule] = {
     TooManyCalls: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
     UploadsFull: Rule(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_s=1),
     Superseded: Rule(grpc.StatusCode.ABORTED),
+    Merged: Rule(grpc.StatusCode.ABORTED),
+    Skipped: Rule(grpc.StatusCode.ABORTED),
+    Cleared: Rule(grpc.StatusCode.ABORTED),
     # Not DEADLINE_EXCEEDED: that counts replies that came too late, which this one did not.
     ReaderStalled: Rule(grpc.StatusCode.ABORTED),
     DeadlineMissed: Rule(grpc.StatusCode.DEADLINE_EXCEEDED),
@@ -142,12 +148,12 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or not service.startswith(OWN_PACKAGE):
             # Health and reflection have their own ways to say what is wrong.
             return handler
-        make = (
-            grpc.unary_stream_rpc_method_handler
-            if handler.response_streaming
-            else grpc.unary_unary_rpc_method_handler
-        )
-        behaviour = handler.unary_stream or handler.unary_unary
+        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
+        make = {
+            handler.unary_unary: grpc.unary_unary_rpc_method_handler,
+            handler.unary_stream: grpc.unary_stream_rpc_method_handler,
+            handler.stream_stream: grpc.stream_stream_rpc_method_handler,
+        }[behaviour]
         # Without a deserializer of gRPC's, whose failures are UNKNOWN and a traceback, the bytes come here.
         return make(
             self._guarded(method, behaviour, handler.request_deserializer),
@@ -155,12 +161,19 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         )
 
     def _guarded(
-        self, method: str, behaviour: Callable[..., Awaitable[Any]], parse: Callable[[bytes], Any]
+        self,
+        method: str,
+        behaviour: Callable[..., Awaitable[Any]],
+        parse: Callable[[bytes], Any],
     ) -> Callable[..., Any]:
-        async def guarded(message: bytes, context: Context) -> Any:
+        async def guarded(given: bytes | AsyncIterator[bytes], context: Context) -> Any:
             allowed_s = _remaining_s(context)
             try:
-                reply = await behaviour(_parsed(message, method, parse), context)
+                if isinstance(given, bytes):
+                    reply = await behaviour(_parsed(given, method, parse), context)
+                else:
+                    messages = (_parsed(message, method, parse) async for message in given)
+                    reply = await behaviour(messages, context)
             except asyncio.CancelledError:
                 if _is_past(_remaining_s(context), allowed_s):
                     self._observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -26,14 +26,26 @@ from appliance.errors import (
     RequestNotFound,
     TooManyCalls,
 )
-from appliance.job import Made, Request, Timings
+from appliance.job import Made, Request, Segment, Timings
 from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.requests import Asked, Defaults, asked_of, header_of, timings_of, trailers_of, words_of
+from appliance.rpc.requests import (
+    Asked,
+    Defaults,
+    asked_of,
+    header_of,
+    merge_count,
+    text_of,
+    timings_of,
+    trailers_of,
+    words_of,
+)
+from appliance.rpc.session import Conversation
 from appliance.scheduler import Clock, Scheduler
+from appliance.text.written import Written
 from appliance.words import Word
 
 logger = logging.getLogger(__name__)
@@ -146,7 +158,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        async with self._call(message, context, stream=False) as call:
+        async with self.call(message, context, stream=False) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
                 await self._hear(call, made)
@@ -155,36 +167,36 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             timings = self._finish(call, context)
             return pb.SynthesizeResponse(
                 audio=audio,
-                header=self._header(call),
+                header=self.header(call),
                 timings=timings_of(timings),
                 words=words_of(call.words),
             )
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        async with self._call(message, context, stream=True) as call:
-            await self._write(call, context, pb.StreamSynthesizeResponse(header=self._header(call)))
-            sequence = offset = 0
-            async for made in call.made():
-                async for data, samples in self._messages(call.reply, made):
-                    if not sequence:
-                        call.first_audio = self.speech.clock()
-                    audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment)
-                    await self._write(call, context, pb.StreamSynthesizeResponse(audio=audio))
-                    self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
-                    sequence, offset = sequence + 1, offset + samples
-                await self._hear(call, made)
+        async with self.call(message, context, stream=True) as call:
+            await self.write(call, context, pb.StreamSynthesizeResponse(header=self.header(call)))
+            async for audio, samples in self.audio(call):
+                await self.write(call, context, pb.StreamSynthesizeResponse(audio=audio), samples)
             timings = self._finish(call, context)
             end = pb.End(samples=call.reply.samples, timings=timings_of(timings), words=words_of(call.words))
-            await self._write(call, context, pb.StreamSynthesizeResponse(end=end))
+            await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
+
+    async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
+        await Conversation(self, context).hold(messages)
 
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context
     ) -> pb.CancelSynthesisResponse:
-        call = self._named(message.request_id)
-        if call is None:
+        if not self.end(message.request_id, Cancelled("cancelled by CancelSynthesis")):
             raise RequestNotFound(f"no request {message.request_id!r} waits or sounds")
-        call.end(Cancelled("cancelled by CancelSynthesis"))
         return pb.CancelSynthesisResponse()
+
+    def end(self, request_id: str, why: ApplianceError) -> bool:
+        """End the call of that request, whatever it waits for; False where there is none."""
+        if (call := self._named(request_id)) is None:
+            return False
+        call.end(why)
+        return True
 
     @property
     def planning(self) -> int:
@@ -195,6 +207,11 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     def sending(self) -> int:
         """Calls whose audio is made and on its way to their readers."""
         return sum(call.admitted and call.job.ended for call in list(self._calls))
+
+    async def written(self, request: Request) -> Written:
+        """Collects a text that is being written. Raises VoiceNotFound, StorageError."""
+        planner = self.speech.planner
+        return await asyncio.get_running_loop().run_in_executor(self._planning, planner.written, request)
 
     async def idle(self) -> None:
         """Returns when no call is under way."""
@@ -216,7 +233,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._sound.shutdown(wait=False, cancel_futures=True)
 
     @asynccontextmanager
-    async def _call(
+    async def call(
         self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
     ) -> AsyncIterator[Call]:
         """Plan and admit a job; end it when the context exits."""
@@ -248,20 +265,28 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         )
 
         def admit() -> Request:
-            ways = speech.planner.ways(asked.ways)
-            keys: list[Key] = []
-            if speech.phrases.takes(seeded=asked.seeded):
-                made_by = f"{speech.planner.manifest!r} {speech.scheduler.backend}"
-                keys = [key_of(segments, made_by, seeded=asked.seeded) for _, segments in ways]
-                if (found := speech.phrases.find(keys)) is not None:
+            while True:
+                earlier = speech.scheduler.mergeable(asked.terms)
+                job.merged = merge_count(message) + (earlier.merged if earlier else 0)
+                wanted = asked.ways
+                if job.merged > 1:
+                    said = pb.SynthesizeRequest()
+                    said.CopyFrom(message)
+                    said.text = text_of(message, job.merged)
+                    wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
+                ways = speech.planner.ways(wanted)
+                job.voice, job.text = wanted[0].voice, wanted[0].text
+                keys, found = self._kept(ways, seeded=asked.seeded)
+                if found is not None:
                     place, phrase = found
                     request, segments = ways[place]
-                    speech.scheduler.admit_made(job, segments, phrase.made)
-                    call.cached = True
-                    return replace(request, seed=phrase.seed)
-            way = speech.scheduler.admit(job, [segments for _, segments in ways])
-            call.key = keys[way] if keys else None
-            return ways[way][0]
+                    ways = [(replace(request, seed=phrase.seed), segments)]
+                job.kept = phrase.made if found else ()
+                way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier)
+                if way is not None:
+                    call.cached = bool(job.kept)
+                    call.key = keys[way] if keys and not job.kept else None
+                    return ways[way][0]
 
         task = asyncio.current_task()
         assert task is not None
@@ -280,6 +305,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
+            if call.admitted:
+                speech.scheduler.unread(job)
             told: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
                 told = f"{error.field} is refused"  # the whole message may quote the text
@@ -296,13 +323,26 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             if not self._calls:
                 self._idle.set()
 
-    def _header(self, call: Call) -> pb.Header:
+    def header(self, call: Call, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
+        """What the daemon made of a call's request, which in a session others came before."""
         job = call.job
+        timed = words.planned(job.segments) if call.request.word_timings else []
         return header_of(
             *(call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s),
-            words.planned(job.segments) if call.request.word_timings else (),
+            [word.moved(before_s, before_segments) for word in timed],
             cached=call.cached,
         )
+
+    def _kept(
+        self, ways: Sequence[tuple[Request, Sequence[Segment]]], *, seeded: bool
+    ) -> tuple[list[Key], tuple[int, Phrase] | None]:
+        """The keys of a request's ways, where its phrase may be kept, and the best way that is, if one is."""
+        speech = self.speech
+        if not speech.phrases.takes(seeded=seeded):
+            return [], None
+        made_by = f"{speech.planner.manifest!r} {speech.scheduler.backend}"
+        keys = [key_of(segments, made_by, seeded=seeded) for _, segments in ways]
+        return keys, speech.phrases.find(keys)
 
     async def _hear(self, call: Call, made: Made) -> None:
         """Find where the words of a segment are, if that was asked for."""
@@ -321,6 +361,20 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._sound, work, *arguments)
 
+    async def audio(self, call: Call) -> AsyncIterator[tuple[pb.Audio, int]]:
+        """A call's audio in messages, each with its samples. Raises the error that ended its job."""
+        sequence = offset = 0
+        async for made in call.made():
+            async for data, samples in self._messages(call.reply, made):
+                if not sequence:
+                    call.first_audio = self.speech.clock()
+                yield (
+                    pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=made.segment),
+                    samples,
+                )
+                sequence, offset = sequence + 1, offset + samples
+            await self._hear(call, made)
+
     async def _messages(self, reply: Reply, made: Made) -> AsyncIterator[tuple[bytes, int]]:
         """Each message of a segment as soon as it is encoded."""
         messages = reply.messages(made)
@@ -329,14 +383,29 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         ) is not None:
             yield message
 
-    async def _write(self, call: Call, context: Context, message: pb.StreamSynthesizeResponse) -> None:
-        # Returns when the transport has taken it: a slow reader holds this up and nothing else.
+    async def write(self, call: Call, context: Context, message: object, samples: int = 0) -> None:
+        """Send a message that holds so many samples; returns when the transport has taken it.
+
+        A slow reader holds this up and nothing else. Raises Cancelled when there is none any more.
+        """
         call.writing_since = self.speech.clock()
-        await context.write(message)
+        try:
+            await context.write(message)
+        except grpc.aio.InternalError as error:  # so gRPC says it where a message was on its way
+            raise Cancelled("the caller went away") from error
         call.writing_since = None
+        if samples:
+            self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
 
     def _finish(self, call: Call, context: Context) -> Timings:
-        """Complete the timings and send them as trailers; count and log them; keep the phrase."""
+        """Complete the timings and send them as trailers; count and log them."""
+        timings = self.finish(call)
+        terms, promised_s = call.job.terms, call.promised_s
+        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
+        return timings
+
+    def finish(self, call: Call) -> Timings:
+        """Complete the timings, count and log them; keep the phrase."""
         if call.key is not None:
             self.speech.phrases.keep(call.key, Phrase(tuple(call.parts), call.request.seed))
         job, now = call.job, self.speech.clock()
@@ -347,7 +416,6 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             audio_s=call.reply.audio_s,
         )
         terms, promised_s = job.terms, call.promised_s
-        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
 
         def record() -> None:
             logger.info(

@@ -79,13 +79,13 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
     """
     text = text.strip()
     sizes = [0, *itertools.accumulate(map(_bytes, text))]
-    breaks = [*_breaks(text), _Break(len(text), len(text), _Rank.SENTENCE)]
+    places = [*breaks(text), Break(len(text), len(text), Rank.SENTENCE)]
     pieces: list[str] = []
     start, budget = 0, budgets.first
     while start < len(text):
         ahead = [
             _Cut(at, sizes[at.end] - sizes[start], sizes[-1] - sizes[at.next])
-            for at in breaks
+            for at in places
             if at.end > start
         ]
         chosen = _choose(ahead, budget, budgets.minimum, first=not pieces)
@@ -97,7 +97,7 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
     return pieces
 
 
-class _Rank(enum.IntEnum):
+class Rank(enum.IntEnum):
     """How well a text may be cut at a place."""
 
     LETTER = 0
@@ -108,37 +108,39 @@ class _Rank(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class _Break:
+class Break:
+    """A place where a text may be cut."""
+
     end: int
     """Of the piece before."""
     next: int
     """Start of the piece after; white space may lie between."""
-    rank: _Rank
+    rank: Rank
 
 
 @dataclass(frozen=True)
 class _Cut:
     """A break seen from where a piece starts."""
 
-    at: _Break
+    at: Break
     size: int
     """Bytes of the piece that it would end."""
     left: int
     """Bytes after it."""
 
 
-def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> _Break:
+def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Break:
     fitting = [cut for cut in ahead if cut.size <= budget]
     roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
     if first:
         for cut in roomy:
-            if cut.at.rank >= _Rank.CLAUSE:
+            if cut.at.rank >= Rank.CLAUSE:
                 return cut.at
     if not fitting or ahead[-1].size <= budget:
         return (fitting or ahead[:1])[-1].at
 
-    def quality(cut: _Cut) -> tuple[bool, bool, _Rank, int]:
-        return cut.at.rank >= _Rank.CLAUSE, 2 * cut.size >= budget, cut.at.rank, cut.size
+    def quality(cut: _Cut) -> tuple[bool, bool, Rank, int]:
+        return cut.at.rank >= Rank.CLAUSE, 2 * cut.size >= budget, cut.at.rank, cut.size
 
     return max(roomy or fitting, key=quality).at
 
@@ -146,9 +148,9 @@ def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> _Br
 _CLOSERS = "[\"'”’)）】」』》〉\\]]*"
 _GAP = r"(?=[\s\u2e80-\uffef])"  # ASCII punctuation ends a clause before white space or a Chinese character
 _PUNCTUATION = (
-    (_Rank.SENTENCE, re.compile(rf"(?:[.!?…]+{_CLOSERS}{_GAP}|[。！？]+{_CLOSERS})\s*")),
-    (_Rank.CLAUSE, re.compile(rf"(?:[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[，；：、…～]+{_CLOSERS}|——)\s*")),
-    (_Rank.SPACE, re.compile(r"\s+")),
+    (Rank.SENTENCE, re.compile(rf"(?:[.!?…]+{_CLOSERS}{_GAP}|[。！？]+{_CLOSERS})\s*")),
+    (Rank.CLAUSE, re.compile(rf"(?:[,;:]+{_CLOSERS}{_GAP}|\s[-–—]+(?=\s)|[，；：、…～]+{_CLOSERS}|——)\s*")),
+    (Rank.SPACE, re.compile(r"\s+")),
 )
 _WHOLE = re.compile(
     r"(?:https?://|www\.)[!-~]+"  # a URL ends at the first character outside ASCII
@@ -159,16 +161,16 @@ _WHOLE = re.compile(
 )
 
 
-def _breaks(text: str) -> Iterator[_Break]:
+def breaks(text: str) -> Iterator[Break]:
     """Every place where `text` may be cut, in order, with the best of its ranks."""
-    found: dict[int, _Break] = {}
+    found: dict[int, Break] = {}
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
-            found[match.end()] = _Break(len(text[: match.end()].rstrip()), match.end(), rank)
+            found[match.end()] = Break(len(text[: match.end()].rstrip()), match.end(), rank)
     for place in range(1, len(text)):
         between = _between(text[place - 1], text[place])
         if between is not None:
-            found.setdefault(place, _Break(place, place, between))
+            found.setdefault(place, Break(place, place, between))
     wholes = [match.span() for match in _WHOLE.finditer(text)]
     for place in sorted(found):
         cut = found[place]
@@ -179,7 +181,7 @@ def _breaks(text: str) -> Iterator[_Break]:
             yield cut
 
 
-def _between(left: str, right: str) -> _Rank | None:
+def _between(left: str, right: str) -> Rank | None:
     """The rank of a cut between two characters, if there may be one."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
@@ -187,8 +189,8 @@ def _between(left: str, right: str) -> _Rank | None:
         return None
     wide = "WF"
     if unicodedata.east_asian_width(left) in wide or unicodedata.east_asian_width(right) in wide:
-        return _Rank.IDEOGRAPH
-    return _Rank.LETTER
+        return Rank.IDEOGRAPH
+    return Rank.LETTER
 
 
 def _bytes(text: str) -> int:

@@ -354,6 +354,14 @@ def test_a_backend_runs_the_variant_of_its_name(folder: Path) -> None:
     assert [bundle.variant_for(name) for name in ("ort-cpu", "tensorrt")] == ["ort-cpu", "default"]
 
 
+def test_a_bundle_is_limited_to_shorter_pieces_and_never_made_longer(folder: Path) -> None:
+    read = contract.read(folder)
+    spec, most = read.manifest.mel, read.manifest.max_frames
+    for seconds in (None, 15.0, 3_600.0):
+        frames = read.up_to(seconds).manifest.max_frames
+        assert frames == (most if seconds is None else min(most, int(seconds * spec.frames_per_second)))
+
+
 def test_a_bundle_for_the_cpu_alone_has_no_masked_step(folder: Path) -> None:
     bundle = contract.read(edited(folder, lambda m: m["variants"]["default"].pop("step")))
     with pytest.raises(BundleError, match="no graph 'step' in variant 'default'"):

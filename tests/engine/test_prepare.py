@@ -273,7 +273,7 @@ def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, e
 
     def other_record(folder: Path) -> None:
         [path] = records(folder)
-        path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+        path.write_text(path.read_text().replace(f'"format": {prepare.FORMAT}', '"format": 0'))
 
     for change, builds in ((damaged, 1), (no_record, 0), (other_record, 0)):
         shutil.copytree(prepared, engines)
@@ -371,6 +371,10 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
     assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
     assert not engines.exists()
     lines = planned(prepared)
+    assert [line.split(",")[0] for line in lines if line.startswith("a step of ")] == [
+        "a step of 64 frames",
+        "a step of 256 frames",
+    ]
     assert lines[-1] == "nothing to do: the engines were compared with the CPU's numbers and passed"
     shutil.copytree(prepared, engines)
     next(path for path in engines.glob("*.engine")).unlink()

@@ -26,11 +26,14 @@ from appliance.contract.mel import MelSpec
 from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Listening, listen
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
+from appliance.text.split import Budgets
+from appliance.text.written import Written
 from appliance.voices import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
@@ -58,6 +61,7 @@ class Box:
     planner: SentencePlanner
     speech: Speech
     service: Synthesizer
+    queue: Queue
     store: VoiceStore
     listening: Listening
     socket: Path
@@ -106,6 +110,11 @@ class SentencePlanner:
         for index, text in enumerate(request.text.split(". "))
     ]
 
+    def written(self, request: Request) -> Written:
+        """Ten bytes a second: pieces of at least one second, the first of at most four."""
+        self.reference(request.voice)
+        return Written(Budgets(10, 40, 80), 10.0)
+
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         self.reference(requests[0].voice)
         return [(request, self.cut(request)) for request in requests]
@@ -150,12 +159,23 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     )
     service = Synthesizer(speech, server)
     uploads = Voices(store)
-    listening = await listen(server, service, uploads, lambda *call: observed.append(call))
+    queue = Queue(scheduler, speech.clock, service.end)
+    listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call))
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()
     box = Box(
-        engine, scheduler, planner, speech, service, store, listening, Path(server.socket), spoken, observed
+        engine,
+        scheduler,
+        planner,
+        speech,
+        service,
+        queue,
+        store,
+        listening,
+        Path(server.socket),
+        spoken,
+        observed,
     )
     await box.soon(lambda: bool(scheduler.backend))
     yield box

@@ -373,12 +373,16 @@ async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behin
     assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, Load())
 
 
-async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy") -> Any:
+async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
     """A stream of minutes of which nobody reads more than the header; the engine has made all of it."""
     box.service._server = replace(box.service._server, stream_buffer_s=600.0)
     box.speech.defaults = replace(box.speech.defaults, synthesis=SynthesisConfig())
     asked = request(
-        sentences(300), nfe_steps=1, request_id=request_id, audio_config={"sample_rate_hertz": 48_000}
+        sentences(300),
+        nfe_steps=1,
+        request_id=request_id,
+        channel=on,
+        audio_config={"sample_rate_hertz": 48_000},
     )
     call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(asked)
     assert (await call.read()).WhichOneof("message") == "header"

@@ -112,7 +112,8 @@ async def test_the_unix_socket_speaks_the_same(box: Box) -> None:
 async def second(config: ServerConfig) -> None:
     servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
     voices: Any = appliance_pb2_grpc.VoicesServicer()
-    listening = await listen(config, servicer, voices, lambda *call: None)
+    queue: Any = appliance_pb2_grpc.QueueServicer()
+    listening = await listen(config, servicer, voices, queue, lambda *call: None)
     await listening.server.stop(0)
 
 
@@ -226,7 +227,8 @@ async def served(voices: Any) -> AsyncIterator[str]:
     """The address of a server with these voices and nothing to say."""
     synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     config = ServerConfig(listen="127.0.0.1:0", socket="")
-    listening = await listen(config, synthesizer, voices, lambda *call: None)
+    queue: Any = appliance_pb2_grpc.QueueServicer()
+    listening = await listen(config, synthesizer, voices, queue, lambda *call: None)
     try:
         yield f"127.0.0.1:{listening.port}"
     finally:

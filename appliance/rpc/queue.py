@@ -1,0 +1,184 @@
+"""The Queue service: what waits and what sounds, and a moderator's verbs on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped
+from appliance.playout import State, Utterance
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.requests import key
+from appliance.rpc.status import reason_of
+from appliance.scheduler import Clock, Scheduler
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+SPOKEN = "SPOKEN"
+STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
+MOVED_S = 0.05
+"""A change of the expected start that watchers are told."""
+
+
+class Queue(appliance_pb2_grpc.QueueServicer):
+    """Shows and changes the scheduler's queue; see appliance.proto."""
+
+    def __init__(
+        self, scheduler: Scheduler, clock: Clock, end_call: Callable[[str, ApplianceError], object]
+    ) -> None:
+        """Construct on the event loop that serves it; `end_call` ends the call of a request."""
+        self._scheduler, self._clock, self._end_call = scheduler, clock, end_call
+        self._loop = asyncio.get_running_loop()
+        self._watchers: set[asyncio.Event] = set()
+        scheduler.on_change = self._changed
+
+    @property
+    def watching(self) -> int:
+        """Watchers that are connected."""
+        return len(self._watchers)
+
+    async def ListUtterances(
+        self, message: pb.ListUtterancesRequest, context: Context
+    ) -> pb.ListUtterancesResponse:
+        channel = key("channel", message.channel)
+        present, _, _ = self._scheduler.utterances()
+        found = [self._message(u) for u in present if _is_on(u, channel)]
+        return pb.ListUtterancesResponse(utterances=found, paused=self._paused(channel))
+
+    async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
+        channel = key("channel", message.channel)
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            _, _, number = self._scheduler.utterances()
+            told: dict[str, tuple[State, float]] = {}
+            paused: list[str] | None = None
+            while True:
+                changed.clear()
+                present, ended, number = self._scheduler.utterances(number)
+                here = [u for u in present if _is_on(u, channel)]
+                gone = [u for u in ended if _is_on(u, channel)]
+                new = [u for u in here if _differs(u, told.get(u.job.terms.request_id))]
+                told = {u.job.terms.request_id: (u.state, u.starts) for u in here}
+                held = self._paused(channel)
+                if gone or new or held != paused:
+                    event = pb.QueueEvent(utterances=map(self._message, (*gone, *new)), paused=held)
+                    await context.write(event)
+                    paused = held
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(changed.wait(), self._next_s(here))
+        finally:
+            self._watchers.discard(changed)
+
+    async def CancelUtterances(
+        self, message: pb.CancelUtterancesRequest, context: Context
+    ) -> pb.EndedUtterances:
+        ids, user = set(message.request_ids), key("user_key", message.user_key)
+        channel = key("channel", message.channel)
+        if not (ids or user or channel):
+            raise InvalidRequest("request_ids", "or user_key or channel must say which requests to end")
+
+        def chosen(utterance: Utterance) -> bool:
+            terms = utterance.job.terms
+            return (
+                (not ids or terms.request_id in ids)
+                and (not user or terms.user == user)
+                and _is_on(utterance, channel)
+            )
+
+        return self._end(chosen, Cancelled("cancelled by CancelUtterances"))
+
+    async def Skip(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
+        channel = _named(message)
+        return self._end(
+            lambda u: u.state is State.SOUNDING and _is_on(u, channel), Skipped("skipped by a moderator")
+        )
+
+    async def Clear(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
+        channel = _named(message)
+        return self._end(
+            lambda u: u.state is State.WAITING and _is_on(u, channel), Cleared("cleared by a moderator")
+        )
+
+    async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
+        self._scheduler.pause(_named(message))
+        return pb.ChannelResponse()
+
+    async def Resume(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
+        self._scheduler.resume(_named(message))
+        return pb.ChannelResponse()
+
+    def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
+        ended = self._scheduler.end(chosen, why)
+        for utterance in ended:
+            # What the engine has finished may still be on its way to its reader.
+            self._end_call(utterance.job.terms.request_id, why)
+        return pb.EndedUtterances(utterances=map(self._message, ended))
+
+    def _paused(self, channel: str) -> list[str]:
+        return [name for name in self._scheduler.paused if channel in ("", name)]
+
+    def _changed(self) -> None:
+        # Under the scheduler's lock; a closed loop has no watcher left.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for changed in self._watchers:
+            changed.set()
+
+    def _next_s(self, present: list[Utterance]) -> float | None:
+        """Seconds until something begins or ends to sound by itself."""
+        now = self._clock()
+        times = [
+            when
+            for u in present
+            if u.job.audible is not None
+            for when in (u.starts, u.starts + u.job.audio_s)
+            if when > now
+        ]
+        return min(times) - now + 1e-3 if times else None
+
+    def _message(self, utterance: Utterance) -> pb.Utterance:
+        job, terms = utterance.job, utterance.job.terms
+        ended = utterance.state is State.ENDED
+        starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - self._clock()
+        reason = reason_of(type(utterance.why)) if utterance.why else SPOKEN
+        return pb.Utterance(
+            request_id=terms.request_id,
+            channel=terms.channel,
+            user_key=terms.user,
+            voice=job.voice,
+            text=job.text,
+            priority=pb.Priority.Name(terms.priority.value),
+            state=pb.UtteranceState.Name(STATES[utterance.state]),
+            starts_in_ms=1e3 * starts_s,
+            length_ms=1e3 * job.audio_s,
+            merged=job.merged,
+            reason=reason if ended else "",
+        )
+
+
+def _is_on(utterance: Utterance, channel: str) -> bool:
+    return not channel or utterance.job.terms.channel == channel
+
+
+def _named(message: pb.ChannelRequest) -> str:
+    if not (channel := key("channel", message.channel)):
+        raise InvalidRequest("channel", "is missing")
+    return channel
+
+
+def _differs(utterance: Utterance, told: tuple[State, float] | None) -> bool:
+    if told is None:
+        return True
+    state, starts = told
+    return utterance.state is not state or (
+        state is State.WAITING and abs(utterance.starts - starts) > MOVED_S
+    )

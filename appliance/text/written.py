@@ -1,0 +1,59 @@
+"""A text that is still being written → pieces that can be spoken already."""
+
+from __future__ import annotations
+
+from appliance.text.split import Budgets, Rank, breaks
+
+FIRST_WORDS_S = 2.0
+"""Speech that is cut off at a space when no clause has ended by then and nothing is spoken yet."""
+
+
+class Written:
+    """Collects text and gives away each clause once it is complete.
+
+    A clause is complete when the character after its end is known, so that "3." may still become "3.5". The
+    first piece is the first clause that is long enough, or a few words; the later ones end with a sentence,
+    or with a clause once they are as long as a first piece may be, and never grow beyond the largest.
+    """
+
+    def __init__(self, budgets: Budgets, bytes_per_second: float) -> None:
+        self._budgets = budgets
+        self._first_bytes = max(int(FIRST_WORDS_S * bytes_per_second), budgets.minimum)
+        self._text = ""
+        self._is_first = True
+
+    def add(self, text: str) -> list[str]:
+        """The pieces that are complete with this text."""
+        self._text += text
+        pieces = []
+        while (end := self._end()) is not None:
+            pieces.append(self._text[: end[0]].strip())
+            self._text = self._text[end[1] :]
+            self._is_first = False
+        return [piece for piece in pieces if piece]
+
+    def rest(self) -> str:
+        """What is left, now that no more comes."""
+        rest, self._text, self._is_first = self._text.strip(), "", True
+        return rest
+
+    def _end(self) -> tuple[int, int] | None:
+        """Where the next piece ends and where the one after it starts; None while it is not complete."""
+        budgets = self._budgets
+        best = None
+        for cut in breaks(self._text):
+            size = len(self._text[: cut.end].encode())
+            if size > budgets.largest:
+                break
+            if size < budgets.minimum:
+                continue
+            is_clause = cut.rank >= Rank.CLAUSE
+            if cut.rank is Rank.SENTENCE or (is_clause and (self._is_first or size >= budgets.first)):
+                return cut.end, cut.next
+            if best is None or cut.rank >= best.rank:
+                best = cut
+            if self._is_first and size >= self._first_bytes and best.rank >= Rank.IDEOGRAPH:
+                return best.end, best.next
+        if best is not None and len(self._text.encode()) > budgets.largest:
+            return best.end, best.next
+        return None

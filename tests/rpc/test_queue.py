@@ -1,0 +1,220 @@
+"""A moderator's verbs over real gRPC with a fake engine: one evening on two channels."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from appliance.errors import Cancelled
+from appliance.job import Load
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from tests.rpc.conftest import Box, connection
+from tests.rpc.test_scheduling import SMALL_WINDOW, lazy, read, sentences
+from tests.rpc.test_synthesizer import DETAILS_KEY, Stub, refusal, request, start
+
+README = (Path(__file__).parents[2] / "appliance/rpc/README.md").read_text("utf-8")
+Moderator = appliance_pb2_grpc.QueueStub
+
+
+@pytest.fixture
+def moderator(channel: grpc.aio.Channel) -> Moderator:
+    return Moderator(channel)
+
+
+def on(channel: str) -> pb.ChannelRequest:
+    return pb.ChannelRequest(channel=channel)
+
+
+class Overlay:
+    """Follows the queue as an overlay does, and writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.present: dict[str, pb.Utterance] = {}
+        self.paused: list[str] = []
+        self.told = asyncio.Event()
+
+    async def follow(self, events: Any) -> None:
+        async for event in events:
+            self.paused = list(event.paused)
+            for u in event.utterances:
+                before = self.present.get(u.request_id)
+                state = pb.UtteranceState.Name(u.state)
+                if before is None or before.state != u.state:
+                    reason = f" {u.reason}" if u.state == pb.ENDED else ""
+                    self.lines.append(f"{u.channel} {u.request_id} {state}{reason}")
+                if u.state == pb.ENDED:
+                    self.present.pop(u.request_id, None)
+                else:
+                    self.present[u.request_id] = u
+            self.told.set()
+
+    async def until(self, line: str) -> None:
+        while line not in self.lines:
+            self.told.clear()
+            await asyncio.wait_for(self.told.wait(), 10.0)
+
+
+@asynccontextmanager
+async def overlay(moderator: Moderator, channel: str = "") -> AsyncIterator[Overlay]:
+    watching = Overlay()
+    events = moderator.WatchQueue(pb.WatchQueueRequest(channel=channel))
+    task = asyncio.ensure_future(watching.follow(events))
+    await asyncio.wait_for(watching.told.wait(), 10.0)
+    try:
+        yield watching
+    finally:
+        events.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> None:
+    """Its transcript is the one in the README."""
+    calls: dict[str, asyncio.Future[Any]] = {}
+
+    async with overlay(moderator) as watch:
+
+        async def say(name: str, text: str, channel: str = "stage", **fields: Any) -> None:
+            message = request(text, channel=channel, request_id=name, **fields)
+            calls[name] = start(synthesizer.Synthesize(message))
+            await watch.until(f"{channel} {name} WAITING")
+
+        def do(what: str) -> None:
+            watch.lines.append(f"-- {what}")
+
+        do("a long message, and chat behind it")
+        await say("long", sentences(20))
+        await watch.until("stage long SOUNDING")
+        with box.held():
+            await say("hello", sentences(8))
+            await box.soon(lambda: box.scheduler.load.running == 1)
+            await say("spam", "buy followers", user_key="troll")
+            rose = {"merge_key": "ann rose", "merge_text": "Ann sent {count} roses"}
+            await say("rose", "Ann sent a rose", **rose)
+            await say("score", "one nil", supersede_key="score")
+            do("more roses, and another goal")
+            await say("roses", "Ann sent a rose", merge_count=4, **rose)
+            await say("goal", "two nil", supersede_key="score")
+            await watch.until("stage score ENDED SUPERSEDED")
+            do("Cancel what the troll says")
+            await moderator.CancelUtterances(pb.CancelUtterancesRequest(user_key="troll"))
+            await watch.until("stage spam ENDED CANCELLED")
+            do("an alert on another channel")
+            await say("alert", "raid", "alerts", priority="REALTIME")
+        await watch.until("alerts alert SOUNDING")
+        await watch.until("alerts alert ENDED SPOKEN")
+        do("Skip")
+        skipped = await moderator.Skip(on("stage"))
+        assert [u.request_id for u in skipped.utterances] == ["long"]
+        await watch.until("stage hello SOUNDING")
+        do("Pause; a message comes; Skip; Resume")
+        await moderator.Pause(on("stage"))
+        await say("late", "good night")
+        await moderator.Skip(on("stage"))
+        await watch.until("stage hello ENDED SKIPPED")
+        assert watch.paused == ["stage"]
+        await moderator.Resume(on("stage"))
+        await watch.until("stage roses SOUNDING")
+        do("Clear")
+        cleared = await moderator.Clear(on("stage"))
+        assert [u.request_id for u in cleared.utterances] == ["goal", "late"]
+        await watch.until("stage roses ENDED SPOKEN")
+        assert watch.present == {} and watch.paused == []
+
+    # What was delivered: unary replies that were finished before a verb came have their audio all the same.
+    ends = {name: await outcome(call) for name, call in calls.items()}
+    assert ends == {
+        "long": "20 sentences",
+        "hello": "8 sentences",
+        "spam": "CANCELLED CANCELLED",
+        "rose": "ABORTED MERGED",
+        "score": "ABORTED SUPERSEDED",
+        "roses": "1 sentences",
+        "goal": "1 sentences",
+        "alert": "1 sentences",
+        "late": "1 sentences",
+    }
+    assert "open Ann sent 5 roses" in box.engine.calls
+    for text in ("Ann sent a rose", "one nil", "buy followers"):
+        assert f"open {text}" not in box.engine.calls
+    [transcript] = re.findall(r"```text\n(-- a long.*?)```", README, re.DOTALL)
+    assert "\n".join(watch.lines) + "\n" == transcript
+
+
+async def outcome(call: asyncio.Future[Any]) -> str:
+    try:
+        reply = await call
+    except grpc.aio.AioRpcError as error:
+        return f"{error.code().name} {reason(error)}"
+    return f"{reply.header.segments} sentences"
+
+
+def reason(error: grpc.aio.AioRpcError) -> str:
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            info = error_details_pb2.ErrorInfo()
+            status_pb2.Status.FromString(value).details[0].Unpack(info)
+            return info.reason
+    return ""
+
+
+async def test_a_watcher_of_one_channel_is_told_of_no_other(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    async with overlay(moderator, "b") as watch:
+        for channel in ("a", "b"):
+            await synthesizer.Synthesize(request("hi", channel=channel, request_id=f"on-{channel}"))
+        await watch.until("b on-b SOUNDING")
+        assert all(line.startswith("b ") for line in watch.lines)
+        listed = await moderator.ListUtterances(pb.ListUtterancesRequest(channel="b"))
+        [utterance] = listed.utterances
+        assert (utterance.voice, utterance.text, utterance.merged) == ("ann", "hi", 1)
+        assert utterance.length_ms == pytest.approx(501.8, abs=50.0)
+        assert -utterance.length_ms <= utterance.starts_in_ms <= 0.0
+    await box.soon(lambda: not box.queue.watching)
+
+
+async def test_a_skipped_stream_that_is_only_read_ends_too(moderator: Moderator, box: Box) -> None:
+    async with connection(box, *SMALL_WINDOW) as other:
+        call = await lazy(box, other, on="stage")
+        await box.soon(lambda: box.scheduler.load == Load())
+        [ended] = (await moderator.Skip(on("stage"))).utterances
+        assert ended.state == pb.SOUNDING
+        error, details = await refusal(read(call))
+        assert error.code() is grpc.StatusCode.ABORTED and details["ErrorInfo"].reason == "SKIPPED"
+
+
+@pytest.mark.parametrize(
+    ("method", "message", "told"),
+    [
+        ("Skip", pb.ChannelRequest(), "channel: is missing"),
+        ("Clear", pb.ChannelRequest(), "channel: is missing"),
+        ("Pause", pb.ChannelRequest(channel="x" * 129), "channel: has 129 characters"),
+        ("CancelUtterances", pb.CancelUtterancesRequest(), "request_ids: or user_key or channel"),
+        ("ListUtterances", pb.ListUtterancesRequest(channel="x" * 129), "channel: has 129 characters"),
+    ],
+)
+async def test_a_verb_needs_its_object(moderator: Moderator, method: str, message: Any, told: str) -> None:
+    error, _ = await refusal(getattr(moderator, method)(message))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
+
+
+async def test_a_client_that_goes_away_frees_its_channel(box: Box) -> None:
+    async with connection(box, *SMALL_WINDOW) as other:
+        call = await lazy(box, other, on="stage")
+        await box.soon(lambda: box.scheduler.load == Load())
+        assert [u.job.terms.channel for u in box.scheduler.utterances()[0]] == ["stage"]
+        call.cancel()
+        await box.soon(lambda: box.scheduler.utterances()[0] == [])
+    [ended] = box.scheduler.utterances()[1]
+    assert isinstance(ended.why, Cancelled)

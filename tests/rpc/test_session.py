@@ -1,0 +1,210 @@
+"""A text that is spoken while it is written, over real gRPC with a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from appliance.job import Load
+from appliance.rpc import appliance_pb2 as pb
+from tests.fakes_engine import samples_of, segment
+from tests.rpc.conftest import Box
+from tests.rpc.test_synthesizer import Stub, refusal, request, start
+
+
+def configure(**fields: Any) -> pb.SessionRequest:
+    return pb.SessionRequest(configure=request("", **{"nfe_steps": 2, "seed": 7, **fields}))
+
+
+def text(piece: str) -> pb.SessionRequest:
+    return pb.SessionRequest(text=piece)
+
+
+def cancel(number: int) -> pb.SessionRequest:
+    return pb.SessionRequest(cancel=pb.CancelUtterance(utterance=number))
+
+
+FLUSH = pb.SessionRequest(flush=pb.Flush())
+
+
+class Heard:
+    """What came back of a session, by utterance."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.texts: dict[int, list[str]] = {}
+        self.audio: dict[int, bytes] = {}
+        self.ends: dict[int, str] = {}
+        self.order: list[tuple[int, str]] = []
+        self.task = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        async for message in self.call:
+            number, kind = message.utterance, message.WhichOneof("message")
+            self.order.append((number, kind))
+            if kind == "header":
+                self.texts.setdefault(number, []).append(message.header.text)
+            elif kind == "audio":
+                kept = self.audio.get(number, b"")
+                assert message.audio.sample_offset == len(kept) // 2
+                self.audio[number] = kept + message.audio.data
+            elif kind == "end":
+                assert message.end.samples == len(self.audio.get(number, b"")) // 2
+                self.ends[number] = "END"
+            else:
+                self.ends[number] = message.error.reason
+
+    async def until(self, box: Box, number: int, end: str) -> None:
+        await box.soon(lambda: self.ends.get(number) == end)
+
+
+def spoken(*clauses: str) -> bytes:
+    """PCM16 of what the fake engine makes of each clause."""
+    return b"".join(
+        np.rint(np.clip(samples_of(segment(clause, nfe=2, seed=7)), -1, 1) * 32767).astype("<i2").tobytes()
+        for clause in clauses
+    )
+
+
+async def test_clauses_are_spoken_while_the_rest_is_written(synthesizer: Stub, box: Box) -> None:
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure(request_id="chat"))
+    for piece in ("Thanks for ", "the raid, e", "veryone! "):
+        await call.write(text(piece))
+    await box.soon(lambda: heard.texts.get(1) == ["Thanks for the raid,"])
+    assert heard.ends == {}
+    await call.write(FLUSH)
+    await heard.until(box, 1, "END")
+    await call.write(text("And now, the news"))
+    await call.done_writing()
+    await heard.task
+    assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, the news"]}
+    assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, the news")}
+    assert heard.ends == {1: "END", 2: "END"}
+    ids = [u.job.terms.request_id for u in box.scheduler.utterances()[1] + box.scheduler.utterances()[0]]
+    assert ids == ["chat.1", "chat.1-2", "chat.2"]
+
+
+async def test_a_cancelled_utterance_leaves_the_next_untouched(synthesizer: Stub, box: Box) -> None:
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure())
+    with box.held():
+        for piece in ("One two three four. Five six seven eight. ", "Never said"):
+            await call.write(text(piece))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        await call.write(cancel(1))
+        await call.write(text("The next one."))
+        await call.write(FLUSH)
+        await heard.until(box, 1, "CANCELLED")
+    await heard.until(box, 2, "END")
+    await call.write(cancel(1))  # which has ended
+    await call.done_writing()
+    await heard.task
+    assert heard.audio == {2: spoken("The next one.")}
+    assert not any("Never" in name for name in box.engine.calls)
+
+
+async def test_an_utterance_that_is_refused_does_not_end_the_session(synthesizer: Stub, box: Box) -> None:
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure())
+    await call.write(text("x" * 501))
+    await call.write(FLUSH)
+    await heard.until(box, 1, "INVALID_REQUEST")
+    await call.write(text("... !"))
+    await call.write(FLUSH)
+    await heard.until(box, 2, "END")
+    await call.write(text("Good."))
+    await call.done_writing()
+    await heard.task
+    assert heard.audio == {3: spoken("Good.")}
+
+
+async def test_two_sessions_do_not_wait_for_one_another(synthesizer: Stub, box: Box) -> None:
+    calls = [synthesizer.Session() for _ in range(2)]
+    both = [Heard(call) for call in calls]
+    for call in calls:
+        await call.write(configure())
+    await calls[1].write(text("Said at once."))
+    await calls[1].done_writing()
+    await both[1].task
+    await calls[0].write(text("Said later."))
+    await calls[0].done_writing()
+    await both[0].task
+    assert [heard.audio for heard in both] == [{1: spoken("Said later.")}, {1: spoken("Said at once.")}]
+
+
+async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer: Stub, box: Box) -> None:
+    with box.held():
+        call = synthesizer.Session()
+        await call.write(configure())
+        await call.write(text("One two three four. Five six seven eight. "))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        call.cancel()
+        await asyncio.wait_for(box.service.idle(), 5.0)
+    await box.soon(lambda: box.scheduler.load == Load())
+    assert (await start(synthesizer.Synthesize(request()))).audio
+    assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([text("Hello")], "configure: must be the first message, and no other"),
+        ([FLUSH], "configure: must be the first message, and no other"),
+        ([configure(), configure()], "configure: must be the first message, and no other"),
+        ([pb.SessionRequest(configure=request("Hi"))], "configure.text: must be empty"),
+        ([configure(supersede_key="a")], "configure.supersede_key: has no meaning in a session"),
+        ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
+        ([configure(request_id="x" * 49)], "configure.request_id: has at most 48 characters"),
+        ([configure(nfe_steps=65)], "nfe_steps: "),
+        ([configure(), cancel(1)], "cancel.utterance: must be 1 to 0, not 1"),
+    ],
+)
+async def test_what_a_session_refuses(
+    synthesizer: Stub, messages: list[pb.SessionRequest], told: str
+) -> None:
+    error, _ = await refused(synthesizer, messages)
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
+
+
+async def refused(synthesizer: Stub, messages: list[pb.SessionRequest]) -> Any:
+    async def all_of() -> None:
+        async for _ in synthesizer.Session(iter(messages)):
+            pass
+
+    return await refusal(all_of())
+
+
+async def test_a_session_sends_pcm(synthesizer: Stub) -> None:
+    error, _ = await refused(synthesizer, [configure(audio_config={"encoding": "WAV"})])
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    error, _ = await refused(synthesizer, [pb.SessionRequest(configure={"voice": "nobody"})])
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Box) -> None:
+    async def said() -> AsyncIterator[pb.SessionRequest]:
+        for message in (configure(word_timings=True), text("One two, three. Four. "), FLUSH):
+            yield message
+
+    headers, ends = [], []
+    async for message in synthesizer.Session(said()):
+        if message.HasField("header"):
+            headers += list(message.header.words)
+        elif message.HasField("end"):
+            ends.append(message.end)
+    [end] = ends
+    for words in (headers, list(end.words)):
+        assert " ".join(word.word for word in words) == "One two, three. Four."
+        times = [time for word in words for time in (word.start_s, word.end_s)]
+        assert times == sorted(times) and times[-1] <= end.samples / 24_000 + 1e-9
+        assert [word.segment for word in words] == sorted(word.segment for word in words)
+        assert words[-1].segment == end.timings.segments - 1

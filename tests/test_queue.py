@@ -1,0 +1,249 @@
+"""What waits, what sounds, and a moderator's verbs, in the scheduler; on the fake engine and clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped, Unavailable
+from appliance.job import Made, Playout, Priority
+from appliance.playout import Job, State
+from appliance.scheduler import MAX_PAUSED
+from tests.test_scheduler import Bench, pieces
+
+SERIAL = Playout.SERIAL
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def say(bench: Bench, name: str, channel: str = "stage", segments: int = 1, **options: object) -> Job:
+    return bench.admit(name, segments, channel=channel, playout=SERIAL, **options)
+
+
+def work(bench: Bench) -> None:
+    while bench.scheduler.turn():
+        pass
+
+
+def seen(bench: Bench) -> dict[str, State]:
+    return {u.job.terms.request_id: u.state for u in bench.scheduler.utterances()[0]}
+
+
+def ended(bench: Bench) -> dict[str, type | None]:
+    return {u.job.terms.request_id: u.why and type(u.why) for u in bench.scheduler.utterances()[1]}
+
+
+def sounding(bench: Bench, channel: str = "stage") -> list[str]:
+    return [name for name, state in seen(bench).items() if state is State.SOUNDING]
+
+
+def skip(bench: Bench, channel: str = "stage") -> list[str]:
+    found = bench.scheduler.end(
+        lambda u: u.state is State.SOUNDING and u.job.terms.channel == channel, Skipped("skipped")
+    )
+    return [u.job.terms.request_id for u in found]
+
+
+def clear(bench: Bench, channel: str = "stage") -> list[str]:
+    found = bench.scheduler.end(
+        lambda u: u.state is State.WAITING and u.job.terms.channel == channel, Cleared("cleared")
+    )
+    return [u.job.terms.request_id for u in found]
+
+
+def made(bench: Bench, name: str) -> int:
+    return sum(isinstance(result, Made) for result in bench.results[name])
+
+
+def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Bench) -> None:
+    first, second = say(bench, "a"), say(bench, "b")
+    assert seen(bench) == {"a": State.WAITING, "b": State.WAITING}
+    work(bench)
+    assert first.ended and second.ended  # the engine is done with both
+    assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
+    bench.now += first.audio_s
+    assert seen(bench) == {"b": State.SOUNDING}
+    assert ended(bench) == {"a": None}
+    bench.now += second.audio_s
+    assert seen(bench) == {} and ended(bench) == {"a": None, "b": None}
+
+
+def test_what_plays_nowhere_that_is_known_ends_with_its_last_audio(bench: Bench) -> None:
+    bench.admit("a", client="ipv4:1", playout=SERIAL)
+    work(bench)
+    assert seen(bench) == {} and ended(bench) == {"a": None}
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_skipped_reply_gives_its_channel_to_the_next(bench: Bench, is_made: bool) -> None:
+    first = say(bench, "a", segments=6)
+    second = say(bench, "b")
+    if is_made:
+        work(bench)
+    else:
+        while not made(bench, "a"):
+            bench.scheduler.turn()
+    assert sounding(bench) == ["a"] and first.ended is is_made
+    assert skip(bench, "other") == []
+    assert skip(bench) == ["a"]
+    assert ended(bench) == {"a": Skipped}
+    if not is_made:
+        assert bench.ends()["a"] is Skipped
+    work(bench)
+    assert sounding(bench) == ["b"]
+    bench.now += second.audio_s
+    assert seen(bench) == {}
+    assert bench.engine.lanes == 0
+
+
+def test_clear_leaves_what_sounds(bench: Bench) -> None:
+    for name in "abc":
+        say(bench, name)
+    say(bench, "d", "other")
+    work(bench)
+    say(bench, "e")
+    assert clear(bench) == ["b", "c", "e"]
+    assert bench.ends()["e"] is Cleared
+    assert seen(bench) == {"a": State.SOUNDING, "d": State.SOUNDING}
+
+
+def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench) -> None:
+    first = say(bench, "a", segments=4)
+    work(bench)
+    bench.now += 0.3 * first.audio_s
+    bench.scheduler.pause("stage")
+    second = say(bench, "b")
+    other = say(bench, "c", "other")
+    work(bench)
+    assert made(bench, "b") == 0 and second.made and not second.ended
+    assert made(bench, "c") == 1 and other.ended
+    bench.now += 100.0
+    assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
+    assert bench.scheduler.paused == ["stage"]
+    bench.scheduler.resume("stage")
+    assert made(bench, "b") == 1 and second.ended
+    bench.now += 0.6 * first.audio_s
+    assert sounding(bench) == ["a"]
+    bench.now += 0.2 * first.audio_s
+    assert sounding(bench) == ["b"]
+    assert bench.scheduler.paused == []
+
+
+def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
+    say(bench, "a", segments=3)
+    while not made(bench, "a"):
+        bench.scheduler.turn()
+    whole = say(bench, "b", "other", stream=False)
+    bench.scheduler.pause("stage")
+    bench.scheduler.pause("other")
+    work(bench)
+    assert made(bench, "a") == 1 and made(bench, "b") == 0
+    bench.scheduler.resume("stage")
+    bench.scheduler.resume("other")
+    work(bench)
+    assert made(bench, "a") == 3 and made(bench, "b") == 1 and whole.ended
+
+
+def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(bench: Bench) -> None:
+    bench.scheduler.pause("stage")
+    waiting = [say(bench, name, segments=3) for name in "ab"]
+    assert all(job.due == math.inf for job in waiting)
+    bench.now += 60.0
+    promised = [say(bench, f"c{i}", f"c{i}", segments=2, nfe=10) for i in range(2)]
+    bench.scheduler.resume("stage")
+    assert all(bench.now < job.due < math.inf for job in waiting)
+    work(bench)
+    for job in promised:
+        assert job.audible is not None and job.audible <= job.due
+    assert [made(bench, name) for name in "ab"] == [3, 3]
+
+
+def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
+    bench.scheduler.pause("stage")
+    say(bench, "a", deadline=bench.now + 5.0)
+    work(bench)
+    bench.now += 6.0
+    bench.scheduler.turn()
+    assert bench.ends()["a"] is DeadlineMissed
+    assert "paused" in str(bench.results["a"][-1])
+
+
+def test_a_drain_does_not_wait_for_a_paused_channel(bench: Bench) -> None:
+    bench.scheduler.pause("stage")
+    say(bench, "a")
+    work(bench)
+    bench.serve()
+    assert bench.ends() == {"a": Unavailable}
+
+
+def test_so_many_channels_may_be_paused(bench: Bench) -> None:
+    for number in range(MAX_PAUSED):
+        bench.scheduler.pause(str(number))
+    bench.scheduler.pause("0")
+    with pytest.raises(QueueFull, match="channels are paused"):
+        bench.scheduler.pause("one more")
+    bench.scheduler.resume("one more")  # which is not paused
+
+
+def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:
+    job = bench.job(name, channel="stage", playout=SERIAL, merge=key)
+    earlier = bench.scheduler.mergeable(job.terms)
+    job.merged = 1 + (earlier.merged if earlier else 0)
+    assert bench.scheduler.admit(job, [pieces(name, 1)], earlier) == 0
+    return job
+
+
+def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) -> None:
+    say(bench, "now")
+    bench.scheduler.turn()
+    merge(bench, "one rose")
+    say(bench, "later")
+    merge(bench, "a kiss", "kiss")
+    merge(bench, "two roses")
+    last = merge(bench, "three roses")
+    assert last.merged == 3
+    assert list(seen(bench)) == ["now", "three roses", "later", "a kiss"]
+    assert ended(bench) == {"one rose": Merged, "two roses": Merged}
+    work(bench)
+    assert bench.opened() == ["now0", "three roses0", "later0", "a kiss0"]
+
+
+def test_what_the_engine_has_begun_is_not_merged_with(bench: Bench) -> None:
+    first = merge(bench, "one rose")
+    late = bench.job("two roses", channel="stage", playout=SERIAL, merge="rose")
+    earlier = bench.scheduler.mergeable(late.terms)
+    assert earlier is first
+    bench.scheduler.turn()
+    assert bench.scheduler.admit(late, [pieces("two", 1)], earlier) is None
+    assert bench.scheduler.mergeable(late.terms) is None
+    assert bench.scheduler.admit(late, [pieces("two", 1)]) == 0
+
+
+def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Bench) -> None:
+    first = say(bench, "a", segments=4)
+    say(bench, "b")
+    work(bench)
+    bench.scheduler.unread(first)
+    assert sounding(bench) == ["b"] and ended(bench) == {"a": Cancelled}
+    bench.scheduler.unread(first)
+    assert ended(bench) == {"a": Cancelled}
+
+
+def test_changes_are_told_and_what_has_ended_is_kept_for_a_while(bench: Bench) -> None:
+    told: list[None] = []
+    bench.scheduler.on_change = lambda: told.append(None)
+    say(bench, "a", priority=Priority.HIGH)
+    assert told
+    told.clear()
+    work(bench)
+    assert told
+    _, past, number = bench.scheduler.utterances()
+    assert past == []
+    bench.now += 60.0
+    _, past, number = bench.scheduler.utterances(number)
+    assert [u.job.terms.request_id for u in past] == ["a"]
+    assert bench.scheduler.utterances(number) == ([], [], number)

@@ -1,0 +1,69 @@
+"""Pieces of a text that is being written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.text.split import Budgets
+from appliance.text.written import Written
+
+BUDGETS = Budgets(10, 40, 80)
+PACE = 10.0
+
+
+def pieces(parts: list[str]) -> list[str]:
+    written = Written(BUDGETS, PACE)
+    found = [piece for part in parts for piece in written.add(part)]
+    return [*found, rest] if (rest := written.rest()) else found
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (
+            ["Thanks for the raid, ", "everyone. How are you?"],
+            ["Thanks for the raid,", "everyone. How are you?"],
+        ),
+        (["Pi is about 3.", "14, they say."], ["Pi is about 3.14,", "they say."]),
+        (["Hi. ", "Welcome back. "], ["Hi. Welcome back."]),
+        (
+            ["So many words and no clause at all ends here"],
+            ["So many words and no", "clause at all ends here"],
+        ),
+        (["大家好，", "欢迎来到直播间。", "今天玩什么？"], ["大家好，", "欢迎来到直播间。", "今天玩什么？"]),
+        (["see https://a.example/b?c=d, it is good"], ["see https://a.example/b?c=d,", "it is good"]),
+        (["   "], []),
+    ],
+)
+def test_clauses_are_given_away_when_they_are_complete(parts: list[str], expected: list[str]) -> None:
+    assert pieces(parts) == expected
+    assert pieces(list("".join(parts))) == expected
+
+
+def test_later_pieces_are_sentences() -> None:
+    text = (
+        "First of all, hello there, friend, and welcome. Then some more, and more, and yet more of it. End."
+    )
+    assert pieces([text]) == [
+        "First of all,",
+        "hello there, friend, and welcome.",
+        "Then some more, and more, and yet more of it.",
+        "End.",
+    ]
+
+
+def test_the_next_utterance_begins_anew() -> None:
+    written = Written(BUDGETS, PACE)
+    assert written.add("One two three, four") == ["One two three,"]
+    assert written.rest() == "four"
+    assert written.rest() == ""
+    assert written.add("Five six seven, eight") == ["Five six seven,"]
+
+
+@given(st.lists(st.text(alphabet="ab ,.!?，。好1", max_size=30), max_size=12))
+def test_nothing_is_lost_however_it_is_sent(parts: list[str]) -> None:
+    found = pieces(parts)
+    assert "".join("".join(found).split()) == "".join("".join(parts).split())
+    assert all(piece == piece.strip() and piece for piece in found)
