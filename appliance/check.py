@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import secrets
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -347,7 +348,9 @@ def _voice_to_use(inspection: Inspection, client: Client, sha256: str = "") -> V
 
 def _speak(client: Client, text: str, voice: str) -> Reply:
     """Stream one text. Raises CallFailed, Wrong."""
-    reply = client.stream(text, voice, seed=SEED, encoding="pcm16", timeout=SPEAK_S).reply()
+    # A seed that was used before could be answered without the engine.
+    seed = secrets.randbits(32)
+    reply = client.stream(text, voice, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
     if not reply.audio_s:
         raise Wrong("the daemon sent no audio")
     return reply

@@ -14,10 +14,12 @@ from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
     ADMIN_SOCKET,
+    ENCODINGS,
     PRIORITIES,
     SPEAK_S,
     CallFailed,
     Client,
+    Encoding,
     Operator,
     Options,
     Reply,
@@ -32,6 +34,16 @@ from appliance.rpc.appliance_pb2 import UtteranceState
 FAILED = 1
 """Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
 SAMPLE_BYTES = 2
+SUFFIXES: dict[str, Encoding] = {
+    ".wav": "wav",
+    ".flac": "flac",
+    ".mp3": "mp3",
+    ".opus": "ogg_opus",
+    ".ogg": "ogg_opus",
+    ".ulaw": "mulaw",
+    ".pcm": "pcm16",
+}
+"""Encoding by the name of the file that it goes to."""
 
 
 class Failure(Exception):
@@ -121,7 +133,10 @@ def _print_line(line: str) -> None:
 def _add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text")
     parser.add_argument("--voice", required=True)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.wav")
+    parser.add_argument(
+        *("-o", "--out"), type=Path, required=True, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}"
+    )
+    parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
     parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
     parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
     parser.add_argument("--min-nfe", type=int, metavar="N", help="take fewer rather than be refused")
@@ -146,8 +161,12 @@ def _add_say(parser: argparse.ArgumentParser) -> None:
 
 
 def _say(options: argparse.Namespace) -> int:
+    encoding: Encoding | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
+    if encoding is None:
+        raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
     wanted: Options = {
-        "encoding": "pcm16",
+        # A stream's WAV header does not know its length: the file's is written here.
+        "encoding": "pcm16" if encoding == "wav" else encoding,
         "rate": options.rate,
         "speed": options.speed,
         "nfe": options.nfe,
@@ -171,7 +190,10 @@ def _say(options: argparse.Namespace) -> int:
     except (ValueError, OverflowError) as error:
         raise Failure(f"a number is out of range: {error}") from error
     try:
-        _write_wav(options.out, reply.audio, reply.header.sample_rate_hertz)
+        if encoding == "wav":
+            _write_wav(options.out, reply.audio, reply.header.sample_rate_hertz)
+        else:
+            options.out.write_bytes(reply.audio)
     except OSError as error:
         raise Failure(f"{options.out}: {error.strerror}") from error
     print(options.out)

@@ -28,7 +28,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from appliance.rpc import admin_pb2, admin_pb2_grpc, appliance_pb2_grpc
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.admin_pb2 import Status
-from appliance.rpc.appliance_pb2 import End, Header, QueueEvent, Timings, Utterance, UtteranceError, Voice
+from appliance.rpc.appliance_pb2 import (
+    End,
+    Header,
+    QueueEvent,
+    Timings,
+    Utterance,
+    UtteranceError,
+    Voice,
+    WordTiming,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,6 +47,7 @@ __all__ = [
     "AsyncStream",
     "CallFailed",
     "Client",
+    "Encoding",
     "End",
     "Event",
     "Header",
@@ -54,6 +64,7 @@ __all__ = [
     "Utterance",
     "UtteranceError",
     "Voice",
+    "WordTiming",
 ]
 
 ADDRESS = "127.0.0.1:50051"
@@ -67,6 +78,8 @@ SAMPLE_BYTES = 2
 WAV_HEADER_BYTES = 44
 DETAILS_KEY = "grpc-status-details-bin"
 
+Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
 
@@ -74,7 +87,7 @@ PRIORITIES: tuple[str, ...] = get_args(Priority)
 class Options(TypedDict, total=False):
     """Optional arguments of `speak` and `stream`. None or absent: the daemon's default."""
 
-    encoding: Literal["wav", "pcm16"] | None
+    encoding: Encoding | None
     """Default: WAV from `speak`, PCM16 from `stream`."""
     rate: int | None
     """Hz; default: the model's."""
@@ -105,6 +118,8 @@ class Options(TypedDict, total=False):
     playout: Literal["serial", "overlap"] | None
     request_id: str | None
     """Name for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
+    word_timings: bool | None
+    """Have `words` in header, end and reply."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +128,7 @@ class Piece:
 
     data: bytes
     sample_offset: int
-    """Samples of this reply before `data`."""
+    """Samples of this reply that were encoded before `data`."""
     segment: int
     arrived: float
     """time.monotonic() when it was read."""
@@ -132,10 +147,14 @@ class Reply:
     wall_s: float
     first_audio_s: float
     """Equal to `wall_s` for a reply in one message."""
+    words: Sequence[WordTiming] = ()
+    """When each word is said, with `word_timings`."""
 
     @property
     def audio_s(self) -> float:
-        """Duration of the audio."""
+        """Duration of the audio: from its size, or as the daemon says where that does not tell."""
+        if self.header.encoding not in (pb.WAV, pb.PCM16):
+            return self.timings.audio_ms / 1e3
         size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
         rate_hz = self.header.sample_rate_hertz
         return size / SAMPLE_BYTES / rate_hz if rate_hz else 0.0
@@ -624,6 +643,7 @@ def _request(
     min_nfe: int | None = None,
     playout: str | None = None,
     request_id: str | None = None,
+    word_timings: bool | None = None,
 ) -> pb.SynthesizeRequest:
     return pb.SynthesizeRequest(
         text=text,
@@ -648,6 +668,7 @@ def _request(
         min_nfe_steps=min_nfe,
         playout=_upper(playout),
         request_id=request_id,
+        word_timings=bool(word_timings),
     )
 
 
@@ -665,16 +686,17 @@ def _event(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
 
 def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:
     wall_s = time.monotonic() - begun
-    return Reply(reply.audio, reply.header, reply.timings, wall_s, wall_s)
+    return Reply(reply.audio, reply.header, reply.timings, wall_s, wall_s, reply.words)
 
 
 def _gathered(events: Sequence[Event], begun: float) -> Reply:
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
-    timings = next((event.timings for event in events if isinstance(event, End)), Timings())
+    end = next((event for event in events if isinstance(event, End)), End())
     first_audio_s = pieces[0].arrived - begun if pieces else wall_s
-    return Reply(b"".join(piece.data for piece in pieces), header, timings, wall_s, first_audio_s)
+    audio = b"".join(piece.data for piece in pieces)
+    return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
 
 
 def _serving(reply: health_pb2.HealthCheckResponse) -> str:

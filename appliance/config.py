@@ -109,6 +109,19 @@ class VoicesConfig:
 
 
 @dataclass(frozen=True)
+class CacheConfig:
+    """Replies that are kept, so that a phrase which comes again costs the engine nothing."""
+
+    phrases_bytes: int = 64 * MIB
+    """Of samples in memory, 96 kB a second at 24 kHz; 0 keeps none."""
+    drawn_seeds: bool = False
+    """Keep replies to requests without a seed too: the same text then always sounds the same."""
+
+    def __post_init__(self) -> None:
+        _between("phrases_bytes", self.phrases_bytes, 0, 1 << 34)
+
+
+@dataclass(frozen=True)
 class SchedulerConfig:
     """Order of the engine's work, and limits of admission."""
 
@@ -213,6 +226,7 @@ class Config:
     engine: EngineConfig = field(default_factory=EngineConfig)
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
     voices: VoicesConfig = field(default_factory=VoicesConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)

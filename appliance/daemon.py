@@ -54,6 +54,7 @@ from appliance.errors import (
 )
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
+from appliance.phrases import Phrases
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import Admin
@@ -136,7 +137,9 @@ class Daemon:
         self._config, self._reread = config, reread
         self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
+        self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
+        self._metrics.watch_phrases(self._phrases)
         self._scheduler = Scheduler(config.scheduler, at=self._at)
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
@@ -192,6 +195,7 @@ class Daemon:
             observer=self._metrics,
             clock=time.monotonic,
             at_hand=self._store.at_hand,
+            phrases=self._phrases,
             degraded=lambda: self._clocks.standing.degraded,
         )
         self._configure(speech, self._config)

@@ -22,6 +22,11 @@ class Encoding(enum.Enum):
     """RIFF header, then 16-bit little-endian mono samples."""
     PCM16 = "pcm16"
     """16-bit little-endian mono samples without a header."""
+    FLAC = "flac"
+    MP3 = "mp3"
+    OGG_OPUS = "ogg_opus"
+    MULAW = "mulaw"
+    """8-bit G.711 μ-law samples without a header."""
 
 
 class Segmentation(enum.Enum):
@@ -67,6 +72,7 @@ class Request:
     sample_rate_hz: int = 24_000
     stream: bool = False
     """Whether audio is sent while it is made."""
+    word_timings: bool = False
 
 
 @dataclass(frozen=True)

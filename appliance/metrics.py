@@ -35,6 +35,14 @@ class Costs(Protocol):
     measured_s: float
 
 
+class Phrases(Protocol):
+    """Replies that are kept."""
+
+    size_bytes: int
+    hits: int
+    misses: int
+
+
 class Metrics:
     """What one daemon counts, in a registry of its own."""
 
@@ -131,6 +139,16 @@ class Metrics:
             )
             for name, what in (("predicted", "estimated"), ("measured", "taken"))
         }
+
+    def watch_phrases(self, phrases: Phrases) -> None:
+        """Register callbacks for the cache of phrases."""
+        for name, attribute, what in (
+            ("hits", "hits", "Requests that were answered from the cache of phrases."),
+            ("misses", "misses", "Requests that it could have answered, and did not have."),
+            ("bytes", "size_bytes", "Samples that it holds."),
+        ):
+            gauge = Gauge(f"f5_phrases_{name}", what, registry=self.registry)
+            gauge.set_function(partial(getattr, phrases, attribute))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
         """How the clocks are: one of `states`. Root counts `repins`, anew at each boot; None: not known."""

@@ -51,6 +51,8 @@ class Job:
     """As it is spoken; both for those who watch the queue."""
     merged: int = 1
     """Requests that this one speaks for."""
+    kept: tuple[Made, ...] = ()
+    """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
 
     engine: Any = None
     """What computes it; the scheduler's, set when it is admitted."""

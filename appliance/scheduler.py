@@ -288,7 +288,8 @@ class Scheduler:
             replaced = self._superseded(job)
             if merging is not None and merging not in replaced:
                 replaced.append(merging)
-            self._check_places(job, without=len(replaced))
+            if not job.kept:
+                self._check_places(job, without=len(replaced))
             free_again = self._check_rate(job, now)
             job.channel = channel = self._channel(job.terms)
             before = channel.jobs
@@ -311,6 +312,14 @@ class Scheduler:
                 kind = Merged if old is merging else Superseded
                 self._end(old, kind(f"replaced by {job.terms.request_id}"))
             self._jobs[job.terms.request_id] = job
+            if job.kept:
+                job.begun, job.done, job.made_s = True, len(job.segments), job.audio_s
+                job.held = list(job.kept)
+                self._release(job, math.inf)
+                if not job.held:
+                    self._complete(job)
+                self.on_change()
+                return way
             self._used_s.setdefault(job.terms.payer, min(self._used_s.values(), default=0.0))
             if job.guaranteed and self._call is not None and self._gives_way(self._call):
                 self._call.jobs[0].engine.interrupt(True)
@@ -553,6 +562,11 @@ class Scheduler:
         """Choose a way and a deadline that keep every promise; the channel is free at `free`."""
         engine = self._engine
         assert engine is not None
+        if job.kept:
+            job.take(ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
+            if job.guaranteed and job.channel.paused is None:
+                job.due = max(self._targets(job, 0.0, now)[0], free)
+            return 0
         costs = [[engine.costs.of(segment) for segment in segments] for segments in ways]
         totals = [sum(cost.left_s(False, 0) for cost in known) for known in costs]
         nfes = [segments[0].nfe for segments in ways]

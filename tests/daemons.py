@@ -54,6 +54,8 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
         "bundle": {"path": str(bundle)},
         "engine": {"threads": 1},
         "voices": {"folder": str(folder / "voices"), "cache": str(folder / "cache")},
+        # What comes again is made again.
+        "cache": {"phrases_bytes": 0},
         "server": {
             "listen": f"127.0.0.1:{free_port()}",
             "socket": str(folder / "grpc.sock"),

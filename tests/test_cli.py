@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import soundfile
 import yaml
 
 from appliance import cli, health
@@ -82,6 +83,27 @@ def test_say_streamed_equals_say_unary(
         assert run(capsys, "say", TEXT * 3, *options, *more)[0] == 0
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.flac", "FLAC"), ("a.mp3", "MP3"), ("a.opus", "OGG"), ("a.OGG", "OGG")]
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_say_writes_what_the_files_name_says(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, kind: str, stream: bool
+) -> None:
+    out = tmp_path / name
+    options = ["--voice", "ann", "-o", str(out), "--address", box.address]
+    assert run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))[0] == 0
+    assert soundfile.info(out).format == kind
+    assert run(capsys, "say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
+    assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
+
+
+def test_say_into_a_file_of_another_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, told = run(capsys, "say", TEXT, "--voice", "ann", "-o", str(tmp_path / "a.m4a"))
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    assert "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw, .pcm" in told
 
 
 @pytest.mark.parametrize(

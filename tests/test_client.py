@@ -424,6 +424,7 @@ EVERY_OPTION: Options = {
     "min_nfe": 3,
     "playout": "overlap",
     "request_id": "r-1",
+    "word_timings": True,
 }
 EVERY_FIELD = pb.SynthesizeRequest(
     text=TEXT,
@@ -444,6 +445,7 @@ EVERY_FIELD = pb.SynthesizeRequest(
     min_nfe_steps=3,
     playout=pb.OVERLAP,
     request_id="r-1",
+    word_timings=True,
 )
 
 

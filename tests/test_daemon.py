@@ -100,6 +100,27 @@ def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
     assert status in box.http("/metrics")[1]
 
 
+def test_a_phrase_that_comes_again_is_counted_and_sounds_as_one_that_is_made(
+    box: Running, tmp_path: Path
+) -> None:
+    asked = request(segmentation=pb.LOW_LATENCY, seed=5, word_timings=True)
+    with box.channel() as channel:
+        fresh = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
+    with running(tmp_path, cache={"phrases_bytes": 1 << 20}) as other:
+        other.add_voice()
+        with other.channel() as channel:
+            stub = other.synthesizer(channel)
+            replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
+        page = other.http("/metrics")[1]
+    assert [reply.header.cached for reply in replies] == [False, True, True]
+    for reply in replies:
+        assert reply.audio == fresh.audio
+        assert reply.words == fresh.words and reply.header.words == fresh.header.words
+    assert "f5_phrases_hits 2.0" in page and "f5_phrases_misses 1.0" in page
+    kept = float(next(line for line in page.splitlines() if line.startswith("f5_phrases_bytes")).split()[1])
+    assert 2 * len(fresh.audio) - 100 < kept < 1 << 20  # floats, and no less than what was sent
+
+
 def test_bad_input_is_refused_and_counted_and_the_daemon_goes_on(box: Running) -> None:
     codes = []
     with box.channel() as channel:

@@ -27,7 +27,7 @@ from appliance.errors import (
 from appliance.job import FloatArray, Load, Made, Playout, Priority, Segment, Terms
 from appliance.playout import Job, Result
 from appliance.scheduler import MARGIN_S, Scheduler
-from tests.fakes_engine import FakeEngine, segment
+from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
 """What each call of the fake engine takes, and is estimated to take."""
@@ -333,6 +333,88 @@ def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
     assert gaps == pytest.approx([jobs[0].audio_s] * 2)
     bench.serve()
     assert bench.opened() == ["a0", "a1", "b0", "b1", "c0", "c1"]
+
+
+def kept(bench: Bench, name: str, segments: int = 2, **terms: object) -> Job:
+    """Admit a job whose audio is there already."""
+    job = bench.job(name, **terms)  # type: ignore[arg-type]
+    planned = pieces(name, segments, frames=400)
+    job.kept = tuple(Made(samples_of(one), one.index, one is planned[-1]) for one in planned)
+    bench.scheduler.admit(job, [planned])
+    return job
+
+
+def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: Bench) -> None:
+    serial = {"channel": "main", "playout": Playout.SERIAL}
+    before = bench.admit("before", frames=400, **serial)
+    again = kept(bench, "again", **serial)
+    behind = bench.admit("behind", frames=400, **serial)
+    assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
+    assert again.due == pytest.approx(before.due + before.audio_s)
+    assert behind.due == pytest.approx(again.due + again.audio_s)
+    assert bench.engine.calls == [] and bench.scheduler.load.waiting == 2
+    bench.scheduler.cancel(again)
+    bench.scheduler.written(again, 1.0)
+    bench.serve()
+    assert bench.opened() == ["before0", "behind0"]
+    assert set(bench.ends().values()) == {Made}
+    assert again.timings.steps_s == 0.0
+
+
+def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> None:
+    serial = {"channel": "main", "playout": Playout.SERIAL}
+    again = kept(bench, "again", **serial)
+    bench.now += 1.0
+    behind = bench.admit("behind", **serial)
+    assert behind.due == pytest.approx(bench.now - 1.0 + again.audio_s)
+    bench.now += 60.0
+    soon = kept(bench, "soon", **serial, priority=Priority.BULK)
+    assert soon.due == math.inf
+
+
+def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
+    serial = {"channel": "main", "playout": Playout.SERIAL}
+    bench.scheduler.pause("main")
+    again, other = kept(bench, "again", **serial), kept(bench, "other", **serial)
+    assert bench.results["again"] == []
+    bench.scheduler.cancel(other)
+    bench.now += 3.0
+    bench.scheduler.resume("main")
+    assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
+    assert (again.audible, bench.scheduler.load) == (bench.now, Load())
+    assert bench.ends() == {"again": Made, "other": Cancelled}
+
+
+def test_what_is_made_already_keeps_to_the_limits() -> None:
+    bench = Bench(backlog_s=10.0, user_rate=2.0, queue_length=1)
+    serial = {"channel": "main", "playout": Playout.SERIAL}
+    with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
+        for number in itertools.count():
+            kept(bench, f"j{number}", **serial)
+    kept(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
+    for name in ("one", "two"):
+        kept(bench, name, user="ann")
+    with pytest.raises(RateLimited):
+        kept(bench, "three", user="ann")
+    bench.admit("waits")
+    kept(bench, "full line")
+    with pytest.raises(InvalidRequest, match="request_id"):
+        kept(bench, "waits")
+    job = bench.job("gone")
+    bench.scheduler.cancel(job)
+    with pytest.raises(Cancelled):
+        bench.scheduler.admit(job, [pieces("gone", 1)])
+    bench.scheduler.drain()
+    with pytest.raises(Unavailable):
+        kept(bench, "late")
+
+
+def test_what_is_made_already_replaces_what_waits(bench: Bench) -> None:
+    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
+    waiting = bench.admit("waiting", **status)
+    again = kept(bench, "again", **status)
+    assert isinstance(bench.results["waiting"][-1], Superseded)
+    assert waiting.ended and again.due < waiting.due + waiting.audio_s
 
 
 def test_more_speech_than_a_channel_may_hold_is_refused() -> None:

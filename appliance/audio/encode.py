@@ -1,4 +1,4 @@
-"""Float samples → bytes: rate conversion, 16-bit PCM, the WAV header."""
+"""Float samples → bytes: rate conversion, 16-bit PCM, the WAV header; other encodings are compress.py's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from appliance.errors import InvalidRequest
+from appliance.audio import compress
+from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding
 
 RATES_HZ = (8_000, 48_000)
@@ -19,10 +20,25 @@ UNKNOWN_SIZE = 0xFFFFFFFF
 """In the header of a stream, whose length its first packet cannot know; readers then read to the end."""
 
 
-def check_rate(rate_hz: int, field: str = "audio_config.sample_rate_hertz") -> int:
-    """The rate, if audio can be made at it. Raises InvalidRequest naming the allowed ones."""
+def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:
+    """The encoding, if this machine can make it. Raises UnsupportedEncoding naming those that it can."""
+    possible = [one for one in Encoding if one not in compress.FORMATS or compress.is_available(one)]
+    if encoding not in possible:
+        names = ", ".join(one.name for one in possible)
+        raise UnsupportedEncoding(
+            f"{field}: {encoding.name} is not written by this machine's libsndfile; {names} are"
+        )
+    return encoding
+
+
+def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.sample_rate_hertz") -> int:
+    """The rate, if audio in that encoding can have it. Raises InvalidRequest naming the allowed ones."""
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise InvalidRequest(field, f"must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz, not {rate_hz}")
+    form = compress.FORMATS.get(encoding)
+    if form and form.rates_hz and rate_hz not in form.rates_hz:
+        allowed = ", ".join(str(rate) for rate in form.rates_hz)
+        raise InvalidRequest(field, f"must be one of {allowed} Hz for {encoding.name}, not {rate_hz}")
     return rate_hz
 
 
@@ -51,23 +67,32 @@ class Encoder:
 
     def __init__(self, encoding: Encoding, rate_hz: int) -> None:
         self._head = wav_header(rate_hz) if encoding is Encoding.WAV else b""
+        self._compressor = compress.Compressor(encoding, rate_hz) if encoding in compress.FORMATS else None
 
-    def push(self, samples: NDArray[np.float32]) -> bytes:
-        """The bytes of the next (samples,) at the rate of the stream."""
+    def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
+        """Take the next (samples,) at the rate of the stream; give bytes that are final. `last` gives all."""
+        if self._compressor is not None:
+            return self._compressor.push(_int16(samples), last=last)
         head, self._head = self._head, b""
         return head + pcm16(samples)
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> bytes:
-    """A whole reply; its samples' bytes equal those of the stream of the same samples."""
+    """A whole reply: the audio of the stream of the same samples, in a file that knows its length."""
+    if encoding in compress.FORMATS:
+        return compress.Compressor(encoding, rate_hz).whole(_int16(samples))
     head = wav_header(rate_hz, len(samples)) if encoding is Encoding.WAV else b""
     return head + pcm16(samples)
 
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:
     """16-bit little-endian: clipped to ±1, times 32,767, rounded to nearest with halves to even."""
+    return _int16(samples).tobytes()
+
+
+def _int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
     scaled = np.clip(samples, -1.0, 1.0) * PCM_SCALE
-    return np.rint(scaled, out=scaled).astype("<i2").tobytes()
+    return np.rint(scaled, out=scaled).astype("<i2")
 
 
 def wav_header(rate_hz: int, samples: int | None = None) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from appliance.audio import encode, join
+from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
 from appliance.job import FloatArray, Made, Request
 
@@ -23,6 +24,8 @@ class Reply:
         self._encoder = encode.Encoder(request.encoding, self._rate_hz)
         self._longest = round(message_s * self._rate_hz)
         self._kept: list[FloatArray] = []
+        self._waiting = 0
+        """Samples that the encoder has and of which no byte has come."""
         self.samples = 0
         """Given out or kept."""
 
@@ -31,13 +34,27 @@ class Reply:
         """Seconds of it."""
         return self.samples / self._rate_hz
 
-    def messages(self, made: Made) -> list[tuple[bytes, int]]:
-        """The bytes of what is final now, and their samples: equal stretches, none over `message_s`."""
+    @property
+    def is_costly(self) -> bool:
+        """Whether encoding takes milliseconds per message."""
+        return self._encoding in compress.FORMATS
+
+    def messages(self, made: Made) -> Iterator[tuple[bytes, int]]:
+        """The bytes of what is final now, and the samples encoded for them: at most `message_s`.
+
+        An encoder that works in blocks may give nothing for a stretch; the next bytes then count for both.
+        """
         samples = self._join(made)
-        if not len(samples):
-            return []
-        pieces = np.array_split(samples, math.ceil(len(samples) / self._longest))
-        return [(self._encoder.push(piece), len(piece)) for piece in pieces]
+        pieces = np.array_split(samples, math.ceil(len(samples) / self._longest)) if len(samples) else []
+        if made.last and not pieces and self.samples:
+            pieces = [samples]
+        for number, piece in enumerate(pieces, 1):
+            last = made.last and number == len(pieces)
+            data = self._encoder.push(piece, last=last)
+            self._waiting += len(piece)
+            if data or (last and self._waiting):
+                fed, self._waiting = self._waiting, 0
+                yield data, fed
 
     def keep(self, made: Made) -> None:
         """Keep what is final now for `whole`."""

@@ -77,6 +77,7 @@ SETTINGS = {
         "max_work_s",
     },
     "voices": {"folder", "cache", "memory_entries", "max_reference_bytes"},
+    "cache": {"phrases_bytes", "drawn_seeds"},
     "scheduler": {
         "policy",
         "realtime_s",

@@ -15,6 +15,10 @@ class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUDIO_ENCODING_UNSPECIFIED: _ClassVar[AudioEncoding]
     WAV: _ClassVar[AudioEncoding]
     PCM16: _ClassVar[AudioEncoding]
+    FLAC: _ClassVar[AudioEncoding]
+    MP3: _ClassVar[AudioEncoding]
+    OGG_OPUS: _ClassVar[AudioEncoding]
+    MULAW: _ClassVar[AudioEncoding]
 
 class Segmentation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +49,10 @@ class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 WAV: AudioEncoding
 PCM16: AudioEncoding
+FLAC: AudioEncoding
+MP3: AudioEncoding
+OGG_OPUS: AudioEncoding
+MULAW: AudioEncoding
 SEGMENTATION_UNSPECIFIED: Segmentation
 UPSTREAM: Segmentation
 LOW_LATENCY: Segmentation
@@ -72,7 +80,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +99,7 @@ class SynthesizeRequest(_message.Message):
     MERGE_KEY_FIELD_NUMBER: _ClassVar[int]
     MERGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MERGE_TEXT_FIELD_NUMBER: _ClassVar[int]
+    WORD_TIMINGS_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
     audio_config: AudioConfig
@@ -109,10 +118,23 @@ class SynthesizeRequest(_message.Message):
     merge_key: str
     merge_count: int
     merge_text: str
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ...) -> None: ...
+    word_timings: bool
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ...) -> None: ...
+
+class WordTiming(_message.Message):
+    __slots__ = ("word", "start_s", "end_s", "segment")
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    word: str
+    start_s: float
+    end_s: float
+    segment: int
+    def __init__(self, word: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., segment: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
-    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms")
+    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms", "words", "cached")
     SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +148,8 @@ class Header(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PROMISED_MS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     sample_rate_hertz: int
     encoding: AudioEncoding
     nfe_steps: int
@@ -139,7 +163,9 @@ class Header(_message.Message):
     request_id: str
     priority: Priority
     promised_ms: float
-    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    cached: bool
+    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps")
@@ -166,14 +192,16 @@ class Timings(_message.Message):
     def __init__(self, queue_ms: _Optional[float] = ..., first_audio_ms: _Optional[float] = ..., condition_ms: _Optional[float] = ..., steps_ms: _Optional[float] = ..., vocoder_ms: _Optional[float] = ..., total_ms: _Optional[float] = ..., audio_ms: _Optional[float] = ..., rtf: _Optional[float] = ..., segments: _Optional[int] = ..., nfe_steps: _Optional[int] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
-    __slots__ = ("audio", "header", "timings")
+    __slots__ = ("audio", "header", "timings", "words")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     audio: bytes
     header: Header
     timings: Timings
-    def __init__(self, audio: _Optional[bytes] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    def __init__(self, audio: _Optional[bytes] = ..., header: _Optional[_Union[Header, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
 
 class Audio(_message.Message):
     __slots__ = ("data", "sequence", "sample_offset", "segment")
@@ -188,12 +216,14 @@ class Audio(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., sequence: _Optional[int] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ...) -> None: ...
 
 class End(_message.Message):
-    __slots__ = ("samples", "timings")
+    __slots__ = ("samples", "timings", "words")
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     samples: int
     timings: Timings
-    def __init__(self, samples: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ...) -> None: ...
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    def __init__(self, samples: _Optional[int] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
 
 class StreamSynthesizeResponse(_message.Message):
     __slots__ = ("header", "audio", "end")

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from appliance.audio.encode import check_rate
+from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
+from appliance.words import Word
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32  # for seeds drawn here: exact in every client's numbers, also in JavaScript's
 
-ENCODINGS: dict[int, Encoding] = {pb.WAV: Encoding.WAV, pb.PCM16: Encoding.PCM16}
+ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encoding for encoding in Encoding}
 SEGMENTATIONS: dict[int, Segmentation] = {
     pb.UPSTREAM: Segmentation.UPSTREAM,
     pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
@@ -56,6 +57,8 @@ class Asked:
     ways: tuple[Request, ...]
     """The request, and how it may be served where it cannot be in time so: the best first."""
     terms: Terms
+    seeded: bool
+    """Whether the caller or the configuration chose the seed."""
 
 
 def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool, client: str) -> Asked:
@@ -70,7 +73,7 @@ def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool,
     while nfe > fewest:
         nfe = max(min(int(nfe * FEWER_STEPS), nfe - 1), fewest)
         ways.append(replace(ways[-1], nfe=nfe))
-    return Asked(tuple(ways), terms_of(message, client))
+    return Asked(tuple(ways), terms_of(message, client), _is_seeded(message, defaults.synthesis))
 
 
 def request_id_of(message: pb.SynthesizeRequest) -> str:
@@ -131,6 +134,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     guidance = message.guidance if message.HasField("guidance") else defaults.guidance
     # Zero is what an absent field reads as, and neither rate can be zero.
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
+    encoding = _encoding(audio.encoding, stream=stream)
     speed = audio.speaking_rate or 1.0
     return Request(
         text=clean(message.text, limit_characters=synthesis.max_text_characters),
@@ -140,13 +144,23 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
         guidance=_within("guidance", guidance, 0.0, MAX_GUIDANCE),
         segmentation=_segmentation(message.segmentation, synthesis, stream=stream),
         speaking_rate=_within("audio_config.speaking_rate", speed, MIN_SPEAKING_RATE, MAX_SPEAKING_RATE),
-        encoding=_encoding(audio.encoding, stream=stream),
-        sample_rate_hz=check_rate(rate_hz),
+        encoding=encoding,
+        sample_rate_hz=check_rate(rate_hz, encoding),
         stream=stream,
+        word_timings=message.word_timings,
     )
 
 
-def header_of(request: Request, terms: Terms, segments: int, backend: str, promised_s: float) -> pb.Header:
+def header_of(
+    request: Request,
+    terms: Terms,
+    segments: int,
+    backend: str,
+    promised_s: float,
+    words: Sequence[Word] = (),
+    *,
+    cached: bool = False,
+) -> pb.Header:
     """What the daemon made of a request; `promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
@@ -162,7 +176,17 @@ def header_of(request: Request, terms: Terms, segments: int, backend: str, promi
         request_id=terms.request_id,
         priority=pb.Priority.Name(terms.priority.value),
         promised_ms=promised_s * 1e3,
+        words=words_of(words),
+        cached=cached,
     )
+
+
+def words_of(words: Sequence[Word]) -> list[pb.WordTiming]:
+    """Word timings as messages."""
+    return [
+        pb.WordTiming(word=word.text, start_s=word.start_s, end_s=word.end_s, segment=word.segment)
+        for word in words
+    ]
 
 
 def timings_of(timings: Timings) -> pb.Timings:
@@ -234,8 +258,9 @@ def _encoding(value: int, *, stream: bool) -> Encoding:
     if value == pb.AUDIO_ENCODING_UNSPECIFIED:
         return Encoding.PCM16 if stream else Encoding.WAV
     if value not in ENCODINGS:
-        raise UnsupportedEncoding(f"audio_config.encoding: {value} is not supported; WAV and PCM16 are")
-    return ENCODINGS[value]
+        names = ", ".join(encoding.name for encoding in Encoding)
+        raise UnsupportedEncoding(f"audio_config.encoding: {value} is not supported; {names} are")
+    return check_encoding(ENCODINGS[value])
 
 
 def key(field: str, value: str) -> str:
@@ -246,8 +271,11 @@ def key(field: str, value: str) -> str:
 
 
 def _is_adaptive(message: pb.SynthesizeRequest, synthesis: SynthesisConfig, *, stream: bool) -> bool:
-    seeded = message.HasField("seed") or synthesis.seed is not None
-    return stream and synthesis.stream_segmentation == "adaptive" and not seeded
+    return stream and synthesis.stream_segmentation == "adaptive" and not _is_seeded(message, synthesis)
+
+
+def _is_seeded(message: pb.SynthesizeRequest, synthesis: SynthesisConfig) -> bool:
+    return message.HasField("seed") or synthesis.seed is not None
 
 
 def _segmentation(value: int, synthesis: SynthesisConfig, *, stream: bool) -> Segmentation:

@@ -12,9 +12,10 @@ import grpc
 from appliance.errors import ApplianceError, Cancelled, InvalidRequest, UnsupportedEncoding
 from appliance.job import Timings
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import request_id_of, request_of, timings_of
+from appliance.rpc.requests import request_id_of, request_of, timings_of, words_of
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.written import Written
+from appliance.words import Word
 
 if TYPE_CHECKING:
     from appliance.rpc.synthesizer import Call, Synthesizer
@@ -41,6 +42,7 @@ class Utterance:
     samples: int = 0
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
+    words: list[Word] = field(default_factory=list)
     calls: set[Call] = field(default_factory=set)
     error: ApplianceError | None = None
     """Why it ends before it is spoken."""
@@ -195,7 +197,9 @@ class Conversation:
 
     async def _send(self, utterance: Utterance, call: Call) -> None:
         service, number = self._service, utterance.number
-        header = pb.SessionResponse(utterance=number, header=service.header(call))
+        # Words count within the utterance, as samples and segments do.
+        before = utterance.timings.audio_s, utterance.timings.segments
+        header = pb.SessionResponse(utterance=number, header=service.header(call, *before))
         await service.write(call, self._context, header)
         async for audio, samples in service.audio(call):
             audio.sequence, audio.sample_offset = utterance.sequence, utterance.samples
@@ -206,6 +210,7 @@ class Conversation:
             await service.write(call, self._context, answer, samples)
             utterance.sequence += 1
             utterance.samples += samples
+        utterance.words += [word.moved(*before) for word in call.words]
         utterance.timings = _sum(utterance.timings, service.finish(call))
 
     async def _finish(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
@@ -222,6 +227,7 @@ class Conversation:
             timings.total_s = now - utterance.begun
             answer.end.samples = utterance.samples
             answer.end.timings.CopyFrom(timings_of(timings))
+            answer.end.words.extend(words_of(utterance.words))
         del self._utterances[utterance.number]
         try:
             await self._context.write(answer)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 
 import grpc
 
+from appliance import words
 from appliance.audio.reply import Reply
 from appliance.config import ServerConfig
 from appliance.errors import (
@@ -25,7 +26,8 @@ from appliance.errors import (
     RequestNotFound,
     TooManyCalls,
 )
-from appliance.job import Made, Request, Timings
+from appliance.job import Made, Request, Segment, Timings
+from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
@@ -39,10 +41,12 @@ from appliance.rpc.requests import (
     text_of,
     timings_of,
     trailers_of,
+    words_of,
 )
 from appliance.rpc.session import Conversation
 from appliance.scheduler import Clock, Scheduler
 from appliance.text.written import Written
+from appliance.words import Word
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +76,7 @@ class Speech:
     clock: Clock
     at_hand: Callable[[str], bool] = lambda voice: False
     """Whether a voice can be had without reading or preparing anything."""
+    phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
 
@@ -89,6 +94,14 @@ class Call:
     reply: Reply = field(init=False)
     admitted: bool = False
     """Whether it has the two above."""
+    cached: bool = False
+    """Whether its audio was made for an earlier request."""
+    key: Key | None = None
+    """Under which its phrase will be kept, if it will be."""
+    parts: list[Made] = field(default_factory=list)
+    """Of that phrase."""
+    words: list[Word] = field(default_factory=list)
+    """Heard so far, where they were asked for."""
     first_audio: float = math.nan
     """When the transport was given the first of it, if it was."""
     writing_since: float | None = None
@@ -124,6 +137,8 @@ class Call:
     async def made(self) -> AsyncIterator[Made]:
         """Finished segments, in order. Raises the error that ended the job."""
         while isinstance(result := await self.results.get(), Made):
+            if self.key is not None:
+                self.parts.append(result)
             yield result
             if result.last:
                 return
@@ -146,20 +161,24 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         async with self.call(message, context, stream=False) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
-            audio = await self._sounding(call.reply.samples, call.reply.whole)
+                await self._hear(call, made)
+            audio = await self._sounding(call.reply.samples, call.reply.whole, costly=call.reply.is_costly)
             call.first_audio = self.speech.clock()
             timings = self._finish(call, context)
-            return pb.SynthesizeResponse(audio=audio, header=self.header(call), timings=timings_of(timings))
+            return pb.SynthesizeResponse(
+                audio=audio,
+                header=self.header(call),
+                timings=timings_of(timings),
+                words=words_of(call.words),
+            )
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
         async with self.call(message, context, stream=True) as call:
             await self.write(call, context, pb.StreamSynthesizeResponse(header=self.header(call)))
-            offset = 0
             async for audio, samples in self.audio(call):
                 await self.write(call, context, pb.StreamSynthesizeResponse(audio=audio), samples)
-                offset += samples
             timings = self._finish(call, context)
-            end = pb.End(samples=offset, timings=timings_of(timings))
+            end = pb.End(samples=call.reply.samples, timings=timings_of(timings), words=words_of(call.words))
             await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
@@ -258,9 +277,17 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
                 ways = speech.planner.ways(wanted)
                 job.voice, job.text = wanted[0].voice, wanted[0].text
+                keys, found = self._kept(ways, seeded=asked.seeded)
+                if found is not None:
+                    place, phrase = found
+                    request, segments = ways[place]
+                    ways = [(replace(request, seed=phrase.seed), segments)]
+                job.kept = phrase.made if found else ()
                 pieces = [segments for _, segments in ways]
                 way = speech.scheduler.admit(job, pieces, earlier, generation)
                 if way is not None:
+                    call.cached = bool(job.kept)
+                    call.key = keys[way] if keys and not job.kept else None
                     return ways[way][0]
 
         task = asyncio.current_task()
@@ -298,16 +325,41 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             if not self._calls:
                 self._idle.set()
 
-    def header(self, call: Call) -> pb.Header:
-        """What the daemon made of a call's request."""
+    def header(self, call: Call, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
+        """What the daemon made of a call's request, which in a session others came before."""
         job = call.job
+        timed = words.planned(job.segments) if call.request.word_timings else []
         return header_of(
-            call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s
+            *(call.request, job.terms, len(job.segments), self.speech.scheduler.backend, call.promised_s),
+            [word.moved(before_s, before_segments) for word in timed],
+            cached=call.cached,
         )
 
-    async def _sounding(self, samples: int, work: Callable[..., Any], *arguments: Any) -> Any:
+    def _kept(
+        self, ways: Sequence[tuple[Request, Sequence[Segment]]], *, seeded: bool
+    ) -> tuple[list[Key], tuple[int, Phrase] | None]:
+        """The keys of a request's ways, where its phrase may be kept, and the best way that is, if one is."""
+        speech = self.speech
+        if not speech.phrases.takes(seeded=seeded):
+            return [], None
+        made_by = f"{speech.planner.manifest!r} {speech.scheduler.backend}"
+        keys = [key_of(segments, made_by, seeded=seeded) for _, segments in ways]
+        return keys, speech.phrases.find(keys)
+
+    async def _hear(self, call: Call, made: Made) -> None:
+        """Find where the words of a segment are, if that was asked for."""
+        if call.request.word_timings:
+            segments, rate_hz = call.job.segments, self.speech.planner.manifest.mel.sample_rate_hz
+            segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
+            call.words += await self._sounding(
+                len(made.samples), words.heard, segment, start_s, made.samples, rate_hz
+            )
+
+    async def _sounding(
+        self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False
+    ) -> Any:
         """Join, resample or encode: on a thread where there is much, since going there takes its time too."""
-        if samples <= SHORT_SAMPLES:
+        if samples <= SHORT_SAMPLES and not costly:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._sound, work, *arguments)
 
@@ -315,7 +367,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         """A call's audio in messages, each with its samples. Raises the error that ended its job."""
         sequence = offset = 0
         async for made in call.made():
-            for data, samples in await self._sounding(len(made.samples), call.reply.messages, made):
+            async for data, samples in self._messages(call.reply, made):
                 if not sequence:
                     call.first_audio = self.speech.clock()
                 yield (
@@ -323,6 +375,15 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     samples,
                 )
                 sequence, offset = sequence + 1, offset + samples
+            await self._hear(call, made)
+
+    async def _messages(self, reply: Reply, made: Made) -> AsyncIterator[tuple[bytes, int]]:
+        """Each message of a segment as soon as it is encoded."""
+        messages = reply.messages(made)
+        while (
+            message := await self._sounding(len(made.samples), next, messages, None, costly=reply.is_costly)
+        ) is not None:
+            yield message
 
     async def write(self, call: Call, context: Context, message: object, samples: int = 0) -> None:
         """Send a message that holds so many samples; returns when the transport has taken it.
@@ -346,7 +407,9 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         return timings
 
     def finish(self, call: Call) -> Timings:
-        """Complete the timings, count and log them."""
+        """Complete the timings, count and log them; keep the phrase."""
+        if call.key is not None:
+            self.speech.phrases.keep(call.key, Phrase(tuple(call.parts), call.request.seed))
         job, now = call.job, self.speech.clock()
         timings = replace(
             job.timings,

@@ -1,4 +1,4 @@
-"""Judges of speech that run offline on a CPU: what is heard, whose voice, how natural, where it is silent.
+"""Judges of speech that run offline on a CPU: what is heard and when, whose voice, how natural, where silent.
 
 Their models travel inside their packages (scripts/requirements/quality.in). Figures are for comparing one
 sound with another through the same judge: none is a person's opinion. Sounds are (samples,) in 16-bit
@@ -43,6 +43,7 @@ PACKAGES = {
     "xls_r_sqa": "xls-r-sqa",
     "silero_vad": "silero-vad",
     "soxr": "soxr",
+    "pocketsphinx": "pocketsphinx",
 }
 """Module → package."""
 # One spelling on both sides: the recogniser writes American English.
@@ -219,6 +220,44 @@ class VoiceActivity:
         pauses = [after[0] - before[1] for before, after in itertools.pairwise(edges)]
         speech = sum(end - start for start, end in edges)
         return Silence(edges[0][0], max(0.0, length - edges[-1][1]), max(pauses, default=0.0), speech)
+
+
+class Aligner:
+    """PocketSphinx, told the words: weak at recognising, but it finds where known words begin and end."""
+
+    def __init__(self) -> None:
+        """Load it. Raises JudgeError."""
+        self._decoder = _import("pocketsphinx").Decoder(samprate=RATE_HZ, loglevel="FATAL", bestpath=False)
+
+    def align(self, sound: Sound, rate_hz: int, text: str) -> list[tuple[str, float, float]]:
+        """Each word of letters, its beginning and end in seconds.
+
+        Raises ValueError for a word that is not in its dictionary, or words that it does not find.
+        """
+        said = re.findall(r"[a-z']+", text.lower())
+        if unknown := [word for word in said if self._decoder.lookup_word(word) is None]:
+            raise ValueError(f"the aligner does not know {', '.join(unknown)}")
+        silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
+        wave = np.concatenate([silence, resample(sound, rate_hz), silence])
+        pcm = np.rint(np.clip(wave, -1.0, 1.0) * 32_767).astype("<i2").tobytes()
+        self._decoder.set_align_text(" ".join(said))
+        # Twice: the first pass chooses pronunciations and silences, the second places them.
+        for second in (False, True):
+            if second:
+                self._decoder.set_alignment()
+            self._decoder.start_utt()
+            self._decoder.process_raw(pcm, full_utt=True)
+            self._decoder.end_utt()
+        found = [
+            (re.sub(r"\(\d+\)$", "", word.name), word.start / 100, (word.start + word.duration) / 100)
+            for word in self._decoder.get_alignment()
+        ]
+        words = [
+            (name, start - PADDING_S, end - PADDING_S) for name, start, end in found if name[0] not in "<[("
+        ]
+        if [name for name, _, _ in words] != said:
+            raise ValueError(f"the aligner does not find the words of {text!r}")
+        return words
 
 
 def plain(text: str) -> str:

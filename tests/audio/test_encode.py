@@ -52,7 +52,7 @@ def test_a_streamed_wav_can_be_read_to_its_end():
     assert (rate, read.tobytes()) == (24_000, pcm16(noise(500)))
 
 
-@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("encoding", [Encoding.WAV, Encoding.PCM16])
 @given(cuts=st.lists(st.integers(0, 700), max_size=5))
 def test_streamed_bytes_equal_unary_bytes(encoding, cuts):
     samples = noise(700)
@@ -93,8 +93,9 @@ def test_other_rates_are_refused_with_the_allowed_ones(rate_hz):
     with pytest.raises(
         InvalidRequest, match=f"sample_rate_hertz: must be from 8000 to 48000 Hz, not {rate_hz}"
     ):
-        check_rate(rate_hz)
+        check_rate(rate_hz, Encoding.PCM16)
 
 
 def test_allowed_rates():
-    assert [check_rate(rate) for rate in (8_000, 24_000, 48_000)] == [8_000, 24_000, 48_000]
+    for encoding in Encoding:
+        assert [check_rate(rate, encoding) for rate in (8_000, 24_000, 48_000)] == [8_000, 24_000, 48_000]

@@ -17,7 +17,7 @@ def panel():  # type: ignore[no-untyped-def]
     from export.demo import judges
     from tests.quality.scoring import Panel
 
-    if absent := judges.missing():
+    if absent := judges.missing(set(judges.PACKAGES) - {"pocketsphinx"}):
         pytest.skip(f"judges not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return Panel()
 
@@ -30,3 +30,13 @@ def corpus(root: Path) -> Path:
     if not (root / FOLDER / "clips.jsonl").exists():
         pytest.skip(f"no corpus at {FOLDER}")
     return root / FOLDER
+
+
+@pytest.fixture(scope="session")
+def aligner():  # type: ignore[no-untyped-def]
+    """The judge of when words are said, loaded."""
+    from export.demo import judges
+
+    if absent := judges.missing(["pocketsphinx"]):
+        pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
+    return judges.Aligner()

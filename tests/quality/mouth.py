@@ -46,7 +46,7 @@ class Spoken:
     samples: FloatArray
     """(samples,) at the bundle's rate."""
     wall_s: float
-    """From the planned request to the last sample."""
+    """From the request to the last sample."""
 
 
 class Mouth:
@@ -90,6 +90,23 @@ class Mouth:
 
         Raises ApplianceError.
         """
+        begun = time.perf_counter()
+        _, _, samples = self.parts(
+            text, voice, nfe=nfe, seed=seed, segmentation=segmentation, sampling=sampling
+        )
+        return Spoken(samples, time.perf_counter() - begun)
+
+    def parts(
+        self,
+        text: str,
+        voice: str,
+        *,
+        nfe: int,
+        seed: int,
+        segmentation: Segmentation,
+        sampling: Sampling | None = None,
+    ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
+        """The segments of a request, (samples,) of each, and those of the reply. Raises ApplianceError."""
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
@@ -100,14 +117,11 @@ class Mouth:
             sample_rate_hz=self.rate_hz,
         )
         segments = self._planner.plan(request)
-        begun = time.perf_counter()
         fade_s = self.bundle.manifest.defaults.cross_fade_s
         joiner = Joiner(overlap_samples(fade_s, self.rate_hz))
-        samples = []
-        for segment in segments:
-            finished = self._synthesize(replace(segment, sampling=sampling or segment.sampling))
-            samples.append(joiner.push(finished, last=segment is segments[-1]))
-        return Spoken(np.concatenate(samples), time.perf_counter() - begun)
+        made = [self._synthesize(replace(one, sampling=sampling or one.sampling)) for one in segments]
+        joined = [joiner.push(one, last=one is made[-1]) for one in made]
+        return segments, made, np.concatenate(joined)
 
     def _synthesize(self, segment: Segment) -> FloatArray:
         """(samples,) of one segment."""

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -457,7 +458,10 @@ async def test_audio_is_put_together_while_others_are_answered(
         time.sleep(0.5)
         return real(*arguments)
 
-    monkeypatch.setattr(Reply, name, slow)
+    def slow_messages(*arguments: Any) -> Iterator[Any]:
+        yield from slow(*arguments)
+
+    monkeypatch.setattr(Reply, name, slow_messages if name == "messages" else slow)
     monkeypatch.setattr(rpc, "SHORT_SAMPLES", 0)
     call: Any = synthesizer.StreamSynthesize if name == "messages" else synthesizer.Synthesize
     asked = call(request())

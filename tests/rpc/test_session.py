@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -187,3 +188,23 @@ async def test_a_session_sends_pcm(synthesizer: Stub) -> None:
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED
     error, _ = await refused(synthesizer, [pb.SessionRequest(configure={"voice": "nobody"})])
     assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Box) -> None:
+    async def said() -> AsyncIterator[pb.SessionRequest]:
+        for message in (configure(word_timings=True), text("One two, three. Four. "), FLUSH):
+            yield message
+
+    headers, ends = [], []
+    async for message in synthesizer.Session(said()):
+        if message.HasField("header"):
+            headers += list(message.header.words)
+        elif message.HasField("end"):
+            ends.append(message.end)
+    [end] = ends
+    for words in (headers, list(end.words)):
+        assert " ".join(word.word for word in words) == "One two, three. Four."
+        times = [time for word in words for time in (word.start_s, word.end_s)]
+        assert times == sorted(times) and times[-1] <= end.samples / 24_000 + 1e-9
+        assert [word.segment for word in words] == sorted(word.segment for word in words)
+        assert words[-1].segment == end.timings.segments - 1

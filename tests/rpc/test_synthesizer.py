@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import soundfile
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
@@ -96,6 +97,38 @@ async def test_stream_and_unary_give_the_same_samples(synthesizer: Stub) -> None
         whole = (await synthesizer.Synthesize(asked)).audio
         streamed = [message async for message in synthesizer.StreamSynthesize(asked)]
         assert b"".join(message.audio.data for message in streamed) == whole
+
+
+@pytest.mark.parametrize("encoding", [pb.FLAC, pb.MP3, pb.OGG_OPUS, pb.MULAW])
+async def test_coded_streams_and_replies_are_the_same(synthesizer: Stub, encoding: int) -> None:
+    asked = request(audio_config={"encoding": encoding, "sample_rate_hertz": 48_000})
+    reply = await synthesizer.Synthesize(asked)
+    messages = [message async for message in synthesizer.StreamSynthesize(asked)]
+    assert reply.header.encoding == messages[0].header.encoding == encoding
+    streamed = b"".join(message.audio.data for message in messages)
+    offsets = [message.audio.sample_offset for message in messages[1:-1]]
+    assert offsets == sorted(set(offsets)) and offsets[0] == 0
+    assert messages[-1].end.samples == round(reply.timings.audio_ms * 48)
+    if encoding in (pb.MP3, pb.MULAW):
+        assert reply.audio.endswith(streamed)
+    elif encoding == pb.FLAC:
+        head = 42  # signature and STREAMINFO, which counts the samples
+        assert reply.audio[head:] == streamed[head:]
+        pcm = request(audio_config={"encoding": pb.PCM16, "sample_rate_hertz": 48_000})
+        samples, _ = soundfile.read(io.BytesIO(reply.audio), dtype="int16")
+        assert samples.tobytes() == (await synthesizer.Synthesize(pcm)).audio
+    else:
+        decoded = [soundfile.read(io.BytesIO(audio))[0] for audio in (reply.audio, streamed)]
+        assert np.array_equal(*decoded)
+        assert len(decoded[0]) == messages[-1].end.samples
+
+
+async def test_a_rate_that_an_encoding_lacks_names_those_that_it_has(synthesizer: Stub) -> None:
+    asked = request(audio_config={"encoding": pb.OGG_OPUS, "sample_rate_hertz": 44_100})
+    error, found = await refusal(synthesizer.Synthesize(asked))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert found["BadRequest"].field_violations[0].field == "audio_config.sample_rate_hertz"
+    assert "8000, 12000, 16000, 24000, 48000 Hz for OGG_OPUS, not 44100" in (error.details() or "")
 
 
 async def test_a_stream_is_header_audio_end(synthesizer: Stub) -> None:
@@ -194,7 +227,12 @@ async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: B
         ({"min_nfe_steps": 4}, "INVALID_ARGUMENT", "min_nfe_steps", "between 1 and 3, not 4"),
         ({"queue_timeout": Duration(seconds=-1)}, "INVALID_ARGUMENT", "queue_timeout", "not -1.0"),
         ({"queue_timeout": Duration(seconds=3_601)}, "INVALID_ARGUMENT", "queue_timeout", "3600.0, not"),
-        ({"audio_config": {"encoding": 7}}, "UNIMPLEMENTED", None, "7 is not supported; WAV and PCM16"),
+        (
+            {"audio_config": {"encoding": 7}},
+            "UNIMPLEMENTED",
+            None,
+            "7 is not supported; WAV, PCM16, FLAC, MP3",
+        ),
         (
             {"audio_config": {"sample_rate_hertz": 2}},
             "INVALID_ARGUMENT",

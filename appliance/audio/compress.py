@@ -1,0 +1,122 @@
+"""16-bit samples → FLAC, MP3, Ogg Opus and μ-law while they come, by the libsndfile that soundfile brings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from appliance.job import Encoding
+
+
+@dataclass(frozen=True)
+class Format:
+    """How libsndfile names a format, and what it can hold."""
+
+    container: str
+    codec: str
+    rates_hz: tuple[int, ...] = ()
+    """Empty: any."""
+    level: float | None = None
+    """libsndfile's compression level; None: its own."""
+
+
+FORMATS: dict[Encoding, Format] = {
+    # Blocks of 1,152 samples; from level 3 of 8 on they have 4,096, half a second at 8 kHz.
+    Encoding.FLAC: Format("FLAC", "PCM_16", level=0.25),
+    Encoding.MP3: Format(
+        "MP3", "MPEG_LAYER_III", (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+    ),
+    Encoding.OGG_OPUS: Format("OGG", "OPUS", (8_000, 12_000, 16_000, 24_000, 48_000)),
+    Encoding.MULAW: Format("RAW", "ULAW"),
+}
+SET_OGG_PAGE_LATENCY_MS = 0x1302
+"""libsndfile's SFC_SET_OGG_PAGE_LATENCY_MS, which soundfile does not name."""
+OGG_PAGE_MS = 50.0
+"""The least that libsndfile takes; its own is a second, in which nothing would leave."""
+
+
+def is_available(encoding: Encoding) -> bool:
+    """Whether this machine's libsndfile writes it: an old one of the system's may lack MP3 or Opus."""
+    form = FORMATS[encoding]
+    return bool(soundfile.check_format(form.container, form.codec))
+
+
+class Compressor:
+    """One reply's encoder. What it gives in all does not depend on how the samples were cut."""
+
+    def __init__(self, encoding: Encoding, rate_hz: int) -> None:
+        """Raises soundfile.SoundFileError for a rate that the format does not have."""
+        form = FORMATS[encoding]
+        self._sink = _Sink()
+        self._is_mp3 = encoding is Encoding.MP3
+        self._file: Any = soundfile.SoundFile(
+            self._sink, "w", rate_hz, 1, form.codec, None, form.container, compression_level=form.level
+        )
+        if encoding is Encoding.OGG_OPUS:
+            page_ms = soundfile._ffi.new("double *", OGG_PAGE_MS)
+            soundfile._snd.sf_command(self._file._file, SET_OGG_PAGE_LATENCY_MS, page_ms, 8)
+        self._begun = False
+
+    def push(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
+        """Take the next (samples,); give the bytes that are final. `last` gives out all."""
+        if len(samples):
+            self._file.write(samples)
+        # Before the header is rewritten: a stream's is the first that was written, however it is cut.
+        data = self._sink.take()
+        if self._is_mp3 and data and not self._begun:
+            data = _without_info(data)
+        self._begun = self._begun or bool(data)
+        if last:
+            self._file.close()
+            data += self._sink.take()
+        return data
+
+    def whole(self, samples: NDArray[np.int16]) -> bytes:
+        """The file of all (samples,), with their number in its header where the format has one there."""
+        self._file.write(samples)
+        self._file.close()
+        return bytes(self._sink.written)
+
+
+class _Sink:
+    """A file to libsndfile, which returns to its header when it closes. `take` has what was appended."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self._position = self._taken = 0
+
+    def write(self, data: bytes) -> int:
+        end = self._position + len(data)
+        self.written[self._position : end] = data
+        self._position = end
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = offset + (0, self._position, len(self.written))[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, count: int) -> bytes:
+        data = bytes(self.written[self._position : self._position + count])
+        self._position += len(data)
+        return data
+
+    def take(self) -> bytes:
+        """What was appended since it was last called; what was rewritten before that has left."""
+        data = bytes(self.written[self._taken :])
+        self._taken = len(self.written)
+        return data
+
+
+def _without_info(data: bytes) -> bytes:
+    """An MP3 stream without the frame of zeros at its start, where a file's length is filled in at its end.
+
+    A decoder would play it, as 24 ms of silence.
+    """
+    return data[4:].lstrip(b"\0") if not any(data[4:40]) else data

@@ -1,0 +1,146 @@
+"""Segments → when each of their words is said: estimated from spelling, then from the pauses in the audio."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.job import FloatArray, Segment
+
+# Weights and lengths were set on chat lines of the demo voices, and are measured on others:
+# `python -m tests.quality.words`.
+LEAD_S, TAIL_S = 0.03, 0.18
+"""Silence around the words of a segment, until its audio is known."""
+IDEOGRAPH, DIGIT = 4.0, 4.0
+"""Against a letter's 1; a group of vowels counts once more."""
+FINAL = 2.0
+"""A word before a pause is drawn out by so much."""
+WINDOW_S = 0.01
+QUIET_DB = 25.0
+"""Below the loud parts of a segment."""
+PAUSE_S = 0.1
+"""A shorter silence may be the stop of a consonant."""
+REACH_S = 0.6
+"""From where a pause is expected to where one is looked for."""
+
+_HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
+_IDEOGRAPHS = re.compile(f"[{_HAN}]")
+_VOWELS = re.compile("[aeiouyàáâäãåèéêëìíîïòóôöõùúûü]+")
+_PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
+
+
+@dataclass(frozen=True)
+class Word:
+    """When a word is said, in seconds of the reply."""
+
+    text: str
+    """With the punctuation beside it; Chinese is timed character by character."""
+    start_s: float
+    end_s: float
+    segment: int
+
+    def moved(self, seconds: float, segments: int) -> Word:
+        """The word in a reply before which so much was said."""
+        return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
+
+
+def planned(segments: Sequence[Segment]) -> list[Word]:
+    """The words of a reply before any of it is made, in order and without overlap."""
+    words: list[Word] = []
+    for segment, start_s in zip(segments, starts_s(segments), strict=True):
+        lead_s, tail_s = min(LEAD_S, 0.1 * segment.audio_s), min(TAIL_S, 0.2 * segment.audio_s)
+        end_s = start_s + segment.audio_s - tail_s
+        words += _spread(split(segment.text), start_s + lead_s, end_s, segment.index)
+    return words
+
+
+def starts_s(segments: Sequence[Segment]) -> list[float]:
+    """Where the audio of each segment begins in the reply."""
+    return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
+
+
+def heard(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
+    """The words of a segment that begins at `start_s` of the reply, by its own (samples,).
+
+    The first word begins and the last ends with the sound; pauses are matched to the punctuation near them.
+    """
+    texts, sounds = split(segment.text), _sounds(samples, rate_hz)
+    if not sounds:
+        sounds = [(0.0, len(samples) / rate_hz)]
+    begin_s, end_s = sounds[0][0], sounds[-1][1]
+    pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
+    words: list[Word] = []
+    for number, text in enumerate(texts[:-1], 1):
+        if not _PAUSE.search(text):
+            continue
+        said, left = texts[len(words) : number], texts[number:]
+        share = sum(map(weight, said)) / sum(map(weight, [*said, *left]))
+        expected_s = begin_s + share * (end_s - begin_s)
+        pause = _nearest([pause for pause in pauses if pause[0] > begin_s], expected_s)
+        if pause is not None:
+            words += _spread(said, start_s + begin_s, start_s + pause[0], segment.index)
+            begin_s = pause[1]
+    words += _spread(texts[len(words) :], start_s + begin_s, start_s + end_s, segment.index)
+    return words
+
+
+def split(text: str) -> list[str]:
+    """The words of a text, each with the punctuation that follows it."""
+    words: list[str] = []
+    begun = 0
+    for token in _TOKENS.finditer(text):
+        # Signs alone are nobody's word: a dash goes with the word before it, an opening quote with the next.
+        if words and not (_is_word(token[0]) and _is_word(words[-1])):
+            words[-1] = text[begun : token.end()]
+        else:
+            begun = token.start()
+            words.append(token[0])
+    return words
+
+
+def weight(word: str) -> float:
+    """How long a word takes, in letters."""
+    letters = sum(character.isalnum() for character in word)
+    letters += len(_VOWELS.findall(word.lower()))
+    ideographs, digits = len(_IDEOGRAPHS.findall(word)), sum(map(str.isdigit, word))
+    long = (IDEOGRAPH - 1) * ideographs + (DIGIT - 1) * digits
+    return max(letters + long, 1.0) + (FINAL if _PAUSE.search(word) else 0.0)
+
+
+def _is_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
+    """Words one after the other, each as long as its weight."""
+    ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
+    at = [begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0) for end in ends]
+    return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
+
+
+def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:
+    """The pause that is likeliest the one expected then, in favour of the longer."""
+    distances = {pause: abs(sum(pause) / 2 - expected_s) for pause in pauses}
+    near = [pause for pause, distance in distances.items() if distance < REACH_S]
+    return max(near, key=lambda pause: pause[1] - pause[0] - 0.3 * distances[pause], default=None)
+
+
+def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
+    """(begin, end) in seconds of what lies between silences of at least PAUSE_S."""
+    window = round(WINDOW_S * rate_hz)
+    count = len(samples) // window
+    if not count:
+        return []
+    power = np.mean(np.square(samples[: count * window].reshape(count, window), dtype=np.float64), axis=1)
+    level_db = 10 * np.log10(power + 1e-10)
+    loud = np.flatnonzero(level_db > np.percentile(level_db, 95) - QUIET_DB)
+    gaps = np.flatnonzero(np.diff(loud) > PAUSE_S / WINDOW_S)
+    first, last = np.append(0, gaps + 1), np.append(gaps, len(loud) - 1)
+    return [
+        (float(loud[a]) * WINDOW_S, float(loud[b] + 1) * WINDOW_S) for a, b in zip(first, last, strict=True)
+    ]

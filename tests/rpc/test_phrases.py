@@ -1,0 +1,182 @@
+"""Phrases that come again, and word timings, over real gRPC with a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from appliance.job import Request, Segment
+from appliance.phrases import Phrases
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from tests.rpc.conftest import Box, speech_wav
+from tests.rpc.test_synthesizer import refusal, request, start
+
+Stub = appliance_pb2_grpc.SynthesizerStub
+
+
+@pytest.fixture
+def phrases(box: Box) -> Iterator[Phrases]:
+    box.speech.phrases = Phrases(1 << 20)
+    yield box.speech.phrases
+
+
+async def stream(synthesizer: Stub, asked: pb.SynthesizeRequest) -> list[pb.StreamSynthesizeResponse]:
+    return [message async for message in synthesizer.StreamSynthesize(asked)]
+
+
+def audio(messages: list[pb.StreamSynthesizeResponse]) -> list[tuple[bytes, int, int]]:
+    return [
+        (message.audio.data, message.audio.sample_offset, message.audio.segment) for message in messages[1:-1]
+    ]
+
+
+async def test_a_phrase_that_comes_again_is_the_same_and_costs_nothing(
+    synthesizer: Stub, box: Box, phrases: Phrases, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await stream(synthesizer, request())
+    calls = list(box.engine.calls)
+    with caplog.at_level(logging.INFO):
+        call = synthesizer.StreamSynthesize(request(request_id="again"))
+        again = [message async for message in call]
+        trailers = dict(list(await call.trailing_metadata()))
+    assert box.engine.calls == calls
+    assert audio(again) == audio(first)
+    assert (first[0].header.cached, again[0].header.cached) == (False, True)
+    for message in (first[0], again[0]):
+        message.header.request_id, message.header.cached, message.header.promised_ms = "", False, 0.0
+    assert again[0] == first[0]
+    assert again[-1].end.samples == first[-1].end.samples
+    timings = again[-1].end.timings
+    assert (timings.segments, timings.nfe_steps, timings.steps_ms) == (2, 3, 0.0)
+    assert timings.audio_ms == first[-1].end.timings.audio_ms
+    assert trailers["x-segments"] == "2" and trailers["x-request-id"] == "again"
+    await box.soon(lambda: len(box.spoken) == 2)
+    assert any("request again" in record.message for record in caplog.records)
+    assert (phrases.hits, phrases.misses) == (1, 1)
+
+
+async def test_every_encoding_and_both_calls_share_a_phrase(
+    synthesizer: Stub, box: Box, phrases: Phrases
+) -> None:
+    low = {"segmentation": pb.LOW_LATENCY}
+    fresh = {}
+    phrases_off, box.speech.phrases = box.speech.phrases, Phrases(0)
+    for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW):
+        config = {"encoding": encoding, "sample_rate_hertz": 16_000}
+        fresh[encoding] = (await synthesizer.Synthesize(request(audio_config=config, **low))).audio
+    box.speech.phrases = phrases_off
+    await stream(synthesizer, request(**low))
+    calls = list(box.engine.calls)
+    for encoding, whole in fresh.items():
+        config = {"encoding": encoding, "sample_rate_hertz": 16_000}
+        reply = await synthesizer.Synthesize(request(audio_config=config, **low))
+        assert reply.header.cached and reply.audio == whole
+    assert box.engine.calls == calls
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"text": "one. too"}, {"seed": 6}, {"nfe_steps": 4}, {"voice": "bob"}],
+    ids=lambda fields: next(iter(fields)),
+)
+async def test_another_phrase_is_made(
+    synthesizer: Stub, box: Box, phrases: Phrases, fields: dict[str, Any]
+) -> None:
+    box.store.create("bob", speech_wav(level=0.2), "Hello there.")
+    box.planner.cut = with_references(box)
+    await synthesizer.Synthesize(request())
+    assert not (await synthesizer.Synthesize(request(**fields))).header.cached
+    assert (await synthesizer.Synthesize(request())).header.cached
+
+
+async def test_a_voice_that_was_replaced_does_not_speak_again(
+    synthesizer: Stub, box: Box, phrases: Phrases
+) -> None:
+    box.planner.cut = with_references(box)
+    await synthesizer.Synthesize(request())
+    box.store.delete("ann")
+    box.store.create("ann", speech_wav(level=0.2), "Hello there.")
+    assert not (await synthesizer.Synthesize(request())).header.cached
+
+
+def with_references(box: Box) -> Callable[[Request], list[Segment]]:
+    """Segments as the real planner makes them in this: with the features of the request's voice."""
+    plain = box.planner.cut
+
+    def cut(request: Request) -> list[Segment]:
+        features = box.store.reference(request.voice).features
+        return [replace(one, reference_log_mel=features.log_mel) for one in plain(request)]
+
+    return cut
+
+
+async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: Stub, box: Box) -> None:
+    plain = pb.SynthesizeRequest(text="one", voice="ann")
+    for drawn in (False, True):
+        box.speech.phrases = Phrases(1 << 20, drawn_seeds=drawn)
+        first, second = await synthesizer.Synthesize(plain), await synthesizer.Synthesize(plain)
+        assert second.header.cached is drawn
+        assert (second.audio == first.audio) is drawn
+        assert (second.header.seed == first.header.seed) is drawn
+
+
+async def test_what_was_cancelled_is_not_kept(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
+    with box.held():
+        call = synthesizer.StreamSynthesize(request())
+        await call.read()
+        call.cancel()
+        await box.soon(lambda: not box.scheduler.load.running)
+    await box.still()
+    assert phrases.size_bytes == 0
+    assert not (await synthesizer.Synthesize(request(segmentation=pb.LOW_LATENCY))).header.cached
+
+
+async def test_a_phrase_supersedes_what_waits(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
+    kept = request(channel="live", supersede_key="score")
+    await synthesizer.Synthesize(kept)
+    with box.held():
+        waiting = start(synthesizer.Synthesize(request("slow", channel="live", supersede_key="score")))
+        await box.soon(lambda: bool(box.scheduler.load.running))
+        assert (await asyncio.wait_for(synthesizer.Synthesize(kept), 10.0)).header.cached
+        error, _ = await refusal(waiting)
+        assert error.code() is grpc.StatusCode.ABORTED
+
+
+async def test_a_kept_phrase_is_refused_while_draining(synthesizer: Stub, box: Box, phrases: Phrases) -> None:
+    await synthesizer.Synthesize(request())
+    box.scheduler.drain()
+    error, _ = await refusal(synthesizer.Synthesize(request()))
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_words_are_timed_in_header_and_end(synthesizer: Stub, phrases: Phrases) -> None:
+    asked = request("one two, three. four", word_timings=True)
+    for cached in (False, True):
+        messages = await stream(synthesizer, asked)
+        header, end = messages[0].header, messages[-1].end
+        assert header.cached is cached
+        assert [word.word for word in header.words] == ["one", "two,", "three", "four"]
+        assert [word.segment for word in header.words] == [0, 0, 0, 1]
+        assert [word.word for word in end.words] == [word.word for word in header.words]
+        half_s = 49 * 256 / 24_000
+        for words in (header.words, end.words):
+            times = [time for word in words for time in (word.start_s, word.end_s)]
+            assert times == sorted(times)
+            assert times[0] >= 0.0 and times[5] <= half_s <= times[6] and times[7] <= 2 * half_s
+    # The fake engine's sound has no silence: words begin and end with their segments.
+    assert np.allclose([end.words[0].start_s, end.words[3].end_s], [0.0, 2 * half_s], atol=0.011)
+    reply = await synthesizer.Synthesize(asked)
+    assert list(reply.header.words) == list(header.words) and list(reply.words) == list(end.words)
+
+
+async def test_words_are_timed_only_when_asked_for(synthesizer: Stub) -> None:
+    reply = await synthesizer.Synthesize(request())
+    assert not reply.header.words and not reply.words
