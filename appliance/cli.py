@@ -1,4 +1,4 @@
-"""The command line: serve · prepare · say · cancel · queue · voices · check · replay · bench."""
+"""The command line: serve · prepare · say · cancel · queue · voices · admin · check · replay · bench."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from appliance.bench import storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
+    ADMIN_SOCKET,
     ENCODINGS,
     PRIORITIES,
     SPEAK_S,
     CallFailed,
     Client,
     Encoding,
+    Operator,
     Options,
     Reply,
+    Status,
     Utterance,
     Voice,
 )
@@ -72,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
     _add_queue(commands.add_parser("queue", help="what waits and sounds; skip, clear, pause, resume"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
+    _add_admin(commands.add_parser("admin", help="operate the running daemon, on the box"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
     _add_bench(commands.add_parser("bench", help="measure a running daemon"))
@@ -357,6 +361,55 @@ def _print_voice(voice: Voice) -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
         print(f"{field.name:<13} {'; '.join(value) if field.name == 'warnings' else value}")
+
+
+# admin
+
+
+def _add_admin(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    level = verbs.add_parser("log-level", help="until the next reload or start")
+    level.add_argument("level", choices=("debug", "info", "warning", "error"))
+    swap = verbs.add_parser("swap", help="speak from another bundle; no stream is dropped")
+    swap.add_argument("bundle", type=Path)
+    known = {
+        "status": verbs.add_parser("status", help="what it is and does"),
+        "drain": verbs.add_parser("drain", help="finish what is under way and end"),
+        "reload": verbs.add_parser("reload", help="read the configuration again"),
+        "self-test": verbs.add_parser("self-test", help="let the engine speak a silence"),
+        "log-level": level,
+        "swap": swap,
+    }
+    for verb in known.values():
+        verb.add_argument(
+            "--socket", dest="address", default=ADMIN_SOCKET, help="its Unix socket (%(default)s)"
+        )
+    parser.set_defaults(run=_admin)
+
+
+def _admin(options: argparse.Namespace) -> int:
+    with Operator(options.address) as operator:
+        if options.verb == "status":
+            _print_status(operator.status())
+        elif options.verb == "drain":
+            operator.drain()
+        elif options.verb == "reload":
+            if sections := operator.reload():
+                print(f"only a restart takes over the changes in {', '.join(sections)}")
+        elif options.verb == "self-test":
+            print(f"{operator.self_test():.3f} s")
+        elif options.verb == "log-level":
+            operator.log_level(options.level)
+        else:
+            _print_status(operator.swap(str(options.bundle.absolute())))
+    return 0
+
+
+def _print_status(status: Status) -> None:
+    for field in status.DESCRIPTOR.fields:
+        value = getattr(status, field.name)
+        shown = ", ".join(value) if field.name == "paused" else value
+        print(f"{field.name:<10} {shown:.0f}" if isinstance(value, float) else f"{field.name:<10} {shown}")
 
 
 # check

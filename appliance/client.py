@@ -25,8 +25,9 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from appliance.rpc import admin_pb2, admin_pb2_grpc, appliance_pb2_grpc
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
@@ -50,12 +51,14 @@ __all__ = [
     "End",
     "Event",
     "Header",
+    "Operator",
     "Options",
     "Piece",
     "Priority",
     "QueueEvent",
     "Reply",
     "Session",
+    "Status",
     "Stream",
     "Timings",
     "Utterance",
@@ -65,6 +68,7 @@ __all__ = [
 ]
 
 ADDRESS = "127.0.0.1:50051"
+ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
 REACH_S = 5.0
 """Default timeout of calls that compute nothing."""
 SPEAK_S = 300.0
@@ -420,6 +424,53 @@ class Client:
         )
 
     def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
+        with _failures():
+            return method(request, timeout=timeout)
+
+
+class Operator:
+    """A client of the Admin socket, on the box itself."""
+
+    def __init__(self, socket: str = ADMIN_SOCKET) -> None:
+        self._connection = grpc.insecure_channel(f"unix:{socket}")
+        self._admin = admin_pb2_grpc.AdminStub(self._connection)
+
+    def __enter__(self) -> Operator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def status(self) -> Status:
+        """What the daemon is and does."""
+        status: Status = self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest())
+        return status
+
+    def drain(self) -> None:
+        """Let it finish what is under way and end."""
+        self._call(self._admin.Drain, admin_pb2.DrainRequest())
+
+    def reload(self) -> list[str]:
+        """Let it read its configuration; returns the sections that need a restart."""
+        return list(self._call(self._admin.Reload, admin_pb2.ReloadRequest()).need_restart)
+
+    def log_level(self, level: str) -> None:
+        """Log from this level on: debug, info, warning or error."""
+        self._call(self._admin.SetLogLevel, admin_pb2.SetLogLevelRequest(level=level))
+
+    def self_test(self) -> float:
+        """Let the engine speak a silence; returns its seconds."""
+        return float(self._call(self._admin.SelfTest, admin_pb2.SelfTestRequest()).took_ms) / 1e3
+
+    def swap(self, bundle: str, *, timeout: float | None = None) -> Status:
+        """Let it speak from another bundle; no stream is dropped."""
+        request = admin_pb2.SwapBundleRequest(path=bundle)
+        status: Status = self._call(self._admin.SwapBundle, request, timeout)
+        return status
+
+    def _call(self, method: Any, request: Any, timeout: float | None = UPLOAD_S) -> Any:
         with _failures():
             return method(request, timeout=timeout)
 

@@ -160,6 +160,9 @@ class ServerConfig:
     """host:port; port 0 takes a free one."""
     socket: str = "/run/f5-appliance/grpc.sock"
     """Path of the Unix socket; empty for none."""
+    admin_socket: str | None = None
+    """Unix socket of the Admin service, which only the daemon's user may open; null: admin.sock beside
+    `socket`, empty for none."""
     metrics: str = LOOPBACK_METRICS
     """host:port of /metrics, /livez and /readyz; empty for none."""
     reflection: bool = True
@@ -174,6 +177,13 @@ class ServerConfig:
     """Synthesis calls at a time; one more is refused."""
     drain_s: float = 20.0
     """How long requests may take to finish after SIGTERM."""
+
+    @property
+    def admin(self) -> Path | None:
+        """Where the Admin service listens, if it does."""
+        if self.admin_socket is None:
+            return Path(self.socket).with_name("admin.sock") if self.socket else None
+        return Path(self.admin_socket) if self.admin_socket else None
 
     def __post_init__(self) -> None:
         split_address("listen", self.listen)

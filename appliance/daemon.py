@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import importlib.metadata
 import logging
 import math
 import os
@@ -26,16 +27,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
+
+import grpc
 
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.clockwatch import STATES, ClockWatch
-from appliance.config import Config, load
+from appliance.config import Config, LogConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.device.box import Box
 from appliance.device.root import Root
 from appliance.engine.loading import load_for
+from appliance.engine.synthesizer import Synthesizer as EngineSynthesizer
 from appliance.errors import (
     ApplianceError,
     BundleError,
@@ -45,14 +50,17 @@ from appliance.errors import (
     Interrupted,
     OutOfDeviceMemory,
     StorageError,
+    Unavailable,
 )
 from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
+from appliance.rpc import admin_pb2
+from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
-from appliance.rpc.server import AddressInUse, Listening, listen
+from appliance.rpc.server import AddressInUse, Listening, listen, listen_to_operator
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
@@ -137,6 +145,7 @@ class Daemon:
         self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None
+        self._begun = time.monotonic()
         self._warm = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -146,16 +155,22 @@ class Daemon:
 
         Raises what main() has an exit status for.
         """
-        speech = self._speech()
+        speech = self.speech = self._speech()
         synthesizer = Synthesizer(speech, self._config.server)
         voices = Voices(self._store)
         queue = Queue(self._scheduler, speech.clock, synthesizer.end)
-        self._catch_signals(speech)
+        self._catch_signals()
         listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe)
+        operated: grpc.aio.Server | None = None
         try:
+            if (path := self._config.server.admin) is not None:
+                admin = Admin(self, self._scheduler)
+                operated = await listen_to_operator(path, admin, self._metrics.observe)
             with self._serving_metrics(synthesizer):
                 await self._serve(listening, synthesizer)
         finally:
+            if operated is not None:
+                await operated.stop(grace=GRACE_S)
             await listening.server.stop(grace=GRACE_S)
             await _others_ended(GRACE_S)
             synthesizer.close()
@@ -304,7 +319,7 @@ class Daemon:
             loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
         finally:
-            loaded.shutdown()
+            (cast("EngineSynthesizer | None", self._scheduler.engine) or loaded).shutdown()
 
     def _getting_on(self, line: str) -> None:
         """Tell what takes minutes at start. Raises Interrupted to end it when the daemon stops."""
@@ -335,26 +350,32 @@ class Daemon:
         finally:
             server.close()
 
-    def _catch_signals(self, speech: Speech) -> None:
+    def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload, speech)
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
-    def _on_stop(self) -> None:
+    def stop(self) -> None:
+        """Drain and end; told again, wait for nothing."""
         if self._stop.is_set():
             logger.info("told again to stop: not waiting for what was begun")
             self._scheduler.cancel_all()
             self._hurry.set()
         self._stop.set()
 
-    def _reload(self, speech: Speech) -> None:
-        """Take over what of the configuration can change while streams go on; voices are read when used."""
+    def _on_reload(self) -> None:
         try:
-            config = self._reread()
+            self.reload()
         except ApplianceError as error:
             logger.error("reload: keeping the old configuration: %s", error)
-            return
+
+    def reload(self) -> list[str]:
+        """Take over what of the configuration can change while streams go on; voices are read when used.
+
+        Returns the sections that have changed and need a restart. Raises ConfigError.
+        """
+        config = self._reread()
         fixed = [
             section
             for section in vars(config)
@@ -362,9 +383,79 @@ class Daemon:
         ]
         if fixed:
             logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
-        self._configure(speech, config)
-        logging.getLogger().setLevel(config.log.level.upper())
+        self._configure(self.speech, config)
+        self.log_at(config.log)
         logger.info("reload: configuration read, %d voices", len(self._store.names()))
+        return fixed
+
+    def log_at(self, config: LogConfig) -> None:
+        """Log from this level on."""
+        logging.getLogger().setLevel(config.level.upper())
+
+    def describe(self) -> admin_pb2.Status:
+        """What it is and does now, for its operator."""
+        manifest, load = self._bundle.manifest, self._scheduler.load
+        state = "draining" if self._stop.is_set() else "running" if self._warm.is_set() else "starting"
+        return admin_pb2.Status(
+            version=importlib.metadata.version("f5-appliance"),
+            state=state,
+            bundle=str(self._bundle.folder),
+            family=manifest.family,
+            precision=manifest.precision,
+            backend=self._scheduler.backend,
+            waiting=load.waiting,
+            running=load.running,
+            voices=len(self._store.names()),
+            paused=self._scheduler.paused,
+            degraded=self._clocks.standing.degraded,
+            log_level=logging.getLevelName(logging.getLogger().level).lower(),
+            uptime_s=time.monotonic() - self._begun,
+        )
+
+    async def swap(self, folder: Path) -> None:
+        """Load another bundle beside the one that speaks, and give it all new requests.
+
+        Raises BundleError when it cannot be used or hears reference voices in another way, EngineFault,
+        StorageError, Unavailable.
+        """
+        self._scheduler.check_open()
+        config, speech = self._config, self.speech
+
+        def load_other() -> tuple[Bundle, EngineSynthesizer]:
+            read = bundle.read(folder, verify=config.bundle.verify).up_to(config.engine.longest_s)
+            now, then = self._bundle.manifest, read.manifest
+            if (then.mel, then.defaults.target_rms) != (now.mel, now.defaults.target_rms):
+                raise BundleError(
+                    f"{folder}: its mel is another than that of the prepared voices; restart with it"
+                )
+            loaded = load_for(read, config.engine, self._getting_on)
+            try:
+                loaded.warm_up(config.synthesis.nfe)
+            except BaseException:
+                loaded.shutdown()
+                raise
+            return read, loaded
+
+        try:
+            read, loaded = await asyncio.to_thread(load_other)
+        except Interrupted:
+            raise Unavailable("the daemon is draining") from None
+
+        def switch() -> None:
+            self._bundle = read
+            speech.planner = replace(
+                speech.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
+            )
+            if speech.defaults.synthesis.guidance is None:
+                speech.defaults = replace(speech.defaults, guidance=read.manifest.defaults.guidance)
+
+        try:
+            self._scheduler.exchange(loaded, switch)
+        except ApplianceError:
+            loaded.shutdown()
+            raise
+        self._metrics.watch_costs(loaded.costs)
+        logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
     def _configure(self, speech: Speech, config: Config) -> None:
         synthesis = config.synthesis

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
@@ -128,11 +128,17 @@ class Metrics:
 
     def watch_costs(self, costs: Costs) -> None:
         """Register callbacks for the engine's predicted and measured seconds."""
-        for name, what in (("predicted", "estimated"), ("measured", "taken")):
-            gauge = Gauge(
+        for name, gauge in self._engine_seconds.items():
+            gauge.set_function(partial(getattr, costs, f"{name}_s"))
+
+    @cached_property
+    def _engine_seconds(self) -> dict[str, Gauge]:
+        return {
+            name: Gauge(
                 f"f5_engine_{name}_seconds", f"Seconds of engine calls, {what}.", registry=self.registry
             )
-            gauge.set_function(partial(getattr, costs, f"{name}_s"))
+            for name, what in (("predicted", "estimated"), ("measured", "taken"))
+        }
 
     def watch_phrases(self, phrases: Phrases) -> None:
         """Register callbacks for the cache of phrases."""

@@ -13,6 +13,7 @@ import enum
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from appliance.errors import ApplianceError
 from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
@@ -53,6 +54,8 @@ class Job:
     kept: tuple[Made, ...] = ()
     """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
 
+    engine: Any = None
+    """What computes it; the scheduler's, set when it is admitted."""
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()

@@ -142,6 +142,10 @@ class Engine(Protocol):
         """Synthesise something. Raises what is wrong."""
         ...
 
+    def shutdown(self) -> None:
+        """Release everything."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Call:
@@ -178,11 +182,17 @@ class Scheduler:
         self._clock = clock
         self._state: Literal["starting", "running", "draining"] = "starting"
         self._engine: Engine | None = None
+        self._retired: list[Engine] = []
+        """Engines that another has replaced, until their last job has ended."""
+        self._trials: list[Callable[[float | Exception], None]] = []
+        """Who waits for a test of the engine."""
+        self.generation = 0
+        """How often the engine has been replaced: jobs planned for an earlier one are planned again."""
         self._channels: dict[str, Channel] = {}
         self._jobs: dict[str, Job] = {}
         """By request id, in order of arrival."""
         self._call: Call | None = None
-        self._leaving: list[int] = []
+        self._leaving: list[tuple[Engine, int]] = []
         """Lanes of jobs that have ended."""
         self._used_s: dict[str, float] = {}
         """By channel, else client: engine time without a promise that it has had, by its weight."""
@@ -248,10 +258,17 @@ class Scheduler:
             )
             return next(same, None)
 
-    def admit(self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None = None) -> int | None:
+    def admit(
+        self,
+        job: Job,
+        ways: Sequence[Sequence[Segment]],
+        merging: Job | None = None,
+        generation: int | None = None,
+    ) -> int | None:
         """Let a job in, made in the cheapest of these ways that keeps every promise; returns which.
 
-        With `merging` it takes the place of that one; None when the engine has begun that meanwhile.
+        With `merging` it takes the place of that one. None when it has to be planned again, since the engine
+        has begun that one meanwhile, or is another than that of `generation`.
 
         Raises Cancelled when it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
         Overloaded, DeadlineMissed.
@@ -265,6 +282,9 @@ class Scheduler:
             now = self._clock()
             if merging is not None and (merging.begun or merging.ended):
                 return None
+            if generation is not None and generation != self.generation:
+                return None
+            job.engine = engine
             replaced = self._superseded(job)
             if merging is not None and merging not in replaced:
                 replaced.append(merging)
@@ -301,11 +321,36 @@ class Scheduler:
                 self.on_change()
                 return way
             self._used_s.setdefault(job.terms.payer, min(self._used_s.values(), default=0.0))
-            if job.guaranteed and self._gives_way(self._call):
-                engine.interrupt(True)
+            if job.guaranteed and self._call is not None and self._gives_way(self._call):
+                self._call.jobs[0].engine.interrupt(True)
             self._notify()
             self.on_change()
             return way
+
+    def try_out(self, done: Callable[[float | Exception], None]) -> None:
+        """Let the engine synthesise a silence between two calls; `done` is told its seconds, or the error.
+
+        It is called on the engine's thread and must return at once. Raises Unavailable when not running.
+        """
+        with self._changed:
+            self.check_open()
+            self._trials.append(done)
+            self._notify()
+
+    def exchange(self, engine: Engine, switch: Callable[[], None]) -> None:
+        """Give new jobs to another engine; the one before is shut down once its jobs have ended.
+
+        `switch` is called under the lock: whoever plans for the engine is to do so for the new one.
+        Raises Unavailable when not running.
+        """
+        with self._changed:
+            self.check_open()
+            assert self._engine is not None
+            self._retired.append(self._engine)
+            self._engine = engine
+            self.generation += 1
+            switch()
+            self._notify()
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
         """End a job now; its lane is free after the engine's present call. Idempotent."""
@@ -443,6 +488,13 @@ class Scheduler:
                     self._news = False
         finally:
             self._heartbeat = None
+            for retired in self._retired:
+                retired.shutdown()
+
+    @property
+    def engine(self) -> Engine | None:
+        """The one that new jobs are given to."""
+        return self._engine
 
     def start(self, engine: Engine) -> None:
         """Take jobs from now on, for this engine."""
@@ -453,22 +505,26 @@ class Scheduler:
 
     def turn(self) -> bool:
         """Make one call of the engine; False when there is none to make."""
-        engine = self._engine
-        assert engine is not None
         with self._changed:
             self._beat()
             self._drop_expired()
             for job in self._jobs.values():
                 if job.held:
                     self._release(job, self._clock())
-            self._close_left(engine)
-            call = self._call = self._pick(engine)
+            self._close_left()
+            self._shut_down_retired()
+            trial = self._trials.pop(0) if self._trials and self._has_free_lane() else None
+            call = self._call = self._pick() if trial is None else None
             if call is None:
                 self._forget_idle(self._clock())
-            if engine.can_interrupt:
-                engine.interrupt(False)
+        if trial is not None:
+            trial(self._tried_s())
+            return True
         if call is None:
             return False
+        engine: Engine = call.jobs[0].engine
+        if engine.can_interrupt:
+            engine.interrupt(False)
         result: Lane | FloatArray | None = None
         fault: EngineFault | None = None
         try:
@@ -637,11 +693,9 @@ class Scheduler:
 
     def _gives_way(self, call: Call | None) -> bool:
         """Whether promised work stops this call: if the engine can do that, and nothing in it is promised."""
-        engine = self._engine
-        assert engine is not None
         return (
             call is not None
-            and engine.can_interrupt
+            and call.jobs[0].engine.can_interrupt
             and self.config.policy != "fifo"
             and not any(job.guaranteed for job in call.jobs)
         )
@@ -659,7 +713,7 @@ class Scheduler:
         held = [
             demand
             for job, demand in current.items()
-            if job.guaranteed and (job.lane is not None or job in opening)
+            if job.guaranteed and job.engine is engine and (job.lane is not None or job in opening)
         ]
         # Without a free lane the most urgent segment under way has to end first.
         first = min(held, key=self._urgency) if len(held) >= engine.max_lanes else None
@@ -726,7 +780,7 @@ class Scheduler:
 
     # pick, under the lock.
 
-    def _pick(self, engine: Engine) -> Call | None:
+    def _pick(self) -> Call | None:
         now = self._clock()
         demands = sorted(self._demands(now), key=self._urgency)
         current = {demand.job: demand for demand in reversed(demands) if demand.job.has_room}
@@ -735,7 +789,8 @@ class Scheduler:
             return None
         job, due = ready[0].job, ready[0].due
         if job.lane is None:
-            job = self._with_room_for(job, engine, ready)
+            job = self._with_room_for(job, ready)
+        engine: Engine = job.engine
         if job.lane is None:
             return self._call_of("open", (job,), job.costs[job.done].open_s, due, now)
         if not job.steps_left:
@@ -753,16 +808,17 @@ class Scheduler:
             return demand.due, False, 0.0, job.number
         return demand.due, job.lane is None, self._used_s.get(job.terms.payer, 0.0), job.number
 
-    def _with_room_for(self, job: Job, engine: Engine, ready: Sequence[Demand]) -> Job:
+    def _with_room_for(self, job: Job, ready: Sequence[Demand]) -> Job:
         """The job, if a lane is free or can be taken from BULK work; else the first that has one."""
-        holders = [other for other in self._jobs.values() if other.lane is not None]
+        engine: Engine = job.engine
+        holders = [o for o in self._jobs.values() if o.lane is not None and o.engine is engine]
         if len(holders) < engine.max_lanes:
             return job
         if job.guaranteed and (bulk := [other for other in holders if not other.guaranteed]):
             self._give_up_lane(bulk[-1])
-            self._close_left(engine)
+            self._close_left()
             return job
-        return next((demand.job for demand in ready if demand.job.lane is not None), holders[0])
+        return next((demand.job for demand in ready if demand.job in holders), holders[0])
 
     def _step(
         self,
@@ -777,10 +833,12 @@ class Scheduler:
         batch, costs = [head], engine.costs
         steps = [(head.segment, head.steps)]
         cost_s = costs.together(steps)
-        lanes = sum(job.lane is not None for job in self._jobs.values())
+        lanes = sum(job.lane is not None and job.engine is engine for job in self._jobs.values())
         for demand in ready:
             job = demand.job
-            if job is head or len(batch) == engine.max_batch or (job.lane is not None and not job.steps_left):
+            if job is head or job.engine is not engine or len(batch) == engine.max_batch:
+                continue
+            if job.lane is not None and not job.steps_left:
                 continue
             own = (job.segment, job.steps)
             longer_s = costs.together([*steps, own]) - cost_s
@@ -923,8 +981,8 @@ class Scheduler:
         Not while others have all lanes: they finish, or fail and give theirs back.
         """
         with self._changed:
-            self._close_left(engine)
-            if sum(job.lane is not None for job in self._jobs.values()) >= engine.max_lanes:
+            self._close_left()
+            if not self._has_free_lane():
                 return
         logger.error("the engine has failed %d times in a row; testing it", self._faults)
         try:
@@ -968,13 +1026,33 @@ class Scheduler:
 
     def _give_up_lane(self, job: Job) -> None:
         if job.lane is not None:
-            self._leaving.append(job.lane)
+            self._leaving.append((job.engine, job.lane))
         job.lane, job.steps = None, 0
 
-    def _close_left(self, engine: Engine) -> None:
-        for lane in self._leaving:
+    def _close_left(self) -> None:
+        for engine, lane in self._leaving:
             engine.close(lane)
         self._leaving.clear()
+
+    def _has_free_lane(self) -> bool:
+        held = sum(job.lane is not None and job.engine is self._engine for job in self._jobs.values())
+        return self._engine is not None and held < self._engine.max_lanes
+
+    def _tried_s(self) -> float | Exception:
+        engine, begun = self._engine, self._clock()
+        assert engine is not None
+        try:
+            engine.prove()
+        except Exception as error:
+            return error
+        return self._clock() - begun
+
+    def _shut_down_retired(self) -> None:
+        if self._retired:
+            used = [job.engine for job in self._jobs.values()]
+            for engine in [e for e in self._retired if e not in used]:
+                self._retired.remove(engine)
+                engine.shutdown()
 
     def _forget_idle(self, now: float) -> None:
         for name, channel in list(self._channels.items()):

@@ -105,6 +105,10 @@ class FakeEngine:
         self._call("prove")
         self.proving()
 
+    def shutdown(self) -> None:
+        assert not self._open, "lanes are open"
+        self.calls.append("shutdown")
+
     def _call(self, name: str) -> None:
         self._thread = self._thread or threading.get_ident()
         assert self._thread == threading.get_ident()

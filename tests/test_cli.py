@@ -467,7 +467,7 @@ def test_python_m_appliance_helps() -> None:
         [sys.executable, "-m", "appliance", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
     )
     assert result.returncode == 0
-    for command in ("serve", "say", "cancel", "queue", "voices", "check", "replay", "bench"):
+    for command in ("serve", "say", "cancel", "queue", "voices", "admin", "check", "replay", "bench"):
         assert command in result.stdout
 
 

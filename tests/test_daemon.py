@@ -250,7 +250,7 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
             seen.append(list(voices.voices))
             go.set()
             seen.append((await health.read()).status)
-            box._on_stop()
+            box.stop()
             seen.append((await health.read()).status)
             health.cancel()
         await living

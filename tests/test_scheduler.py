@@ -746,3 +746,48 @@ def test_an_idle_loop_shows_signs_of_life() -> None:
     scheduler.drain()
     thread.join(5.0)
     assert not thread.is_alive()
+
+
+# Another engine.
+
+
+def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
+    old = bench.engine
+    first = bench.admit("a", 2)
+    planned = bench.scheduler.generation
+    while "step" not in old.calls:
+        bench.scheduler.turn()
+    new = FakeEngine(max_lanes=4)
+    new.costs.call_s, new.on_call = CALL_S, bench.tick
+    switched: list[None] = []
+    bench.scheduler.exchange(new, lambda: switched.append(None))
+    assert switched and bench.scheduler.engine is new
+    late = bench.job("late")
+    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
+    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=bench.scheduler.generation) == 0
+    while not (first.ended and late.ended):
+        bench.scheduler.turn()
+        assert "shutdown" not in old.calls or first.ended
+    bench.scheduler.turn()
+    assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
+    assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
+    assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
+
+
+def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Bench) -> None:
+    told: list[float | Exception] = []
+    bench.admit("a")
+    bench.scheduler.try_out(told.append)
+    bench.scheduler.turn()
+    assert told == [pytest.approx(CALL_S)]
+    fault = EngineFault("odd")
+
+    def fail() -> None:
+        raise fault
+
+    bench.engine.proving = fail
+    bench.scheduler.try_out(told.append)
+    bench.serve()
+    assert told[1] is fault and bench.ends()["a"] is Made
+    with pytest.raises(Unavailable):
+        bench.scheduler.try_out(told.append)

@@ -15,7 +15,8 @@ from grpc_reflection.v1alpha import reflection
 
 from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
-from appliance.rpc import appliance_pb2, appliance_pb2_grpc
+from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
+from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.status import Observer, StatusInterceptor
 from appliance.rpc.synthesizer import Synthesizer
@@ -26,6 +27,7 @@ CLOCKS = "clocks"
 """A name for health checks beside the services': SERVING when the box's clocks are as they should be. The
 others stay SERVING when they are not, since slower speech is speech."""
 SOCKET_MODE = 0o660
+OPERATOR_MODE = 0o600
 MAX_SEND_BYTES = 64 << 20
 """11 minutes of speech at 48 kHz in one reply; longer ones are streamed."""
 UNCOMPRESSED = 1
@@ -95,11 +97,21 @@ async def listen(
         reflection.enable_server_reflection(names, server)
     port = _bind_tcp(server, config.listen)
     if config.socket:
-        _bind_socket(server, Path(config.socket))
+        _bind_socket(server, Path(config.socket), "server.socket")
     await server.start()
     if config.socket:
         os.chmod(config.socket, SOCKET_MODE)
     return Listening(server, servicer, port)
+
+
+async def listen_to_operator(path: Path, admin: Admin, observe: Observer) -> grpc.aio.Server:
+    """Start the server of the Admin service. Raises AddressInUse, StorageError."""
+    server = grpc.aio.server(interceptors=(StatusInterceptor(observe),))
+    admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
+    _bind_socket(server, path, "server.admin_socket")
+    await server.start()
+    path.chmod(OPERATOR_MODE)
+    return server
 
 
 def _bind_tcp(server: grpc.aio.Server, address: str) -> int:
@@ -122,31 +134,31 @@ def _try_to_bind(host: str, port: int) -> None:
         raise AddressInUse(f"server.listen: cannot listen on {host}:{port}: {error.strerror}") from error
 
 
-def _bind_socket(server: grpc.aio.Server, path: Path) -> None:
+def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"server.socket: {path.parent}: {error.strerror}") from error
+        raise StorageError(f"{key}: {path.parent}: {error.strerror}") from error
     if not os.access(path.parent, os.W_OK | os.X_OK):
         # gRPC would only say that it cannot listen, as it does where another daemon is in the way.
-        raise StorageError(f"server.socket: {path.parent}: Permission denied")
-    if _answers(path):
-        raise AddressInUse(f"server.socket: another daemon listens on {path}")
+        raise StorageError(f"{key}: {path.parent}: Permission denied")
+    if _answers(path, key):
+        raise AddressInUse(f"{key}: another daemon listens on {path}")
     try:
         server.add_insecure_port(f"unix:{path.absolute()}")
     except RuntimeError as error:
-        raise AddressInUse(f"server.socket: cannot listen on {path}") from error
+        raise AddressInUse(f"{key}: cannot listen on {path}") from error
 
 
-def _answers(path: Path) -> bool:
+def _answers(path: Path, key: str) -> bool:
     """Whether a process listens there; a socket that a dead one left behind does not count."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise StorageError(f"server.socket: {path}: {error.strerror}") from error
+        raise StorageError(f"{key}: {path}: {error.strerror}") from error
     if not stat.S_ISSOCK(mode):
-        raise StorageError(f"server.socket: {path} exists and is not a socket")
+        raise StorageError(f"{key}: {path} exists and is not a socket")
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
         return probe.connect_ex(str(path)) == 0

@@ -52,7 +52,7 @@ Observer = Callable[[str, str, str], None]
 """Called once for each finished call with its method, its status' name, and why it was refused or ""."""
 
 DOMAIN = "f5-appliance"
-OWN_PACKAGE = "/appliance.v1."
+OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.")
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_MESSAGE_CHARACTERS = 300
 """Clients drop trailers over 8 KiB; the message travels three times, once of them percent-encoded."""
@@ -145,7 +145,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(handler_call_details)
         service, _, method = handler_call_details.method.rpartition("/")
-        if handler is None or not service.startswith(OWN_PACKAGE):
+        if handler is None or not service.startswith(OWN_PACKAGES):
             # Health and reflection have their own ways to say what is wrong.
             return handler
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream

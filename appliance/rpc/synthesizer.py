@@ -266,6 +266,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
 
         def admit() -> Request:
             while True:
+                generation = speech.scheduler.generation  # read before what is planned with
                 earlier = speech.scheduler.mergeable(asked.terms)
                 job.merged = merge_count(message) + (earlier.merged if earlier else 0)
                 wanted = asked.ways
@@ -282,7 +283,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     request, segments = ways[place]
                     ways = [(replace(request, seed=phrase.seed), segments)]
                 job.kept = phrase.made if found else ()
-                way = speech.scheduler.admit(job, [segments for _, segments in ways], earlier)
+                pieces = [segments for _, segments in ways]
+                way = speech.scheduler.admit(job, pieces, earlier, generation)
                 if way is not None:
                     call.cached = bool(job.kept)
                     call.key = keys[way] if keys and not job.kept else None

@@ -41,7 +41,9 @@ class Written:
         """Where the next piece ends and where the one after it starts; None while it is not complete."""
         budgets = self._budgets
         best = None
-        for cut in breaks(self._text):
+        # White space tells as much as any character that comes after it.
+        known = f"{self._text}." if self._text[-1:].isspace() else self._text
+        for cut in breaks(known):
             size = len(self._text[: cut.end].encode())
             if size > budgets.largest:
                 break

@@ -54,6 +54,12 @@ def test_later_pieces_are_sentences() -> None:
     ]
 
 
+def test_a_clause_is_complete_with_the_space_after_it() -> None:
+    written = Written(BUDGETS, PACE)
+    assert written.add("Thanks for the raid,") == []
+    assert written.add(" ") == ["Thanks for the raid,"]
+
+
 def test_the_next_utterance_begins_anew() -> None:
     written = Written(BUDGETS, PACE)
     assert written.add("One two three, four") == ["One two three,"]

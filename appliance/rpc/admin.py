@@ -1,0 +1,90 @@
+"""The Admin service: what the box's operator does to a running daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+from appliance.config import LogConfig
+from appliance.errors import ApplianceError, EngineFault, InvalidRequest
+from appliance.rpc import admin_pb2 as pb
+from appliance.rpc import admin_pb2_grpc
+from appliance.scheduler import Scheduler
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class Operated(Protocol):
+    """The daemon, to its operator."""
+
+    def describe(self) -> pb.Status: ...
+
+    def stop(self) -> None:
+        """Begin to drain."""
+
+    def reload(self) -> list[str]:
+        """Read the configuration again; returns the sections that need a restart. Raises ConfigError."""
+        ...
+
+    def log_at(self, config: LogConfig) -> None: ...
+
+    async def swap(self, folder: Path) -> None:
+        """Speak from another bundle. Raises ApplianceError, and the old one stays."""
+
+
+class Admin(admin_pb2_grpc.AdminServicer):
+    """Passes verbs on to the daemon; see admin.proto."""
+
+    def __init__(self, daemon: Operated, scheduler: Scheduler) -> None:
+        self._daemon, self._scheduler = daemon, scheduler
+        self._swapping = asyncio.Lock()
+
+    async def GetStatus(self, message: pb.GetStatusRequest, context: Context) -> pb.Status:
+        return self._daemon.describe()
+
+    async def Drain(self, message: pb.DrainRequest, context: Context) -> pb.DrainResponse:
+        self._daemon.stop()
+        return pb.DrainResponse()
+
+    async def Reload(self, message: pb.ReloadRequest, context: Context) -> pb.ReloadResponse:
+        return pb.ReloadResponse(need_restart=self._daemon.reload())
+
+    async def SetLogLevel(self, message: pb.SetLogLevelRequest, context: Context) -> pb.SetLogLevelResponse:
+        if message.level not in LEVELS:
+            raise InvalidRequest("level", f"must be {', '.join(LEVELS)}, not {message.level!r}")
+        self._daemon.log_at(LogConfig(message.level))  # type: ignore[arg-type]
+        return pb.SetLogLevelResponse()
+
+    async def SelfTest(self, message: pb.SelfTestRequest, context: Context) -> pb.SelfTestResponse:
+        loop = asyncio.get_running_loop()
+        tried: asyncio.Future[float | Exception] = loop.create_future()
+
+        def settle(result: float | Exception) -> None:
+            if not tried.done():
+                tried.set_result(result)
+
+        def done(result: float | Exception) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, result)
+
+        self._scheduler.try_out(done)
+        result = await tried
+        if isinstance(result, ApplianceError):
+            raise result
+        if isinstance(result, Exception):
+            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
+        return pb.SelfTestResponse(took_ms=1e3 * result)
+
+    async def SwapBundle(self, message: pb.SwapBundleRequest, context: Context) -> pb.Status:
+        folder = Path(message.path)
+        if not folder.is_absolute():
+            raise InvalidRequest("path", f"must be absolute, not {message.path!r}")
+        async with self._swapping:
+            await self._daemon.swap(folder)
+        return self._daemon.describe()

@@ -1,0 +1,128 @@
+"""An operator's verbs on a running daemon."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from appliance import cli
+from appliance.client import CallFailed, Client, Operator
+from appliance.contract import bundle as contract
+from tests.daemons import BUNDLE, Running, running
+
+TEXT = "Thanks for the follow, welcome to the stream."
+LONG = " ".join([TEXT] * 8)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("admin")) as box:
+        box.add_voice()
+        yield box
+
+
+@pytest.fixture
+def operator(box: Running) -> Iterator[Operator]:
+    with Operator(str(box.folder / "admin.sock")) as operator:
+        yield operator
+
+
+def changed(folder: Path, **changes: object) -> Path:
+    """The tiny bundle with other entries in its manifest."""
+    shutil.copytree(BUNDLE, folder)
+    (folder / contract.MANIFEST).unlink()
+    manifest = contract.read(BUNDLE, verify=False).manifest
+    contract.write(folder, replace(manifest, **changes))  # type: ignore[arg-type]
+    return folder
+
+
+def other_guidance(folder: Path) -> Path:
+    defaults = contract.read(BUNDLE, verify=False).manifest.defaults
+    return changed(folder, defaults=replace(defaults, guidance=1.25))
+
+
+def test_only_the_daemons_user_may_operate_it(box: Running) -> None:
+    assert stat.S_IMODE((box.folder / "admin.sock").stat().st_mode) == 0o600
+    with Operator(box.address.replace("127.0.0.1", "/nowhere")) as nobody, pytest.raises(CallFailed):
+        nobody.status()
+
+
+def test_its_status_and_its_engines_test(box: Running, operator: Operator) -> None:
+    status = operator.status()
+    assert (status.state, status.backend, status.voices) == ("running", "ort-cpu", 1)
+    assert status.uptime_s > 0.0 and status.version
+    assert 0.0 < operator.self_test() < 60.0
+
+
+def test_the_log_level_and_a_reload(box: Running, operator: Operator) -> None:
+    operator.log_level("debug")
+    assert operator.status().log_level == "debug"
+    with pytest.raises(CallFailed, match="level: must be debug, info, warning, error, not 'loud'"):
+        operator.log_level("loud")
+    path = box.folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**config, "engine": {"threads": 2}}))
+    assert operator.reload() == ["engine"]
+    assert operator.status().log_level == "info"
+    path.write_text("nonsense: {}")
+    with pytest.raises(CallFailed, match="FAILED_PRECONDITION"):
+        operator.reload()
+    path.write_text(yaml.safe_dump(config))
+    assert operator.reload() == []
+
+
+def test_a_bundle_is_swapped_without_a_dropped_stream(
+    box: Running, operator: Operator, tmp_path: Path
+) -> None:
+    other = other_guidance(tmp_path / "other")
+    with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
+        alone = client.speak(LONG, "ann", seed=3, nfe=16, guidance=2.0)
+        assert client.speak(TEXT, "ann").header.guidance != 1.25
+        calls = [
+            pool.submit(client.speak, LONG, "ann", seed=3, nfe=16, guidance=2.0, playout="overlap")
+            for _ in range(3)
+        ]
+        status = operator.swap(str(other))
+        assert status.bundle == str(other)
+        assert client.speak(TEXT, "ann").header.guidance == 1.25
+        assert all(call.result(120.0).audio == alone.audio for call in calls)
+        assert operator.status().running == 0 and operator.self_test() > 0.0
+        operator.swap(str(BUNDLE))
+        assert client.speak(TEXT, "ann").header.guidance != 1.25
+
+
+def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
+    box: Running, operator: Operator, tmp_path: Path
+) -> None:
+    mel = contract.read(BUNDLE, verify=False).manifest.mel
+    before = operator.status().bundle
+    for folder, told in (
+        (str(tmp_path / "nothing"), "not a bundle"),
+        (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
+        ("relative", "path: must be absolute"),
+    ):
+        with pytest.raises(CallFailed, match=told):
+            operator.swap(folder)
+        assert operator.status().bundle == before
+    with Client(box.address) as client:
+        assert client.speak(TEXT, "ann").audio
+
+
+def test_from_the_shell_and_a_drain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path, server={"admin_socket": str(tmp_path / "own.sock")}) as box:
+        at = ["--socket", str(tmp_path / "own.sock")]
+        assert cli.main(["admin", "status", *at]) == 0
+        assert "backend    ort-cpu" in capsys.readouterr().out
+        assert cli.main(["admin", "swap", str(tmp_path / "nothing"), *at]) == 1
+        assert "not a bundle" in capsys.readouterr().err
+        assert cli.main(["admin", "self-test", *at]) == cli.main(["admin", "reload", *at]) == 0
+        assert cli.main(["admin", "log-level", "warning", *at]) == 0
+        assert cli.main(["admin", "drain", *at]) == 0
+        assert box.process.wait(60.0) == 0
