@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -21,6 +21,11 @@ class Phrase:
 
     made: tuple[Made, ...]
     seed: int
+
+    @classmethod
+    def of(cls, made: Sequence[Made], seed: int) -> Phrase:
+        """A copy of what an engine made, whose samples may lie in a larger buffer."""
+        return cls(tuple(replace(one, samples=one.samples.copy()) for one in made), seed)
 
     @property
     def size_bytes(self) -> int:

@@ -67,11 +67,12 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
 def heard(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
     """The words of a segment that begins at `start_s` of the reply, by its own (samples,).
 
-    The first word begins and the last ends with the sound; pauses are matched to the punctuation near them.
+    They end before those of the next segment begin, though that is faded in over the end of these samples.
+    The first begins and the last ends with the sound; pauses are matched to the punctuation near them.
     """
-    texts, sounds = split(segment.text), _sounds(samples, rate_hz)
+    texts, sounds = split(segment.text), _sounds(samples[: round(segment.audio_s * rate_hz)], rate_hz)
     if not sounds:
-        sounds = [(0.0, len(samples) / rate_hz)]
+        sounds = [(0.0, segment.audio_s)]
     begin_s, end_s = sounds[0][0], sounds[-1][1]
     pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
     words: list[Word] = []
@@ -94,7 +95,7 @@ def split(text: str) -> list[str]:
     words: list[str] = []
     begun = 0
     for token in _TOKENS.finditer(text):
-        # Signs alone are nobody's word: a dash goes with the word before it, an opening quote with the next.
+        # Signs alone are nobody's word: a dash goes with the word before it, one at the start with the next.
         if words and not (_is_word(token[0]) and _is_word(words[-1])):
             words[-1] = text[begun : token.end()]
         else:
@@ -119,7 +120,7 @@ def _is_word(text: str) -> bool:
 def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
     """Words one after the other, each as long as its weight."""
     ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
-    at = [begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0) for end in ends]
+    at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
     return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
 
 

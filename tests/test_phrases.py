@@ -68,6 +68,14 @@ def test_what_it_takes(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) 
     assert (phrases.takes(seeded=True), phrases.takes(seeded=False)) == takes
 
 
+def test_a_phrase_does_not_hold_the_buffer_that_it_was_made_in() -> None:
+    buffer = np.ones(1_000, np.float32)
+    kept = Phrase.of([Made(buffer[:10], 0, True)], 7)
+    buffer[:] = 0.0
+    [made] = kept.made
+    assert (made.samples.tolist(), made.samples.base, made.last, kept.seed) == ([1.0] * 10, None, True, 7)
+
+
 CHANGES: dict[str, Callable[[Segment], Any]] = {
     "index": lambda s: s.index + 1,
     "text": lambda s: s.text + "!",

@@ -64,7 +64,7 @@ KERNEL_NAMES = (
 
 SETTINGS = {
     "bundle": {"path", "verify"},
-    "engine": {"backend", "cache", "threads", "spinning", "lanes"},
+    "engine": {"backend", "cache", "threads", "spinning", "lanes", "longest_s"},
     "synthesis": {
         "nfe",
         "guidance",
@@ -91,6 +91,7 @@ SETTINGS = {
     "server": {
         "listen",
         "socket",
+        "admin_socket",
         "metrics",
         "reflection",
         "max_receive_bytes",
@@ -108,7 +109,7 @@ SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
     r"|auto|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
     r"|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
-    r"|/run/f5-appliance/(?:grpc\.sock|clocks\.json)"
+    r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
     r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
 )
 MAC = re.compile(r"\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b")

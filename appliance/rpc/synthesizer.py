@@ -409,7 +409,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     def finish(self, call: Call) -> Timings:
         """Complete the timings, count and log them; keep the phrase."""
         if call.key is not None:
-            self.speech.phrases.keep(call.key, Phrase(tuple(call.parts), call.request.seed))
+            self.speech.phrases.keep(call.key, Phrase.of(call.parts, call.request.seed))
         job, now = call.job, self.speech.clock()
         timings = replace(
             job.timings,
