@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import key_steps
+from appliance.text.rewrite import Change
 
 FloatArray = NDArray[np.float32]
 
@@ -72,6 +73,10 @@ class Request:
     sample_rate_hz: int = 24_000
     stream: bool = False
     """Whether audio is sent while it is made."""
+    changes: tuple[Change, ...] = ()
+    """What was changed in the text."""
+    max_spoken_s: float = 0.0
+    """The text is cut to so much speech; 0: nowhere."""
     word_timings: bool = False
 
 

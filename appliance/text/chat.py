@@ -1,11 +1,11 @@
-"""Chat → text that can be read aloud, in English and Chinese: links, emoji, names, repeats, shouting, numbers."""
+"""Chat → text that can be read aloud, in English and Chinese: links, emoji, names, repeats, shouting."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import emoji
 
@@ -15,20 +15,35 @@ from appliance.text.rewrite import Rewriting
 
 HAN = r"\u3400-\u9fff"
 _TLDS = "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link"
-_LINK = rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*)?(?![\w.])"
+_LINK = (
+    rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+"
+    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*)?(?![\w.])"
+)
 _MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-_EMOTICON = r"(?<!\S)(?:[:;=8xX]'?-?[)(DdPpOo3|/\\\]\[*]|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|xD|XD|QAQ|\\o/|¯\\_\(ツ\)_/¯)(?!\S)"
-_SKIN = r"\s?:?\s?(?:light|medium-light|medium|medium-dark|dark) skin tone|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
+_EMOTICON = (
+    r"(?<!\S)(?:[:;=8xX]'?-?[)(DdPpOo3|/\\\]\[*]|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|QAQ|\\o/"
+    r"|¯\\_\(ツ\)_/¯)(?!\S)"
+)
+_SKIN = (
+    r"\s?:?\s?(?:light|medium-light|medium|medium-dark|dark) skin tone"
+    r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
+)
 MOST_EMOJI = 3
 """Different emoji of one run that are named."""
 _ACRONYMS = frozenset(
-    "GG WP LOL LMAO ROFL OMG WTF AFK BRB IDK IMO TBH FYI DIY ASAP TTS OBS PC UK USA EU UN AI TV DJ FPS RPG NPC MMO RTS "
-    "DPS HP MVP VIP CEO NASA NATO FIFA UEFA ESPN BBC CNN HTML HTTP JSON API CPU GPU USB SSD RAM RGB HDR PNG GIF PDF "
-    "NVIDIA VRAM AMD ID OK DLC PVP PVE MOBA MOD BGM UP RIP DM PM AM ETA GLHF EZ POG".split()
+    str.split(
+        "GG WP LOL LMAO ROFL OMG WTF AFK BRB IDK IMO TBH FYI DIY ASAP TTS OBS PC UK USA EU UN AI TV DJ "
+        "FPS RPG NPC MMO RTS DPS HP MVP VIP CEO NASA NATO FIFA UEFA ESPN BBC CNN HTML HTTP JSON API CPU "
+        "GPU USB SSD RAM RGB HDR PNG GIF PDF NVIDIA VRAM AMD ID OK DLC PVP PVE MOBA MOD BGM UP RIP DM PM "
+        "AM ETA GLHF EZ POG"
+    )
 )
 _SHORT_WORDS = frozenset(
-    "A AN AND ARE AT BE BUT BY CAN DID DO FOR GET GO GOT HAS HE HER HIM HIS HOW IF IN IS IT ITS LET ME MY NEW NO NOT "
-    "NOW OF OFF OH OLD ON ONE OUR OUT SHE SO THE TO TOO TOP TWO WAS WE WHO WHY WIN WON WAY YES YOU ALL BIG BAD SAY SEE".split()
+    str.split(
+        "A AN AND ARE AT BE BUT BY CAN DID DO FOR GET GO GOT HAS HE HER HIM HIS HOW IF IN IS IT ITS LET "
+        "ME MY NEW NO NOT NOW OF OFF OH OLD ON ONE OUR OUT SHE SO THE TO TOO TOP TWO WAS WE WHO WHY WIN "
+        "WON WAY YES YOU ALL BIG BAD SAY SEE"
+    )
 )
 
 
@@ -42,9 +57,9 @@ class Manners:
     """Of lines without a word, such as "666"."""
 
 
-def rewrite(text: Rewriting, manners: Manners) -> None:
-    """Make a chat line speakable; what a vocabulary lacks is not looked at."""
-    whole = is_chinese(text.text, manners.language)
+def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
+    """Make a chat line speakable, where not `chinese` in English words alone."""
+    whole = chinese and is_chinese(text.text, manners.language)
     # Before the joiners go that make one emoji of several.
     _name_emoji(text, manners, "zh" if whole else "en")
     text.text = normalise(text.text)
@@ -64,7 +79,7 @@ def rewrite(text: Rewriting, manners: Manners) -> None:
     _shorten(text)
     _calm(text)
     clauses = re.split(r"(?<=[，。！？；!?;])|(?<=[,.])(?=\s\D)", text.text)
-    text.text = "".join(_spoken(text, clause, whole) for clause in clauses)
+    text.text = "".join(_spoken(text, clause, whole, chinese) for clause in clauses)
     text.text = tidied(text.text)
 
 
@@ -87,9 +102,9 @@ def is_chinese(text: str, default: str = "en") -> bool:
     return 2 * han >= words if han or words else default == "zh"
 
 
-def _spoken(text: Rewriting, clause: str, whole: bool) -> str:
+def _spoken(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
     """A clause with its numbers in words, in the language of the clause, else of the whole."""
-    chinese = is_chinese(clause, "zh" if whole else "en")
+    chinese = chinese and is_chinese(clause, "zh" if whole else "en")
     part = Rewriting(clause, text.changes)
     (mandarin if chinese else english).speak(part)
     return part.text
@@ -123,7 +138,7 @@ def _name_emoji(text: Rewriting, manners: Manners, language: str) -> None:
     if not found:
         return
     given, spoken, at = text.text, "", 0
-    runs: list[list[dict[str, int | str]]] = []
+    runs: list[list[Any]] = []
     for one in found:
         if runs and not given[int(runs[-1][-1]["match_end"]) : int(one["match_start"])].strip():
             runs[-1].append(one)
@@ -171,7 +186,9 @@ def _shorten(text: Rewriting) -> None:
 
 def _letters(match: re.Match[str]) -> str | None:
     letter, text = match[1], match.string
-    alone = not (text[match.start() - 1 : match.start()].isalpha() or text[match.end() : match.end() + 1].isalpha())
+    alone = not (
+        text[match.start() - 1 : match.start()].isalpha() or text[match.end() : match.end() + 1].isalpha()
+    )
     if alone:
         return letter.lower() * 3
     if match[0].lower() == "www":

@@ -19,9 +19,7 @@ _START = r"(?<![\w.,:/$€£¥%-])"  # no number or word before it
 _MINUS = r"(?<![\w.)])-?"
 _END = r"(?![\w%°]|[.,:/]\d)"
 
-_MONTHS = (
-    "January February March April May June July August September October November December"
-).split()
+_MONTHS = str.split("January February March April May June July August September October November December")
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "May" else "May" for name in _MONTHS)
 _CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"),
@@ -83,8 +81,16 @@ def speak(text: Rewriting) -> None:
     for kind, pattern, to in (
         ("laughter", rf"{_START}23{{3,}}{_END}", "ha ha ha"),
         ("number", rf"{_START}(6{{3,}}){_END}", lambda m: english_digits(m[1][:3])),
-        ("unit", rf"{_START}(\d)'(\d{{1,2}})\"?(?!\w)", lambda m: f"{english(int(m[1]))} foot {english(int(m[2]))}"),
-        ("number", rf"{_START}(\d{{1,3}}(?:\.\d{{3}}){{2,}}){_END}", lambda m: english_decimal(m[1].replace(".", ""))),
+        (
+            "unit",
+            rf"{_START}(\d)'(\d{{1,2}})\"?(?!\w)",
+            lambda m: f"{english(int(m[1]))} foot {english(int(m[2]))}",
+        ),
+        (
+            "number",
+            rf"{_START}(\d{{1,3}}(?:\.\d{{3}}){{2,}}){_END}",
+            lambda m: english_decimal(m[1].replace(".", "")),
+        ),
         ("number", rf"{_START}911{_END}", "nine one one"),
         ("sign", r"\b24/7\b", "twenty-four seven"),
         ("sign", r"\bC\+\+", "C plus plus"),
@@ -92,7 +98,11 @@ def speak(text: Rewriting) -> None:
         ("sign", r"(?<!\w)w/o\b", "without"),
         ("sign", r"(?<!\w)w/(?=\s|\w)", "with "),
         ("date", rf"{_START}(\d{{4}})-(\d{{1,2}})-(\d{{1,2}}){_END}", _iso_date),
-        ("date", rf"\b({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?", _month_day),
+        (
+            "date",
+            rf"\b({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?",
+            _month_day,
+        ),
         ("time", rf"{_START}(\d{{1,2}}):(\d{{2}})(?::\d{{2}})?\s?([ap])\.?m\b\.?", _clock),
         ("time", rf"{_START}(\d{{1,2}})\s?([ap])\.?m\b\.?", lambda m: _hour(m[1], m[2])),
         ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}){_END}", lambda m: _clock_24(m[1], m[2])),
@@ -116,7 +126,7 @@ def speak(text: Rewriting) -> None:
         ("fraction", rf"{_START}(\d+)/(\d+){_END}", _slash),
         ("range", rf"{_START}({_NUMBER})\s?[-–~]\s?({_NUMBER}){_END}", _range),
         ("sign", r"(?<=\w)\s?[x×]\s?(?=\d+(?!\w))", lambda m: " times "),
-        ("sign", rf"(?<!\w)[x×]\s?(\d+)(?!\w)", lambda m: f"times {english_decimal(m[1])}"),
+        ("sign", r"(?<!\w)[x×]\s?(\d+)(?!\w)", lambda m: f"times {english_decimal(m[1])}"),
         ("sign", rf"{_START}(\d+)x(?!\w)", lambda m: f"{english_decimal(m[1])} times"),
         ("sign", r"\s?\+\s?(?=\d)", " plus "),
         ("year", rf"\b(in|since|by|until|of|from|year|early|late) ((?:19|20)\d\d){_END}", _year),
@@ -273,6 +283,8 @@ def _year(match: re.Match[str]) -> str:
 
 def _number(number: str) -> str:
     digits = number.lstrip("-+")
-    if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (digits[0] == "0" and digits.isdigit() and len(digits) > 1):
+    if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (
+        digits[0] == "0" and digits.isdigit() and len(digits) > 1
+    ):
         return english_digits(digits)
     return english_decimal(number)

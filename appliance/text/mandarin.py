@@ -27,7 +27,14 @@ _UNITS = {
     "h": "小时",
     "hz": "赫兹",
 }
-_SAID = {"666": "六六六", "888": "八八八", "520": "五二零", "1314": "一三一四", "996": "九九六", "007": "零零七"}
+_SAID = {
+    "666": "六六六",
+    "888": "八八八",
+    "520": "五二零",
+    "1314": "一三一四",
+    "996": "九九六",
+    "007": "零零七",
+}
 """Numbers that are words of their own in chat."""
 
 
@@ -37,7 +44,11 @@ def speak(text: Rewriting) -> None:
         ("laughter", rf"{_START}23{{2,}}(?![\d元块个人.%])", "哈哈哈"),
         ("goodbye", r"(?<![\d.])88(?=$|[。！!~，,\s])", "拜拜"),
         ("number", rf"{_START}(6{{3,}}|8{{3,}}|520|1314|996|007)(?![\d.%A-Za-z元块个])", _said),
-        ("name", r"(?:QQ|微信|群|号|ID|房间|拨打|报警)[是为:：]?\s?(\d{3,})(?![\d-])", lambda m: m[0].replace(m[1], chinese_digits(m[1]))),
+        (
+            "name",
+            r"(?:QQ|微信|群|号|ID|房间|拨打|报警)[是为:：]?\s?(\d{3,})(?![\d-])",
+            lambda m: m[0].replace(m[1], chinese_digits(m[1])),
+        ),
         ("date", rf"{_START}(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _iso_date),
         ("date", r"(?<!\d)(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
         ("date", r"(?<!\d)(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
@@ -45,7 +56,7 @@ def speak(text: Rewriting) -> None:
         ("time", rf"{_START}(\d{{1,2}})\s?([ap])m(?![A-Za-z])", lambda m: _clock(m[1], "0", m[2])),
         ("time", rf"{_START}(\d{{1,2}})[:：](\d{{2}}){_END}", lambda m: _clock(m[1], m[2])),
         ("score", rf"{_START}(\d+)[:：比](\d+){_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
-        ("version", rf"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*)(?=版)", lambda m: _points(m[1])),
+        ("version", r"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*)(?=版)", lambda m: _points(m[1])),
         ("version", rf"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*){_END}", lambda m: f"版本{_points(m[1])}"),
         ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
         ("phone", rf"{_START}(?:1\d{{10}}|0\d{{6,}}){_END}", lambda m: chinese_digits(m[0])),
@@ -53,7 +64,11 @@ def speak(text: Rewriting) -> None:
         ("money", rf"([$€£¥￥])\s?({_NUMBER})([kw万])?", _money),
         ("money", rf"{_START}({_NUMBER})([$€£])", lambda m: f"{_quantity(m[1])}{_CURRENCIES[m[2]]}"),
         ("percent", rf"{_START}100\s?[%％]", "百分之百"),
-        ("percent", rf"(-?)({_NUMBER})\s?[%％]", lambda m: f"{'负' if m[1] else ''}百分之{chinese_decimal(m[2])}"),
+        (
+            "percent",
+            rf"(-?)({_NUMBER})\s?[%％]",
+            lambda m: f"{'负' if m[1] else ''}百分之{chinese_decimal(m[2])}",
+        ),
         ("unit", rf"(-?)({_NUMBER})\s?(?:°\s?C|℃)", lambda m: f"{_below(m[1])}{chinese_decimal(m[2])}摄氏度"),
         ("unit", rf"(-?)({_NUMBER})\s?°", lambda m: f"{_below(m[1])}{chinese_decimal(m[2])}度"),
         ("unit", rf"{_START}(\d{{3,4}})p(?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
@@ -84,7 +99,9 @@ def digit(character: str) -> str:
 
 def _plain(number: str) -> str:
     digits = number.lstrip("-")
-    if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (digits[0] == "0" and digits.isdigit() and len(digits) > 1):
+    if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (
+        digits[0] == "0" and digits.isdigit() and len(digits) > 1
+    ):
         return chinese_digits(digits)
     return chinese_decimal(number)
 

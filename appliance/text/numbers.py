@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()
-_TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = str.split(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _SCALES = ((10**9, "billion"), (10**6, "million"), (1_000, "thousand"), (100, "hundred"))
 _ORDINALS = {
     "one": "first",
@@ -58,12 +58,12 @@ def english_year(year: int) -> str:
 
 
 def english_digits(digits: str) -> str:
-    """"007" → "zero zero seven"; what is no digit is left out."""
+    """ "007" → "zero zero seven"; what is no digit is left out."""
     return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdigit())
 
 
 def english_decimal(number: str) -> str:
-    """"1,299.95" → "one thousand two hundred ninety-nine point nine five"."""
+    """ "1,299.95" → "one thousand two hundred ninety-nine point nine five"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "minus " if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"
@@ -102,12 +102,12 @@ def _group(number: int) -> str:
 
 
 def chinese_digits(digits: str) -> str:
-    """"2026" → "二零二六"; what is no digit is left out."""
+    """ "2026" → "二零二六"; what is no digit is left out."""
     return "".join(_HAN[int(digit)] for digit in digits if digit.isdigit())
 
 
 def chinese_decimal(number: str) -> str:
-    """"3.14" → "三点一四"."""
+    """ "3.14" → "三点一四"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "负" if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 MOST_CHANGES = 32
 MOST_CHARACTERS = 60
@@ -46,7 +46,7 @@ class Rewriting:
             self.changes.append(Change(kind, before, after))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 

@@ -21,7 +21,17 @@ _LETTERS = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o
     "þ": "th",
     "ð": "th",
 }
-_PUNCTUATION = {"，": ", ", "。": ". ", "！": "! ", "？": "? ", "、": ", ", "：": ": ", "；": ", ", "（": " (", "）": ") "} | {
+_PUNCTUATION = {
+    "，": ", ",
+    "。": ". ",
+    "！": "! ",
+    "？": "? ",
+    "、": ", ",
+    "：": ": ",
+    "；": ", ",
+    "（": " (",
+    "）": ") ",
+} | {
     "—": " - ",
     "–": "-",
     "…": "...",
@@ -81,15 +91,16 @@ class Front:
             )
 
         self._can_say: Callable[[str], bool] = can_say
+        self._chinese = all(map(can_say, "一二三百点"))
 
-    def speakable(self, text: str, *, verbatim: bool = False) -> tuple[str, tuple[Change, ...]]:
+    def speakable(self, text: str, verbatim: bool = False) -> tuple[str, tuple[Change, ...]]:
         """A text as it is to be spoken, empty where nothing is left, and what was changed.
 
         `verbatim` changes only what the vocabulary cannot say.
         """
         changed = Rewriting(normalise(text) if verbatim else text)
         if not verbatim:
-            rewrite(changed, self.manners)
+            rewrite(changed, self.manners, chinese=self._chinese)
         spoken = self._within_vocabulary(changed)
         if not any(character.isalnum() for character in spoken):
             spoken = ""
@@ -98,7 +109,8 @@ class Front:
     def _within_vocabulary(self, text: Rewriting) -> str:
         if all(map(self._can_say, text.text)):
             return text.text
-        digit = mandarin.digit if is_chinese(text.text, self.manners.language) and self._can_say("一") else english.digit
+        chinese = self._chinese and is_chinese(text.text, self.manners.language)
+        digit = mandarin.digit if chinese else english.digit
         parts: list[str] = []
         dropped = ""
         for character in f"{text.text} ":
