@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import key_steps
-from appliance.text.rewrite import Change
 
 FloatArray = NDArray[np.float32]
 
@@ -56,6 +55,15 @@ class Playout(enum.Enum):
     """One after the other, in order of arrival."""
     OVERLAP = "overlap"
     """Each as soon as it comes."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a text on its way to be spoken; both sides are shortened."""
+
+    kind: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True)

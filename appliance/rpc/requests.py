@@ -12,11 +12,10 @@ from typing import TypeVar
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
+from appliance.job import Change, Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Change
 from appliance.text.sayable import NOTHING
 from appliance.words import Word
 

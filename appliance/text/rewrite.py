@@ -11,15 +11,6 @@ MOST_CHANGES = 32
 MOST_CHARACTERS = 60
 
 
-@dataclass(frozen=True)
-class Change:
-    """One change of a text; both sides are cut to MOST_CHARACTERS."""
-
-    kind: str
-    before: str
-    after: str
-
-
 @dataclass
 class Rewriting:
     """A text under way. Only the first MOST_CHANGES changes are kept."""

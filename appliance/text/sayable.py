@@ -7,11 +7,12 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from appliance.contract.tokens import Vocabulary
+from appliance.job import Change
 from appliance.text import english, mandarin
 from appliance.text.chat import Manners, is_chinese, rewrite, tidied
 from appliance.text.chinese import to_tokens
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Change, Rewriting
+from appliance.text.rewrite import Rewriting
 
 NOTHING = "nothing in it can be spoken"
 _LETTERS = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
