@@ -103,6 +103,10 @@ class Options(TypedDict, total=False):
     """Player of the reply; replies of one channel play one after the other."""
     user: str | None
     """Author of the message, for rate limits."""
+    text_handling: Literal["chat", "verbatim"] | None
+    """Default: chat, whose links, emoji and numbers become words."""
+    max_spoken: float | None
+    """Seconds of speech to which the text is cut, at a clause."""
     supersede: str | None
     """Abort this channel's waiting requests with the same key."""
     merge: str | None
@@ -635,6 +639,8 @@ def _request(
     priority: str | None = None,
     channel: str | None = None,
     user: str | None = None,
+    text_handling: str | None = None,
+    max_spoken: float | None = None,
     supersede: str | None = None,
     merge: str | None = None,
     merge_count: int | None = None,
@@ -660,6 +666,8 @@ def _request(
         priority=_upper(priority),
         channel=channel,
         user_key=user,
+        text_handling=_upper(text_handling),
+        max_spoken_seconds=max_spoken,
         supersede_key=supersede,
         merge_key=merge,
         merge_count=merge_count,

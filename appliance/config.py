@@ -93,6 +93,18 @@ class SynthesisConfig:
 
 
 @dataclass(frozen=True)
+class TextConfig:
+    """What becomes of chat for which there is no one reading."""
+
+    links: Literal["name", "drop"] = "name"
+    """name: "link" is said for each."""
+    emoji: Literal["name", "drop"] = "name"
+    """name: each run is named once."""
+    language: Literal["en", "zh"] = "en"
+    """Of lines without a word, such as "666"."""
+
+
+@dataclass(frozen=True)
 class VoicesConfig:
     """Where reference voices live."""
 
@@ -225,6 +237,7 @@ class Config:
     bundle: BundleConfig = field(default_factory=BundleConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
+    text: TextConfig = field(default_factory=TextConfig)
     voices: VoicesConfig = field(default_factory=VoicesConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -66,6 +66,8 @@ from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
 from appliance.supervision import Supervision
 from appliance.text import chinese
+from appliance.text.chat import Manners
+from appliance.text.sayable import Front
 from appliance.voices import open_store
 
 logger = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
 """From the end of the drain to that of the process, with some to spare; f5-appliance.service allows it."""
 STALLED_S = 1.0
 """While draining: a reader that takes nothing for so long is not waited for."""
-LIVE_SECTIONS = ("synthesis", "scheduler", "log")
+LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change; the others need a restart."""
 
 
@@ -144,6 +146,7 @@ class Daemon:
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
+        self._front: Front
         self._engine: threading.Thread | None = None
         self._begun = time.monotonic()
         self._warm = asyncio.Event()
@@ -304,6 +307,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         chinese.warm()
+        self._front.speakable("warm 1 😂 你好", False)
         try:
             loaded = load_for(read, config.engine, self._getting_on)
         except Interrupted:
@@ -446,6 +450,8 @@ class Daemon:
             speech.planner = replace(
                 speech.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
             )
+            self._front = Front(speech.planner.vocabulary, self._front.manners)
+            speech.defaults = replace(speech.defaults, speakable=self._front.speakable)
             if speech.defaults.synthesis.guidance is None:
                 speech.defaults = replace(speech.defaults, guidance=read.manifest.defaults.guidance)
 
@@ -460,7 +466,10 @@ class Daemon:
     def _configure(self, speech: Speech, config: Config) -> None:
         synthesis = config.synthesis
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        speech.defaults = replace(speech.defaults, synthesis=synthesis, guidance=own)
+        self._front = Front(speech.planner.vocabulary, Manners(**vars(config.text)))
+        speech.defaults = replace(
+            speech.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
+        )
         speech.planner = replace(
             speech.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
         )

@@ -58,6 +58,15 @@ class Playout(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Change:
+    """One change of a text on its way to be spoken; both sides are shortened."""
+
+    kind: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class Request:
     """One synthesis, validated and with every default filled in."""
 
@@ -72,6 +81,10 @@ class Request:
     sample_rate_hz: int = 24_000
     stream: bool = False
     """Whether audio is sent while it is made."""
+    changes: tuple[Change, ...] = ()
+    """What was changed in the text."""
+    max_spoken_s: float = 0.0
+    """The text is cut to so much speech; 0: nowhere."""
     word_timings: bool = False
 
 

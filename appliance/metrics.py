@@ -59,6 +59,7 @@ class Metrics:
         self._rtf = Histogram(
             "f5_rtf", "Wall time per second of audio, per request.", buckets=RATIOS, registry=registry
         )
+        self._skips = Counter("f5_skipped", "Requests of which nothing can be spoken.", registry=registry)
         self._audio = Counter("f5_audio_seconds", "Seconds of audio made.", registry=registry)
         self._stages = Counter(
             "f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",), registry=registry
@@ -97,6 +98,10 @@ class Metrics:
         self._requests.labels(method, status).inc()
         if reason:
             self._rejects.labels(reason).inc()
+
+    def skipped(self) -> None:
+        """Nothing of a request can be spoken."""
+        self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
         """A request was spoken to its end; `promised_s` is 0 where nothing was promised."""

@@ -17,8 +17,9 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Reference, Request, Segment, Segmentation
-from appliance.text.split import Budgets, chunk_text, split_low_latency
+from appliance.job import Change, Reference, Request, Segment, Segmentation
+from appliance.text.rewrite import MOST_CHARACTERS
+from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
 from appliance.text.written import Written
 
 WINDOW_S = 22.0
@@ -72,6 +73,12 @@ class Planner:
             duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
             # CFM.sample makes room for every token and for at least one frame after the reference.
             frames = max(max(len(ids), len(features.log_mel)) + 1, duration)
+            if (
+                _bytes(text)
+                < SHORT_TEXT_BYTES
+                <= room_bytes(reference, spec, request.speaking_rate, self.manifest.max_frames)
+            ):
+                frames = min(frames, self.manifest.max_frames)  # slowed down no further than there is room
             if frames > self.manifest.max_frames:
                 raise _too_long(text, frames, self.manifest.max_frames, spec)
             samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
@@ -104,6 +111,7 @@ class Planner:
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Requests that differ in segmentation and steps, each with its segments; those that cannot be made
         are left out. Raises what `plan` does when none can."""
+        requests = [self._limited(request) for request in requests]
         ways: list[tuple[Request, list[Segment]]] = []
         refused: InvalidRequest | None = None
         for request in requests:
@@ -119,6 +127,18 @@ class Planner:
         if refused is not None and not ways:
             raise refused
         return ways
+
+    def _limited(self, request: Request) -> Request:
+        """The request with as much text as may be spoken."""
+        if not request.max_spoken_s:
+            return request
+        reference = self.reference(request.voice)
+        room = int(request.max_spoken_s * pace_of(reference, self.manifest.mel, request.speaking_rate))
+        if _bytes(request.text) <= room:
+            return request
+        text = first_within(request.text, room)
+        cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
+        return replace(request, text=text, changes=(*request.changes, cut))
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         defaults = self.manifest.defaults
@@ -143,18 +163,26 @@ class Planner:
 
 def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
     """The texts of the segments, by the request's segmentation."""
+    speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
-        return chunk_text(request.text, window_bytes(reference, spec, request.speaking_rate))
-    return split_low_latency(request.text, low_latency(request, reference, spec, max_frames)[0])
+        pieces = chunk_text(request.text, window_bytes(reference, spec, speed))
+    else:
+        pieces = split_low_latency(request.text, low_latency(request, reference, spec, max_frames)[0])
+    # A clause may be longer than upstream's window, and a link than any piece, but not than there is room.
+    most = room_bytes(reference, spec, speed, max_frames)
+    if most < SHORT_TEXT_BYTES:  # of no use for speech, which `plan` refuses
+        return pieces
+    return [
+        part for piece in pieces for part in (cut_to_fit(piece, most) if _bytes(piece) > most else [piece])
+    ]
 
 
 def low_latency(
     request: Request, reference: Reference, spec: MelSpec, max_frames: int
 ) -> tuple[Budgets, float]:
     """How long pieces may be in LOW_LATENCY, and the voice's bytes per second."""
-    seconds = len(reference.features.samples) / spec.sample_rate_hz
-    pace = _bytes(reference.transcript) / seconds * request.speaking_rate
-    room = int((max_frames / spec.frames_per_second - seconds) * pace)
+    pace = pace_of(reference, spec, request.speaking_rate)
+    room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)
     # A piece under ten bytes would be spoken at a pace of its own.
     budgets = Budgets.at_pace(
@@ -164,6 +192,17 @@ def low_latency(
         reference=int(_bytes(reference.transcript) * request.speaking_rate),
     )
     return budgets, pace
+
+
+def pace_of(reference: Reference, spec: MelSpec, speed: float) -> float:
+    """Bytes per second of a voice."""
+    return _bytes(reference.transcript) / (len(reference.features.samples) / spec.sample_rate_hz) * speed
+
+
+def room_bytes(reference: Reference, spec: MelSpec, speed: float, max_frames: int) -> int:
+    """Most bytes of text that fit beside this reference."""
+    seconds = max_frames / spec.frames_per_second - len(reference.features.samples) / spec.sample_rate_hz
+    return int(seconds * pace_of(reference, spec, speed))
 
 
 def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
@@ -180,7 +219,7 @@ def spoken_transcript(transcript: str) -> str:
 def duration_frames(reference_frames: int, transcript: str, text: str, speed: float) -> int:
     """Frames of reference and text together, the text being as long per byte as the transcript."""
     if _bytes(text) < SHORT_TEXT_BYTES:
-        speed = SHORT_TEXT_SPEED
+        speed *= SHORT_TEXT_SPEED
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)
 
 

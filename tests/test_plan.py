@@ -21,7 +21,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
 from appliance.job import Features, Reference, Request, Segment, Segmentation
-from appliance.plan import Planner, duration_frames, spoken_transcript
+from appliance.plan import SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.text.chinese import to_tokens
 from tests.contract.golden import generate
 from tests.daemons import BUNDLE
@@ -86,6 +86,7 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             to_tokens=to_tokens,
             speaking_rate=given["speed"],
         )
+        is_short = any(len(segment.text.encode()) < SHORT_TEXT_BYTES for segment in segments)
         got = [
             {
                 "frames": segment.frames,
@@ -94,6 +95,9 @@ def test_a_hundred_lines_are_planned_as_upstream_plans_them(golden, voice):
             }
             for segment in segments
         ]
+        if is_short and given["speed"] != 1.0:  # which the rate changes here, and not there
+            assert [p.pop("frames") for p in got] != [p["frames"] for p in passes]
+            passes = [{name: p[name] for name in ("condition_frames", "ids")} for p in passes]
         assert got == passes, row["line"]
 
 
@@ -116,9 +120,10 @@ def test_bigvgan_has_a_frame_of_condition_less():
 def test_durations_by_hand():
     assert duration_frames(400, "x" * 40, "y" * 20, 1.0) == 600
     assert duration_frames(400, "x" * 40, "y" * 20, 2.0) == 500
-    assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.3), (
+    assert duration_frames(400, "x" * 40, "y" * 9, 1.0) == 400 + int(90 / 0.3), (
         "short texts have their own pace"
     )
+    assert duration_frames(400, "x" * 40, "y" * 9, 2.0) == 400 + int(90 / 0.6), "which the rate multiplies"
     assert duration_frames(400, "x" * 40, "你好吗", 1.0) == 400 + 300, "nine bytes"
     assert spoken_transcript("It ends. ") == "It ends.  "
     assert spoken_transcript("完了。") == "完了。"
@@ -238,14 +243,29 @@ def test_low_latency_starts_short():
 
 
 def test_what_does_not_fit_is_refused_with_what_is_allowed():
-    with pytest.raises(InvalidRequest, match=r"^text: .* 10\.0 s are allowed in one piece") as caught:
-        make_plan("x" * 150, max_frames=938)
-    assert caught.value.field == "text"
-    unbreakable = "https://example.com/" + "x" * 300
-    with pytest.raises(InvalidRequest, match="allowed in one piece"):
-        make_plan(unbreakable, max_frames=938, segmentation=Segmentation.LOW_LATENCY)
-    with pytest.raises(InvalidRequest, match="shorter reference"):
-        make_plan("hello there", max_frames=300, segmentation=Segmentation.LOW_LATENCY)
+    for segmentation in Segmentation:
+        with pytest.raises(
+            InvalidRequest, match=r"^text: .* allowed in one piece.*shorter reference"
+        ) as caught:
+            make_plan("hello there", max_frames=300, segmentation=segmentation)
+        assert caught.value.field == "text"
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+@pytest.mark.parametrize("text", ["x" * 150, "Kappa " * 80, "https://example.com/" + "x" * 300, "好" * 200])
+def test_no_text_is_refused_for_its_shape(text, segmentation):
+    segments = make_plan(text, max_frames=938, segmentation=segmentation)
+    assert all(segment.frames <= 938 for segment in segments)
+    assert "".join("".join(s.text for s in segments).split()) == "".join(text.split())
+
+
+def test_a_text_is_cut_to_so_much_speech_at_a_clause():
+    request = make_request(SENTENCES * 3, max_spoken_s=4.0)
+    [(cut, segments)] = make_planner().ways([request])
+    assert request.text.startswith(cut.text) and cut.text[-1] in ",.!?"
+    assert sum(segment.audio_s for segment in segments) <= 4.2
+    assert cut.changes[-1].kind == "cut" and cut.changes[-1].before
+    assert make_planner().ways([replace(request, max_spoken_s=1e3)])[0][0].text == request.text
 
 
 @pytest.mark.parametrize(

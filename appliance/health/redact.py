@@ -64,6 +64,7 @@ KERNEL_NAMES = (
 
 SETTINGS = {
     "bundle": {"path", "verify"},
+    "text": {"links", "emoji", "language"},
     "engine": {"backend", "cache", "threads", "spinning", "lanes", "longest_s"},
     "synthesis": {
         "nfe",

@@ -40,6 +40,12 @@ class Playout(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SERIAL: _ClassVar[Playout]
     OVERLAP: _ClassVar[Playout]
 
+class TextHandling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TEXT_HANDLING_UNSPECIFIED: _ClassVar[TextHandling]
+    CHAT: _ClassVar[TextHandling]
+    VERBATIM: _ClassVar[TextHandling]
+
 class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     UTTERANCE_STATE_UNSPECIFIED: _ClassVar[UtteranceState]
@@ -64,6 +70,9 @@ REALTIME: Priority
 PLAYOUT_UNSPECIFIED: Playout
 SERIAL: Playout
 OVERLAP: Playout
+TEXT_HANDLING_UNSPECIFIED: TextHandling
+CHAT: TextHandling
+VERBATIM: TextHandling
 UTTERANCE_STATE_UNSPECIFIED: UtteranceState
 WAITING: UtteranceState
 SOUNDING: UtteranceState
@@ -80,7 +89,7 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "text_handling", "max_spoken_seconds")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +109,8 @@ class SynthesizeRequest(_message.Message):
     MERGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MERGE_TEXT_FIELD_NUMBER: _ClassVar[int]
     WORD_TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_HANDLING_FIELD_NUMBER: _ClassVar[int]
+    MAX_SPOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
     audio_config: AudioConfig
@@ -119,7 +130,9 @@ class SynthesizeRequest(_message.Message):
     merge_count: int
     merge_text: str
     word_timings: bool
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ...) -> None: ...
+    text_handling: TextHandling
+    max_spoken_seconds: float
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., max_spoken_seconds: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment")
@@ -133,8 +146,18 @@ class WordTiming(_message.Message):
     segment: int
     def __init__(self, word: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., segment: _Optional[int] = ...) -> None: ...
 
+class TextChange(_message.Message):
+    __slots__ = ("kind", "before", "after")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    before: str
+    after: str
+    def __init__(self, kind: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
 class Header(_message.Message):
-    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms", "words", "cached")
+    __slots__ = ("sample_rate_hertz", "encoding", "nfe_steps", "seed", "guidance", "segmentation", "voice", "segments", "text", "backend", "request_id", "priority", "promised_ms", "words", "cached", "changes", "skipped_reason")
     SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +173,8 @@ class Header(_message.Message):
     PROMISED_MS_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
     CACHED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_REASON_FIELD_NUMBER: _ClassVar[int]
     sample_rate_hertz: int
     encoding: AudioEncoding
     nfe_steps: int
@@ -165,7 +190,9 @@ class Header(_message.Message):
     promised_ms: float
     words: _containers.RepeatedCompositeFieldContainer[WordTiming]
     cached: bool
-    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ...) -> None: ...
+    changes: _containers.RepeatedCompositeFieldContainer[TextChange]
+    skipped_reason: str
+    def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ..., changes: _Optional[_Iterable[_Union[TextChange, _Mapping]]] = ..., skipped_reason: _Optional[str] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps")

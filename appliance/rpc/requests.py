@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
+from appliance.job import Change, Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
+from appliance.text.normalise import normalise
+from appliance.text.sayable import NOTHING
 from appliance.words import Word
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
@@ -34,11 +36,16 @@ PRIORITIES: dict[int, Priority] = {
 }
 MAX_KEY_CHARACTERS = 128
 """Of a channel, user_key or supersede_key."""
+MAX_SPOKEN_S = 3_600.0
 MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
 """Steps are taken away by this until the request is in time or has its fewest."""
+
+
+Speakable = Callable[[str, bool], tuple[str, tuple[Change, ...]]]
+"""A text, and whether it is to be changed as little as may be → what can be spoken, and what was changed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Defaults:
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
+    speakable: Speakable = lambda text, verbatim: (normalise(text), ())
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,11 @@ class Asked:
     terms: Terms
     seeded: bool
     """Whether the caller or the configuration chose the seed."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to speak."""
+        return not self.ways[0].text
 
 
 def asked_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool, client: str) -> Asked:
@@ -136,8 +149,14 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
     encoding = _encoding(audio.encoding, stream=stream)
     speed = audio.speaking_rate or 1.0
+    if message.text_handling not in (pb.TEXT_HANDLING_UNSPECIFIED, pb.CHAT, pb.VERBATIM):
+        raise InvalidRequest("text_handling", f"must be CHAT or VERBATIM, not {message.text_handling}")
+    clean(message.text, limit_characters=synthesis.max_text_characters)
+    text, changes = defaults.speakable(message.text, message.text_handling == pb.VERBATIM)
     return Request(
-        text=clean(message.text, limit_characters=synthesis.max_text_characters),
+        text=text,
+        changes=changes,
+        max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
         voice=_voice(message.voice),
         nfe=_within("nfe_steps", nfe, 1, synthesis.max_nfe),
         seed=_seed(message, synthesis),
@@ -178,6 +197,8 @@ def header_of(
         promised_ms=promised_s * 1e3,
         words=words_of(words),
         cached=cached,
+        changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
+        skipped_reason="" if request.text else NOTHING,
     )
 
 

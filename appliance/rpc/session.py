@@ -181,7 +181,10 @@ class Conversation:
             if utterance.failed():
                 return
             try:
-                async with self._service.call(message, self._context, stream=True) as call:
+                asked = self._service.asked(message, self._context, stream=True)
+                if asked.is_empty:
+                    return
+                async with self._service.call(message, self._context, stream=True, asked=asked) as call:
                     if utterance.failed():  # since it was planned
                         return
                     utterance.calls.add(call)

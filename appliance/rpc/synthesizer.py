@@ -64,6 +64,8 @@ class Observer(Protocol):
 
     def spoken(self, timings: Timings, promised_s: float) -> None: ...
 
+    def skipped(self) -> None: ...
+
 
 @dataclass
 class Speech:
@@ -158,7 +160,11 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        async with self.call(message, context, stream=False) as call:
+        asked = self.asked(message, context, stream=False)
+        if asked.is_empty:
+            audio = Reply(self.speech.planner.manifest, asked.ways[0], self._server.message_s).whole()
+            return pb.SynthesizeResponse(audio=audio, header=self._skipped(asked, context), timings={})
+        async with self.call(message, context, stream=False, asked=asked) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
                 await self._hear(call, made)
@@ -173,7 +179,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             )
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        async with self.call(message, context, stream=True) as call:
+        asked = self.asked(message, context, stream=True)
+        if asked.is_empty:
+            await context.write(pb.StreamSynthesizeResponse(header=self._skipped(asked, context)))
+            await context.write(pb.StreamSynthesizeResponse(end={}))
+            return
+        async with self.call(message, context, stream=True, asked=asked) as call:
             await self.write(call, context, pb.StreamSynthesizeResponse(header=self.header(call)))
             async for audio, samples in self.audio(call):
                 await self.write(call, context, pb.StreamSynthesizeResponse(audio=audio), samples)
@@ -234,9 +245,9 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
 
     @asynccontextmanager
     async def call(
-        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool
+        self, message: pb.SynthesizeRequest, context: Context, *, stream: bool, asked: Asked | None = None
     ) -> AsyncIterator[Call]:
-        """Plan and admit a job; end it when the context exits."""
+        """Plan and admit a job; end it when the context exits. `asked` is what the message asks for."""
         speech, arrived, client = self.speech, self.speech.clock(), context.peer()
         deadline = _deadline(context, arrived)
         speech.scheduler.check_open(message.request_id)
@@ -246,7 +257,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             raise TooManyCalls(
                 f"{self._server.max_calls} calls are under way, which is the limit", retry_s=1.0
             )
-        asked = asked_of(message, speech.defaults, stream=stream, client=client)
+        asked = asked or self.asked(message, context, stream=stream)
         results: asyncio.Queue[Result] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -276,7 +287,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                     said.text = text_of(message, job.merged)
                     wanted = asked_of(said, speech.defaults, stream=stream, client=client).ways
                 ways = speech.planner.ways(wanted)
-                job.voice, job.text = wanted[0].voice, wanted[0].text
+                job.voice, job.text = ways[0][0].voice, ways[0][0].text
                 keys, found = self._kept(ways, seeded=asked.seeded)
                 if found is not None:
                     place, phrase = found
@@ -324,6 +335,18 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
+
+    def asked(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Asked:
+        """What a message asks for. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
+        self.speech.scheduler.check_open(message.request_id)
+        return asked_of(message, self.speech.defaults, stream=stream, client=context.peer())
+
+    def _skipped(self, asked: Asked, context: Context) -> pb.Header:
+        """The header of a request of which nothing can be spoken; counted and logged."""
+        logger.info("request %s of %s: nothing to speak", asked.terms.request_id, context.peer())
+        self.speech.observer.skipped()
+        context.set_trailing_metadata(trailers_of(Timings(), asked.terms))
+        return header_of(asked.ways[0], asked.terms, 0, self.speech.scheduler.backend, 0.0)
 
     def header(self, call: Call, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """What the daemon made of a call's request, which in a session others came before."""

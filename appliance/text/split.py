@@ -97,6 +97,27 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
     return pieces
 
 
+def first_within(text: str, most: int) -> str:
+    """The start of a text, of at most so many bytes: up to a clause's end, else a space, else anywhere."""
+    fitting = [at for at in breaks(text) if _bytes(text[: at.end]) <= most]
+    clauses = [at for at in fitting if at.rank >= Rank.CLAUSE]
+    spaces = [at for at in fitting if at.rank >= Rank.IDEOGRAPH]
+    for places in (clauses, spaces):
+        if places and places[-1].end:
+            return text[: places[-1].end]
+    return text.encode()[: max(most, 4)].decode(errors="ignore")  # one character at least
+
+
+def cut_to_fit(text: str, most: int) -> list[str]:
+    """A text in pieces of at most so many bytes each; nothing but white space at the cuts is lost."""
+    pieces = []
+    while _bytes(text) > most:
+        piece = first_within(text, most)
+        pieces.append(piece)
+        text = text[len(piece) :].lstrip()
+    return [*pieces, text] if text else pieces
+
+
 class Rank(enum.IntEnum):
     """How well a text may be cut at a place."""
 

@@ -68,6 +68,7 @@ class Box:
     spoken: list[tuple[Timings, float]] = field(default_factory=list)
     """What was counted, with the promised seconds to first audio."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
+    skipped: list[None] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -138,11 +139,15 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
 
     scheduler = Scheduler(SchedulerConfig(queue_length=8), at=at)
     spoken: list[tuple[Timings, float]] = []
+    skipped: list[None] = []
     observed: list[tuple[str, str, str]] = []
 
     class Observer:
         def spoken(self, timings: Timings, promised_s: float) -> None:
             spoken.append((timings, promised_s))
+
+        def skipped(self) -> None:
+            skipped.append(None)
 
     speech = Speech(
         planner=cast(Planner, planner),
@@ -176,6 +181,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         Path(server.socket),
         spoken,
         observed,
+        skipped,
     )
     await box.soon(lambda: bool(scheduler.backend))
     yield box

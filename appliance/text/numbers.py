@@ -1,0 +1,115 @@
+"""Numbers in words, English and Chinese: whole, decimal, ordinal, as a year, digit by digit."""
+
+from __future__ import annotations
+
+_SMALL = str.split(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+)
+_TENS = ["_", "_", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_SCALES = ((10**9, "billion"), (10**6, "million"), (1_000, "thousand"), (100, "hundred"))
+_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
+_HAN = "零一二三四五六七八九"
+_PLACES = ("", "十", "百", "千")
+_MYRIADS = ("", "万", "亿")
+LONGEST = 12
+"""Digits of a number that is read as one; longer ones are read digit by digit."""
+
+
+def english(number: int) -> str:
+    """1299 → "one thousand two hundred ninety-nine". Any number of up to LONGEST digits."""
+    if number < 0:
+        return f"minus {english(-number)}"
+    if number < 20:
+        return _SMALL[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return _TENS[tens] + (f"-{_SMALL[ones]}" if ones else "")
+    size, name = next((size, name) for size, name in _SCALES if number >= size)
+    many, rest = divmod(number, size)
+    return f"{english(many)} {name}" + (f" {english(rest)}" if rest else "")
+
+
+def english_ordinal(number: int) -> str:
+    """23 → "twenty-third"."""
+    words = english(number)
+    head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
+    if last in _ORDINALS:
+        return head + mark + _ORDINALS[last]
+    return head + mark + (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+
+
+def english_year(year: int) -> str:
+    """2026 → "twenty twenty-six", 1905 → "nineteen oh five", 2005 → "two thousand five"."""
+    century, rest = divmod(year, 100)
+    if year % 1_000 < 10 or not 1_000 <= year < 10_000:
+        return english(year)
+    if not rest:
+        return f"{english(century)} hundred"
+    return f"{english(century)} {'oh ' if rest < 10 else ''}{english(rest)}"
+
+
+def english_digits(digits: str) -> str:
+    """ "007" → "zero zero seven"; what is no digit is left out."""
+    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdigit())
+
+
+def english_decimal(number: str) -> str:
+    """ "1,299.95" → "one thousand two hundred ninety-nine point nine five"."""
+    whole, _, part = number.replace(",", "").partition(".")
+    sign = "minus " if whole.startswith("-") else ""
+    whole = whole.lstrip("-+") or "0"
+    words = english(int(whole)) if len(whole) <= LONGEST else english_digits(whole)
+    return sign + words + (f" point {english_digits(part)}" if part else "")
+
+
+def chinese(number: int) -> str:
+    """10500 → "一万零五百". Any number of up to LONGEST digits."""
+    if number < 0:
+        return f"负{chinese(-number)}"
+    if number == 0:
+        return "零"
+    groups, words = [], ""
+    while number:
+        number, group = divmod(number, 10_000)
+        groups.append(group)
+    for place in range(len(groups) - 1, -1, -1):
+        group = groups[place]
+        if group:
+            if words and group < 1_000:
+                words += "零"
+            words += _group(group) + _MYRIADS[place]
+    return words.removeprefix("一") if words.startswith("一十") else words
+
+
+def _group(number: int) -> str:
+    words = ""
+    for place in range(3, -1, -1):
+        digit = number // 10**place % 10
+        if digit:
+            words += _HAN[digit] + _PLACES[place]
+        elif words and not words.endswith("零") and number % 10**place:
+            words += "零"
+    return words
+
+
+def chinese_digits(digits: str) -> str:
+    """ "2026" → "二零二六"; what is no digit is left out."""
+    return "".join(_HAN[int(digit)] for digit in digits if digit.isdigit())
+
+
+def chinese_decimal(number: str) -> str:
+    """ "3.14" → "三点一四"."""
+    whole, _, part = number.replace(",", "").partition(".")
+    sign = "负" if whole.startswith("-") else ""
+    whole = whole.lstrip("-+") or "0"
+    words = chinese(int(whole)) if len(whole) <= LONGEST else chinese_digits(whole)
+    return sign + words + (f"点{chinese_digits(part)}" if part else "")

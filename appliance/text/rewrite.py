@@ -1,0 +1,46 @@
+"""A text that is rewritten by patterns, and what was changed in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+MOST_CHANGES = 32
+MOST_CHARACTERS = 60
+
+
+@dataclass
+class Rewriting:
+    """A text under way. Only the first MOST_CHANGES changes are kept."""
+
+    text: str
+    changes: list[Change] = field(default_factory=list)
+
+    def sub(self, kind: str, pattern: str, to: str | Callable[[re.Match[str]], str | None]) -> None:
+        """Replace each match; a callable that returns None leaves it as it is. Case is ignored."""
+
+        def replaced(match: re.Match[str]) -> str:
+            new = match.expand(to) if isinstance(to, str) else to(match)
+            if new is None or new == match[0]:
+                return match[0]
+            self.note(kind, match[0], new)
+            return new
+
+        self.text = _compiled(pattern).sub(replaced, self.text)
+
+    def note(self, kind: str, before: str, after: str) -> None:
+        """Remember a change."""
+        if len(self.changes) < MOST_CHANGES:
+            before, after = (_shortened(text.strip()) for text in (before, after))
+            self.changes.append(Change(kind, before, after))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

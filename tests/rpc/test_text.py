@@ -1,0 +1,88 @@
+"""What a request says of its text, over real gRPC with a fake engine and the demo bundle's vocabulary."""
+
+from __future__ import annotations
+
+import io
+
+import grpc
+import pytest
+import soundfile
+
+from appliance.contract.tokens import read_vocabulary
+from appliance.rpc import appliance_pb2 as pb
+from appliance.text.sayable import NOTHING, Front
+from tests.daemons import ROOT
+from tests.rpc.conftest import Box
+from tests.rpc.test_session import Heard, configure, text
+from tests.rpc.test_synthesizer import Stub, refusal, request
+
+
+@pytest.fixture(autouse=True)
+def front(box: Box) -> None:
+    vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
+    speakable = Front(vocabulary).speakable
+    box.speech.defaults = type(box.speech.defaults)(
+        box.speech.defaults.synthesis, box.speech.defaults.guidance, 24_000, speakable
+    )
+
+
+def changes(header: pb.Header) -> list[tuple[str, str, str]]:
+    return [(c.kind, c.before, c.after) for c in header.changes]
+
+
+async def test_the_header_says_what_is_spoken_and_what_was_changed(synthesizer: Stub, box: Box) -> None:
+    reply = await synthesizer.Synthesize(request("see www.example.com 主播 50%"))
+    assert reply.header.text == "see link fifty percent"
+    assert changes(reply.header) == [
+        ("link", "www.example.com", "link"),
+        ("percent", "50%", "fifty percent"),
+        ("unsayable", "主播", ""),
+    ]
+    assert "open see link fifty percent" in box.engine.calls
+    reply = await synthesizer.Synthesize(request("GG LETS GO!!!", text_handling="VERBATIM"))
+    assert (reply.header.text, changes(reply.header)) == ("GG LETS GO!!!", [])
+
+
+@pytest.mark.parametrize("encoding", ["WAV", "PCM16", "FLAC", "MP3", "OGG_OPUS", "MULAW"])
+async def test_nothing_to_say_is_no_error_and_costs_nothing(
+    synthesizer: Stub, box: Box, encoding: str
+) -> None:
+    asked = request("主播", audio_config={"encoding": encoding})
+    reply = await synthesizer.Synthesize(asked)
+    assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
+    assert changes(reply.header) == [("unsayable", "主播", "")]
+    if encoding == "WAV":
+        assert soundfile.info(io.BytesIO(reply.audio)).frames == 0
+    elif encoding in ("PCM16", "MULAW"):
+        assert reply.audio == b""
+    messages = [m async for m in synthesizer.StreamSynthesize(asked)]
+    assert [m.WhichOneof("message") for m in messages] == ["header", "end"]
+    assert messages[0].header.skipped_reason == NOTHING and messages[1].end.samples == 0
+    assert box.engine.calls == [] and len(box.skipped) == 2
+    assert {code for _, code, _ in box.observed} == {"OK"}
+
+
+async def test_an_empty_text_is_an_error_all_the_same(synthesizer: Stub) -> None:
+    for nothing in ("", " \u200b "):
+        error, _ = await refusal(synthesizer.Synthesize(request(nothing)))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and "is empty" in (error.details() or "")
+    error, _ = await refusal(synthesizer.Synthesize(request("a", text_handling=7)))
+    assert "text_handling: must be CHAT or VERBATIM, not 7" in (error.details() or "")
+    error, _ = await refusal(synthesizer.Synthesize(request("a", max_spoken_seconds=-1.0)))
+    assert "max_spoken_seconds: must be between" in (error.details() or "")
+
+
+async def test_a_merged_text_is_spoken_in_words(synthesizer: Stub, box: Box) -> None:
+    reply = await synthesizer.Synthesize(request("Ann sent a rose", merge_key="r", merge_count=12))
+    assert reply.header.text == "Ann sent a rose, twelve times"
+
+
+async def test_a_session_leaves_out_what_cannot_be_spoken(synthesizer: Stub, box: Box) -> None:
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure())
+    for piece in ("主播好主播好主播好。", " It costs 5$."):
+        await call.write(text(piece))
+    await call.done_writing()
+    await heard.task
+    assert heard.texts == {1: ["It costs five dollars."]} and heard.ends == {1: "END"}

@@ -1,0 +1,143 @@
+"""Chat lines as they are to be spoken, and what holds for any text."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.text.chat import Manners
+from appliance.text.chinese import pinyin, to_tokens
+from appliance.text.numbers import chinese, english, english_ordinal, english_year
+from appliance.text.rewrite import MOST_CHANGES, MOST_CHARACTERS
+from appliance.text.sayable import Front
+from tests.daemons import ROOT
+
+LINES = [
+    json.loads(line) for line in Path(__file__).with_name("chat_lines.jsonl").read_text("utf-8").splitlines()
+]
+ENGLISH = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!'-:\"()…，。！？、：；"
+
+
+@cache
+def chinese_too() -> Vocabulary:
+    """Letters, and each syllable that pypinyin knows."""
+    syllables = sorted({s for code in range(0x4E00, 0x9FA6) for s in pinyin(chr(code))})
+    return Vocabulary((" ", *LETTERS, *syllables))
+
+
+@cache
+def front(language: str) -> Front:
+    if language == "zh":
+        return Front(chinese_too(), Manners(language="zh"))
+    return Front(ENGLISH)
+
+
+def test_there_are_300_lines_half_of_them_chinese() -> None:
+    assert len({(line["language"], line["text"]) for line in LINES}) == 300
+    assert sum(line["language"] == "zh" for line in LINES) == 150
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
+def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
+    assert front(line["language"]).speakable(line["text"])[0] == line["spoken"]
+
+
+def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
+    return [token for token in to_tokens(text) if token not in vocabulary.index]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
+def test_the_english_bundle_reads_nothing_as_a_space(line: dict[str, str]) -> None:
+    spoken, changes = front("en").speakable(line["text"])
+    assert unknown(spoken, ENGLISH) == []
+    han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
+    if any(unknown(character, ENGLISH) for character in han):  # 啊 is "a"
+        assert any(change.kind in ("unsayable", "link", "mail") for change in changes)
+
+
+ANY = st.text(
+    alphabet=st.one_of(
+        st.characters(max_codepoint=0x2FFF),
+        st.sampled_from("0123456789.,:/-+$€%#@_*[]()<>😂🔥👍🏽\u200d哈好的2"),
+    ),
+    max_size=120,
+)
+
+
+@given(ANY, st.booleans())
+def test_any_text_becomes_one_that_the_vocabulary_can_say(text: str, verbatim: bool) -> None:
+    spoken, changes = front("en").speakable(text, verbatim)
+    assert unknown(spoken, ENGLISH) == []
+    assert not spoken or any(character.isalnum() for character in spoken)
+    assert len(changes) <= MOST_CHANGES
+    assert all(len(side) <= MOST_CHARACTERS for c in changes for side in (c.before, c.after))
+    assert len(spoken) <= 40 * len(text) + 40
+
+
+WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "tonight"]
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1))
+def test_prose_is_left_alone(words: list[str]) -> None:
+    text = " ".join(word for n, word in enumerate(words) if word not in words[max(n - 3, 0) : n]).capitalize()
+    assert front("en").speakable(f"{text}.") == (f"{text}.", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 2_000, "a" * 2_000, ":" * 2_000, "**a" * 600, "@a_" * 600, "1-" * 1_000, "😂" * 2_000, "<a" * 900],
+)
+def test_hostile_lines_are_bounded(text: str) -> None:
+    spoken, _ = front("en").speakable(text)
+    assert len(spoken) < 20 * len(text)
+
+
+def test_what_a_vocabulary_lacks_is_named() -> None:
+    spoken, changes = front("en").speakable("主播 nice café")
+    assert spoken == "nice cafe"
+    assert [(c.kind, c.before, c.after) for c in changes] == [("unsayable", "主播", ""), ("letter", "é", "e")]
+    assert front("en").speakable("主播")[0] == front("en").speakable("!!!")[0] == ""
+    spoken, changes = front("en").speakable("C3PO 50%", True)
+    assert spoken == "C three PO five zero percent"
+    assert {c.kind for c in changes} == {"letter"}
+
+
+def test_what_has_no_one_reading_is_configured() -> None:
+    dropping = Front(ENGLISH, Manners(links="drop", emoji="drop"))
+    assert dropping.speakable("see https://a.example now 😂 :catJAM:")[0] == "see now"
+    assert Front(chinese_too()).speakable("666")[0] == "six six six"
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "ordinal", "han"),
+    [
+        (0, "zero", "zeroth", "零"),
+        (12, "twelve", "twelfth", "十二"),
+        (20, "twenty", "twentieth", "二十"),
+        (101, "one hundred one", "one hundred first", "一百零一"),
+        (10_010, "ten thousand ten", "ten thousand tenth", "一万零一十"),
+        (100_020_003, "one hundred million twenty thousand three", "", "一亿零二万零三"),
+    ],
+)
+def test_numbers(number: int, words: str, ordinal: str, han: str) -> None:
+    assert (english(number), chinese(number)) == (words, han)
+    assert not ordinal or english_ordinal(number) == ordinal
+    assert english(-number or -1).startswith("minus")
+
+
+def test_years() -> None:
+    assert [english_year(y) for y in (1905, 2000, 2005, 2010, 1900, 99)] == [
+        "nineteen oh five",
+        "two thousand",
+        "two thousand five",
+        "twenty ten",
+        "nineteen hundred",
+        "ninety-nine",
+    ]
