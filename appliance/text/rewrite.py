@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
+from appliance.job import Change
+
 MOST_CHANGES = 32
 MOST_CHARACTERS = 60
 
