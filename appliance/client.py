@@ -284,6 +284,7 @@ class Session:
                 if not self._is_open:
                     self._is_open = True
                     await self._call.write(pb.SessionRequest(configure=self._configure))
+                    await self._call.initial_metadata()  # or the status of a refusal
                 await self._call.write(message)
             except (asyncio.InvalidStateError, grpc.RpcError):  # the daemon has ended the call
                 code, details = await self._call.code(), await self._call.details()

@@ -86,8 +86,8 @@ class SynthesizerServicer(object):
 
     def Session(self, request_iterator, context):
         """Speaks a text while it is written. `configure` first, then text in pieces of any size; clauses are spoken
-        in order as soon as they are complete. The call ends once the client has closed its side and all has
-        been spoken.
+        in order as soon as they are complete. Initial metadata says that `configure` was accepted. The call ends
+        once the client has closed its side and all has been spoken.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -121,6 +121,8 @@ class Conversation:
         probe.text = "a"
         request = request_of(probe, self._service.speech.defaults, stream=True)
         self._written = await self._service.written(request)
+        # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
+        await self._context.send_initial_metadata(())
 
     def _add(self, text: str) -> None:
         assert self._written is not None
