@@ -147,7 +147,7 @@ def speak(jetson: Jetson, python: Path, folder: Path) -> Path:
         until_served([*appliance, *add, "--address", address], folder)
         out = folder / "spoken.wav"
         say = ["say", "This box is installed.", "--voice", "ann", "--nfe", "5", "--out", out]
-        subprocess.run([*appliance, *say, "--address", address], cwd=folder, check=True, timeout=120)
+        until_served([*appliance, *say, "--address", address], folder)
         daemon.terminate()
         assert daemon.wait(60) == 0
     finally:
