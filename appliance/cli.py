@@ -1,14 +1,16 @@
-"""The command line: serve · prepare · say · cancel · queue · voices · admin · check · replay · bench."""
+"""The command line: serve, prepare, say, cancel, queue, voices, tokens, admin, check, replay, bench."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import wave
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from appliance import check
+from appliance import access, check, config
+from appliance.access import Role
 from appliance.bench import storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
@@ -19,6 +21,7 @@ from appliance.client import (
     SPEAK_S,
     CallFailed,
     Client,
+    Credentials,
     Encoding,
     Operator,
     Options,
@@ -33,6 +36,7 @@ from appliance.rpc.appliance_pb2 import UtteranceState
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
+TOKEN = "APPLIANCE_TOKEN"
 SAMPLE_BYTES = 2
 SUFFIXES: dict[str, Encoding] = {
     ".wav": "wav",
@@ -75,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
     _add_queue(commands.add_parser("queue", help="what waits and sounds; skip, clear, pause, resume"))
     _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
+    _add_tokens(commands.add_parser("tokens", help="make, list and revoke the tokens of clients, on the box"))
     _add_admin(commands.add_parser("admin", help="operate the running daemon, on the box"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
@@ -113,7 +118,6 @@ def _add_prepare(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from appliance import config
     from appliance.contract import bundle
     from appliance.engine import loading
 
@@ -182,7 +186,7 @@ def _say(options: argparse.Namespace) -> int:
     }
     said = (options.text, options.voice)
     try:
-        with Client(options.address) as client:
+        with _client(options) as client:
             if options.stream:
                 reply = client.stream(*said, timeout=options.timeout, **wanted).reply()
             else:
@@ -242,7 +246,7 @@ def _add_cancel(parser: argparse.ArgumentParser) -> None:
 
 
 def _cancel(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         client.cancel(options.request_id)
     return 0
 
@@ -270,14 +274,14 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 
 def _queue_list(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         for utterance in client.utterances(options.channel):
             print(_line_of(utterance))
     return 0
 
 
 def _queue_watch(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         for event in client.watch(options.channel):
             for utterance in event.utterances:
                 print(_line_of(utterance), flush=True)
@@ -285,7 +289,7 @@ def _queue_watch(options: argparse.Namespace) -> int:
 
 
 def _queue_verb(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         for utterance in getattr(client, options.action)(options.channel) or ():
             print(_line_of(utterance))
     return 0
@@ -322,7 +326,7 @@ def _add_voices(parser: argparse.ArgumentParser) -> None:
 
 
 def _voices_list(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         for voice in client.voices():
             print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {voice.transcript}")
     return 0
@@ -333,7 +337,7 @@ def _voices_add(options: argparse.Namespace) -> int:
         audio = options.audio.read_bytes()
     except OSError as error:
         raise Failure(f"{options.audio}: {error.strerror}") from error
-    with Client(options.address) as client:
+    with _client(options) as client:
         voice = client.add_voice(
             options.name,
             audio,
@@ -346,13 +350,13 @@ def _voices_add(options: argparse.Namespace) -> int:
 
 
 def _voices_show(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         _print_voice(client.voice(options.name))
     return 0
 
 
 def _voices_remove(options: argparse.Namespace) -> int:
-    with Client(options.address) as client:
+    with _client(options) as client:
         client.remove_voice(options.name)
     return 0
 
@@ -361,6 +365,45 @@ def _print_voice(voice: Voice) -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
         print(f"{field.name:<13} {'; '.join(value) if field.name == 'warnings' else value}")
+
+
+# tokens
+
+
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    making = actions.add_parser(
+        "add", help="make one and print it; it is not kept, so it cannot be shown again"
+    )
+    making.add_argument("name", help="whose it is")
+    making.add_argument(
+        "--role", action="append", choices=[role.value for role in Role], help="repeatable; absent: speak"
+    )
+    listing = actions.add_parser("list", help="names, roles and age")
+    revoking = actions.add_parser("revoke", help="refuse it from the next call on")
+    revoking.add_argument("name")
+    for action in (making, listing, revoking):
+        action.add_argument("--file", type=Path, help="absent: server.tokens of the configuration")
+        _add_config(action)
+    parser.set_defaults(run=_tokens)
+
+
+def _tokens(options: argparse.Namespace) -> int:
+    path = options.file
+    if path is None:
+        configured = config.load(options.config, options.set).server.tokens
+        if not configured:
+            raise Failure("server.tokens is empty: name a file there, or with --file")
+        path = Path(configured)
+    if options.action == "add":
+        print(access.add(path, options.name, map(Role, options.role or ["speak"])))
+    elif options.action == "revoke":
+        access.revoke(path, options.name)
+    else:
+        for token in access.listed(path):
+            roles = ", ".join(role.value for role in token.roles)
+            print(f"{token.name:<24}  {roles:<24}  made {token.created}")
+    return 0
 
 
 # admin
@@ -451,10 +494,31 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
     load = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
     storm.add_arguments(load)
-    _add_address(load)
+    load.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", default=LOOPBACK_GRPC, help="host:port or unix:PATH of the daemon (%(default)s)"
     )
+    parser.add_argument(
+        "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
+    )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"absent: the variable {TOKEN}")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="of one's own, if it asks for one")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="of that certificate")
+
+
+def _client(options: argparse.Namespace) -> Client:
+    token = _bytes(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
+    credentials = Credentials(
+        _bytes(options.authority), token.strip(), _bytes(options.certificate), _bytes(options.key)
+    )
+    return Client(options.address, credentials)
+
+
+def _bytes(path: Path | None) -> bytes:
+    try:
+        return b"" if path is None else path.read_bytes()
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
@@ -47,6 +48,7 @@ __all__ = [
     "AsyncStream",
     "CallFailed",
     "Client",
+    "Credentials",
     "Encoding",
     "End",
     "Event",
@@ -82,6 +84,47 @@ Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How a client knows the box, and shows who it is."""
+
+    authority: bytes = b""
+    """PEM of the certificate, or of its authority, that the box has to show; empty: plain text."""
+    token: str = ""
+    """Made by `appliance tokens add` on the box."""
+    certificate: bytes = b""
+    """PEM of a certificate of one's own with its key, where the box asks for one."""
+    key: bytes = b""
+
+    def connection(self, kind: Any, address: str, own_connection: bool) -> Any:
+        """A channel of the module `kind` (grpc, grpc.aio), whose calls show the token."""
+        options = _arguments(own_connection)
+        if self.authority:
+            shown = (self.key, self.certificate) if self.certificate else (None, None)
+            channel = kind.secure_channel(
+                address, grpc.ssl_channel_credentials(self.authority, *shown), options=options
+            )
+        else:
+            channel = kind.insecure_channel(address, options=options)
+        return channel if not self.token else _Bearing(channel, self.token)
+
+
+class _Bearing:
+    """A channel whose calls bear a token. gRPC's own call credentials would refuse to over loopback."""
+
+    def __init__(self, channel: Any, token: str) -> None:
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self.close = channel.close
+        for kind in ("unary_unary", "unary_stream", "stream_stream"):
+            setattr(self, kind, partial(self._make, getattr(channel, kind)))
+
+    def _make(self, make: Any, *arguments: Any, **options: Any) -> Any:
+        return partial(make(*arguments, **options), metadata=self._metadata)
+
+
+NO_CREDENTIALS = Credentials()
 
 
 class Options(TypedDict, total=False):
@@ -303,12 +346,18 @@ class Session:
 class Client:
     """A blocking client; any number of threads may share it."""
 
-    def __init__(self, address: str = ADDRESS, *, own_connection: bool = False) -> None:
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        credentials: Credentials = NO_CREDENTIALS,
+        *,
+        own_connection: bool = False,
+    ) -> None:
         """Connect on first use to host:port or unix:PATH.
 
         `own_connection` shares no TCP connection with other clients of this process.
         """
-        self._connection = grpc.insecure_channel(address, options=_arguments(own_connection))
+        self._connection = credentials.connection(grpc, address, own_connection)
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
@@ -483,9 +532,15 @@ class Operator:
 class AsyncClient:
     """Client for asyncio; make it inside the event loop that uses it."""
 
-    def __init__(self, address: str = ADDRESS, *, own_connection: bool = False) -> None:
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        credentials: Credentials = NO_CREDENTIALS,
+        *,
+        own_connection: bool = False,
+    ) -> None:
         """Connect on first use to host:port or unix:PATH; see Client."""
-        self._connection = grpc.aio.insecure_channel(address, options=_arguments(own_connection))
+        self._connection = credentials.connection(grpc.aio, address, own_connection)
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)

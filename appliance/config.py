@@ -6,6 +6,7 @@ the command line goes over the file.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -169,7 +170,17 @@ class ServerConfig:
     """Where and how the daemon listens."""
 
     listen: str = LOOPBACK_GRPC
-    """host:port; port 0 takes a free one."""
+    """host:port; port 0 takes a free one. Beyond loopback it needs TLS or `open_to_network`."""
+    open_to_network: bool = False
+    """Listen to a network in plain text: whoever reaches the port can read along."""
+    tls_certificate: str = ""
+    """PEM file of the server's certificate chain; empty for plain text. Read again when it changes."""
+    tls_key: str = ""
+    """PEM file of its private key, without a password."""
+    tls_clients: str = ""
+    """PEM file of authorities: clients have to show a certificate of one of them; empty: they need none."""
+    tokens: str = ""
+    """File of `appliance tokens`: TCP calls have to show one of them; empty: they need none."""
     socket: str = "/run/f5-appliance/grpc.sock"
     """Path of the Unix socket; empty for none."""
     admin_socket: str | None = None
@@ -186,7 +197,11 @@ class ServerConfig:
     write_timeout_s: float = 30.0
     """Seconds without a read, from when all that was read can be played out, after which a stream ends."""
     max_calls: int = 256
-    """Synthesis calls at a time; one more is refused."""
+    """Synthesis calls and sessions at a time; one more is refused."""
+    max_calls_of_peer: int = 128
+    """Of these, over TCP from one address or with one token."""
+    session_idle_s: float = 600.0
+    """Seconds without a word and without anything to say, after which a session ends."""
     drain_s: float = 20.0
     """How long requests may take to finish after SIGTERM."""
 
@@ -198,7 +213,16 @@ class ServerConfig:
         return Path(self.admin_socket) if self.admin_socket else None
 
     def __post_init__(self) -> None:
-        split_address("listen", self.listen)
+        host, _ = split_address("listen", self.listen)
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key: one is of no use without the other")
+        if self.tls_clients and not self.tls_certificate:
+            raise ValueError("tls_clients: needs tls_certificate and tls_key")
+        if not (self.tls_certificate or self.open_to_network or _is_loopback(host)):
+            raise ValueError(
+                f"listen: {self.listen} can be reached from the network: set tls_certificate and tls_key, or "
+                "write the line `open_to_network: true` to speak in plain text with whoever comes"
+            )
         if self.metrics:
             split_address("metrics", self.metrics)
         _at_least("max_receive_bytes", self.max_receive_bytes, 1)
@@ -206,6 +230,8 @@ class ServerConfig:
         _between("stream_buffer_s", self.stream_buffer_s, 0.0, 3_600.0)
         _between("write_timeout_s", self.write_timeout_s, 0.1, 3_600.0)
         _at_least("max_calls", self.max_calls, 1)
+        _at_least("max_calls_of_peer", self.max_calls_of_peer, 1)
+        _between("session_idle_s", self.session_idle_s, 1.0, 86_400.0)
         _between("drain_s", self.drain_s, 0.0, 3_600.0)
 
 
@@ -264,6 +290,13 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{name}: must be host:port with a port up to 65535, not {address!r}")
     return host, int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

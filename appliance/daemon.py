@@ -31,9 +31,10 @@ from typing import cast
 
 import grpc
 
+from appliance.access import Tokens
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.clockwatch import STATES, ClockWatch
-from appliance.config import Config, LogConfig, load
+from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
@@ -57,6 +58,7 @@ from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
+from appliance.rpc.access import Door
 from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
@@ -159,11 +161,12 @@ class Daemon:
         Raises what main() has an exit status for.
         """
         speech = self.speech = self._speech()
-        synthesizer = Synthesizer(speech, self._config.server)
+        door = _door(self._config.server)
+        synthesizer = Synthesizer(speech, self._config.server, door.peer)
         voices = Voices(self._store)
         queue = Queue(self._scheduler, speech.clock, synthesizer.end)
         self._catch_signals()
-        listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe)
+        listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe, door)
         operated: grpc.aio.Server | None = None
         try:
             if (path := self._config.server.admin) is not None:
@@ -514,6 +517,18 @@ def _log_failure(task: asyncio.Future[None]) -> None:
     """A fault in what runs beside the calls ends none of them, but must not go unseen."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
+
+
+def _door(config: ServerConfig) -> Door:
+    """Raises StorageError."""
+    if config.tls_certificate and not (config.tokens or config.tls_clients):
+        logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
+    if not config.tokens:
+        return Door()
+    tokens = Tokens(Path(config.tokens))
+    if not tokens:
+        logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
+    return Door(tokens)
 
 
 def _log_licence(read: Bundle) -> None:

@@ -1,4 +1,4 @@
-"""Files that survive a power cut, and the lock of a folder."""
+"""Files that survive a power cut, the lock of a folder, and whether a file has changed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def version_of(path: Path) -> tuple[int, int, int] | None:
+    """Another value whenever the file was written or replaced; None where it cannot be found."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 @contextlib.contextmanager

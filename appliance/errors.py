@@ -22,6 +22,14 @@ class InvalidReference(InvalidRequest):
     """Reference audio or its transcript cannot serve as a voice."""
 
 
+class Unauthenticated(ApplianceError):
+    """The call shows no token, or one that is unknown or revoked."""
+
+
+class AccessDenied(ApplianceError):
+    """The call's token does not allow it."""
+
+
 class VoiceNotFound(ApplianceError, LookupError):
     """No voice of that name is stored."""
 

@@ -20,7 +20,7 @@ import soundfile
 import yaml
 
 from appliance import cli, health
-from appliance.client import CallFailed, Client, Header, Reply, Timings
+from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
 from appliance.device.box import Box
@@ -139,8 +139,9 @@ class Heard:
 
     calls: ClassVar[list[tuple[Any, ...]]] = []
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: Credentials) -> None:
         self.address = address
+        assert credentials == Credentials()
 
     def __enter__(self) -> Heard:
         return self

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped
+from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
 from appliance.playout import State, Utterance
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
@@ -22,6 +22,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 SPOKEN = "SPOKEN"
 STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
+MAX_WATCHERS = 64
 MOVED_S = 0.05
 """A change of the expected start that watchers are told."""
 
@@ -53,6 +54,8 @@ class Queue(appliance_pb2_grpc.QueueServicer):
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
         channel = key("channel", message.channel)
+        if len(self._watchers) >= MAX_WATCHERS:
+            raise TooManyCalls(f"{MAX_WATCHERS} watch the queue already, which is the limit", retry_s=1.0)
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:

@@ -18,8 +18,9 @@ from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
-from appliance.rpc.status import Observer, StatusInterceptor
+from appliance.rpc.status import Authorize, Observer, StatusInterceptor
 from appliance.rpc.synthesizer import Synthesizer
+from appliance.rpc.tls import credentials
 from appliance.rpc.voices import Voices
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
@@ -36,6 +37,11 @@ KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 IDLE_MS = 600_000
 """A connection without calls is closed after this; clients reconnect with their next call."""
 HANDSHAKE_MS = 20_000
+AGE_MS = 3_600_000
+"""A connection takes no new calls after this, so that a replaced certificate is shown to everybody within the
+hour; calls that are under way end in their own time, and clients connect again with the next one."""
+OTHER_STREAMS = 64
+"""Of one connection, beside as many synthesis calls as may be: watches, lookups."""
 
 
 class AddressInUse(Exception):
@@ -62,11 +68,17 @@ class Listening:
 
 
 async def listen(
-    config: ServerConfig, synthesizer: Synthesizer, voices: Voices, queue: Queue, observe: Observer
+    config: ServerConfig,
+    synthesizer: Synthesizer,
+    voices: Voices,
+    queue: Queue,
+    observe: Observer,
+    authorize: Authorize,
 ) -> Listening:
-    """Start a server that says NOT_SERVING. Raises AddressInUse, StorageError."""
+    """Start a server that says NOT_SERVING. Raises AddressInUse, ConfigError, StorageError."""
+    tls = credentials(config)
     server = grpc.aio.server(
-        interceptors=(StatusInterceptor(observe),),
+        interceptors=(StatusInterceptor(observe, authorize),),
         options=(
             ("grpc.max_receive_message_length", config.max_receive_bytes),
             ("grpc.max_send_message_length", MAX_SEND_BYTES),
@@ -82,6 +94,8 @@ async def listen(
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
             # Open calls, health watches included, keep a connection from being idle.
             ("grpc.max_connection_idle_ms", IDLE_MS),
+            ("grpc.max_connection_age_ms", AGE_MS),
+            ("grpc.max_concurrent_streams", config.max_calls + OTHER_STREAMS),
             ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ),
     )
@@ -95,7 +109,7 @@ async def listen(
     if config.reflection:
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-    port = _bind_tcp(server, config.listen)
+    port = _bind_tcp(server, config.listen, tls)
     if config.socket:
         _bind_socket(server, Path(config.socket), "server.socket")
     await server.start()
@@ -114,10 +128,12 @@ async def listen_to_operator(path: Path, admin: Admin, observe: Observer) -> grp
     return server
 
 
-def _bind_tcp(server: grpc.aio.Server, address: str) -> int:
+def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials | None) -> int:
     host, port = split_address("listen", address)
     _try_to_bind(host.strip("[]"), port)
     try:
+        if tls is not None:
+            return int(server.add_secure_port(f"{host}:{port}", tls))
         return int(server.add_insecure_port(f"{host}:{port}"))
     except RuntimeError as error:
         raise AddressInUse(f"server.listen: cannot listen on {address}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from appliance.errors import ApplianceError, Cancelled, InvalidRequest, UnsupportedEncoding
+from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
 from appliance.job import Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_id_of, request_of, timings_of, words_of
@@ -55,9 +55,11 @@ class Utterance:
 class Conversation:
     """Reads a session's messages and speaks its clauses in order, each as a request of its own."""
 
-    def __init__(self, service: Synthesizer, context: Context) -> None:
-        self._service, self._context = service, context
+    def __init__(self, service: Synthesizer, context: Context, idle_s: float) -> None:
+        """`idle_s`: seconds without a message and without anything to say, after which it ends."""
+        self._service, self._context, self._idle_s = service, context, idle_s
         self._clock = service.speech.clock
+        self._busy = self._clock()  # when it last was
         self._configured = pb.SynthesizeRequest()
         self._written: Written | None = None
         self._utterances: dict[int, Utterance] = {}
@@ -70,16 +72,22 @@ class Conversation:
     async def hold(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         """Until the client has closed its side and all has been spoken.
 
-        Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError.
+        Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError,
+        DeadlineMissed when nothing comes.
         """
         reading = asyncio.ensure_future(self._read(messages))
         try:
             while not reading.done() or self._tasks:
                 waits = {reading, *self._tasks} if not reading.done() else self._tasks
-                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                left_s = None if self._tasks else max(self._busy + self._idle_s - self._clock(), 0.0)
+                done, _ = await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                self._tasks -= done
+                if self._tasks:
+                    self._busy = self._clock()
+                    self._tasks -= done
+                elif not done and self._clock() >= self._busy + self._idle_s:
+                    raise DeadlineMissed(f"nothing was written for {self._idle_s:g} s")
         finally:
             for task in (reading, *self._tasks):
                 task.cancel()
@@ -87,6 +95,7 @@ class Conversation:
 
     async def _read(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         async for message in messages:
+            self._busy = self._clock()
             kind = message.WhichOneof("message")
             if (self._written is None) != (kind == "configure"):
                 told = "must be the first message, and no other"

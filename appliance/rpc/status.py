@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.errors import (
+    AccessDenied,
     ApplianceError,
     BundleError,
     Cancelled,
@@ -37,6 +38,7 @@ from appliance.errors import (
     StorageError,
     Superseded,
     TooManyCalls,
+    Unauthenticated,
     Unavailable,
     UnsupportedEncoding,
     UploadsFull,
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 Observer = Callable[[str, str, str], None]
 """Called once for each finished call with its method, its status' name, and why it was refused or ""."""
+
+Authorize = Callable[[str, Context], None]
+"""Called with each call's method before anything of it is read; raises Unauthenticated, AccessDenied."""
 
 DOMAIN = "f5-appliance"
 OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.")
@@ -69,6 +74,8 @@ class Rule:
 
 TABLE: dict[type[ApplianceError], Rule] = {
     InvalidRequest: Rule(grpc.StatusCode.INVALID_ARGUMENT),
+    Unauthenticated: Rule(grpc.StatusCode.UNAUTHENTICATED),
+    AccessDenied: Rule(grpc.StatusCode.PERMISSION_DENIED),
     VoiceNotFound: Rule(grpc.StatusCode.NOT_FOUND),
     RequestNotFound: Rule(grpc.StatusCode.NOT_FOUND),
     VoiceExists: Rule(grpc.StatusCode.ALREADY_EXISTS),
@@ -135,8 +142,12 @@ def to_status(error: ApplianceError) -> status_pb2.Status:
 class StatusInterceptor(grpc.aio.ServerInterceptor):
     """Turns what a method raises into its status, and reports every call to the observer."""
 
-    def __init__(self, observe: Observer = lambda method, code, reason: None) -> None:
-        self._observe = observe
+    def __init__(
+        self,
+        observe: Observer = lambda method, code, reason: None,
+        authorize: Authorize = lambda method, context: None,
+    ) -> None:
+        self._observe, self._authorize = observe, authorize
 
     async def intercept_service(
         self,
@@ -169,11 +180,11 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         async def guarded(given: bytes | AsyncIterator[bytes], context: Context) -> Any:
             allowed_s = _remaining_s(context)
             try:
+                self._authorize(method, context)
                 if isinstance(given, bytes):
                     reply = await behaviour(_parsed(given, method, parse), context)
                 else:
-                    messages = (_parsed(message, method, parse) async for message in given)
-                    reply = await behaviour(messages, context)
+                    reply = await behaviour(_each_parsed(given, method, parse), context)
             except asyncio.CancelledError:
                 if _is_past(_remaining_s(context), allowed_s):
                     self._observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
@@ -204,6 +215,14 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             logger.error("%s from %s: %s", method, context.peer(), error)
         await context.abort(code, status.message, ((DETAILS_KEY, status.SerializeToString()),))
         raise AssertionError("abort returned")
+
+
+async def _each_parsed(
+    given: AsyncIterator[bytes], method: str, parse: Callable[[bytes], Any]
+) -> AsyncIterator[Any]:
+    # Not a generator expression: that takes gRPC's iterator at once, which complains when it is never begun.
+    async for message in given:
+        yield _parsed(message, method, parse)
 
 
 def _parsed(message: bytes, method: str, parse: Callable[[bytes], Any]) -> Any:

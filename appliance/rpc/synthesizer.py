@@ -90,6 +90,8 @@ class Call:
     job: Job
     asked: Asked
     results: asyncio.Queue[Result]
+    peer: str
+    """Whose it is, for limits; empty for the box's own."""
     task: asyncio.Task[Any]
     request: Request = field(init=False)
     """As it is served."""
@@ -150,10 +152,13 @@ class Call:
 class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     """Speaks; see appliance.proto."""
 
-    def __init__(self, speech: Speech, server: ServerConfig) -> None:
+    def __init__(
+        self, speech: Speech, server: ServerConfig, peer: Callable[[Context], str] = lambda context: ""
+    ) -> None:
         self.speech = speech
-        self._server = server
+        self._server, self._peer = server, peer
         self._calls: set[Call] = set()
+        self._sessions: list[str] = []
         self._idle = asyncio.Event()
         self._idle.set()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="plan")
@@ -193,7 +198,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
-        await Conversation(self, context).hold(messages)
+        self._check_room(peer := self._peer(context), len(self._sessions))
+        self._sessions.append(peer)
+        try:
+            await Conversation(self, context, self._server.session_idle_s).hold(messages)
+        finally:
+            self._sessions.remove(peer)
 
     async def CancelSynthesis(
         self, message: pb.CancelSynthesisRequest, context: Context
@@ -253,10 +263,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         speech.scheduler.check_open(message.request_id)
         if self._named(message.request_id):
             raise InvalidRequest("request_id", f"{message.request_id} is in use by another call")
-        if len(self._calls) >= self._server.max_calls:
-            raise TooManyCalls(
-                f"{self._server.max_calls} calls are under way, which is the limit", retry_s=1.0
-            )
+        self._check_room(peer := self._peer(context), len(self._calls))
         asked = asked or self.asked(message, context, stream=stream)
         results: asyncio.Queue[Result] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -303,7 +310,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
 
         task = asyncio.current_task()
         assert task is not None
-        call = Call(job, asked, results, task)
+        call = Call(job, asked, results, peer, task)
         self._calls.add(call)
         self._idle.clear()
         try:
@@ -335,6 +342,17 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
+
+    def _check_room(self, peer: str, under_way: int) -> None:
+        """Raises TooManyCalls when there is no room for another call of that peer."""
+        server = self._server
+        if under_way >= server.max_calls:
+            raise TooManyCalls(f"{server.max_calls} calls are under way, which is the limit", retry_s=1.0)
+        own = sum(call.peer == peer for call in self._calls) + self._sessions.count(peer) if peer else 0
+        if own >= server.max_calls_of_peer:
+            raise TooManyCalls(
+                f"{server.max_calls_of_peer} calls of {peer} are under way, which is the limit", retry_s=1.0
+            )
 
     def asked(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Asked:
         """What a message asks for. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""

@@ -26,6 +26,7 @@ from appliance.contract.mel import MelSpec
 from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.access import Door
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Listening, listen
@@ -165,7 +166,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     service = Synthesizer(speech, server)
     uploads = Voices(store)
     queue = Queue(scheduler, speech.clock, service.end)
-    listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call))
+    listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call), Door())
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()

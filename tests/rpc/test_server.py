@@ -24,6 +24,7 @@ from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
+from appliance.rpc.access import Door
 from appliance.rpc.server import SERVICES, AddressInUse, listen
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
@@ -113,7 +114,7 @@ async def second(config: ServerConfig) -> None:
     servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
     voices: Any = appliance_pb2_grpc.VoicesServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, servicer, voices, queue, lambda *call: None)
+    listening = await listen(config, servicer, voices, queue, lambda *call: None, Door())
     await listening.server.stop(0)
 
 
@@ -228,7 +229,7 @@ async def served(voices: Any) -> AsyncIterator[str]:
     synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     config = ServerConfig(listen="127.0.0.1:0", socket="")
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, synthesizer, voices, queue, lambda *call: None)
+    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, Door())
     try:
         yield f"127.0.0.1:{listening.port}"
     finally:

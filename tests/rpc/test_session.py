@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
+from appliance.config import ServerConfig
 from appliance.job import Load
 from appliance.rpc import appliance_pb2 as pb
 from tests.fakes_engine import samples_of, segment
@@ -208,3 +209,24 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
         assert times == sorted(times) and times[-1] <= end.samples / 24_000 + 1e-9
         assert [word.segment for word in words] == sorted(word.segment for word in words)
         assert words[-1].segment == end.timings.segments - 1
+
+
+async def test_a_silent_session_ends_but_not_while_it_speaks(
+    synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(box.service, "_server", ServerConfig(session_idle_s=1.0))
+    call = synthesizer.Session()
+    heard = Heard(call)
+    await call.write(configure())
+    with box.held():
+        await call.write(text("One two three four. Five"))
+        await call.write(FLUSH)
+        await asyncio.sleep(1.5)
+    await heard.until(box, 1, "END")
+    monkeypatch.setattr(box.service, "_server", ServerConfig(max_calls=1))
+    refused, _ = await refusal(synthesizer.Session().read())
+    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    with pytest.raises(grpc.aio.AioRpcError, match="nothing was written for 1 s"):
+        await asyncio.wait_for(heard.task, 5.0)
+    assert heard.audio[1]
+    assert {code for _, code, _ in box.observed} == {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}

@@ -1,0 +1,67 @@
+"""Who may call what over TCP: tokens by role, and how a caller is told from others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from appliance.access import Role, Tokens
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+HEADER = "authorization"
+SCHEME = "bearer"
+SEE = (Role.SPEAK, Role.VOICES)
+ROLES: Mapping[str, tuple[Role, ...]] = {
+    "Synthesize": (Role.SPEAK,),
+    "StreamSynthesize": (Role.SPEAK,),
+    "Session": (Role.SPEAK,),
+    "CancelSynthesis": (Role.SPEAK,),
+    "ListUtterances": (Role.SPEAK,),
+    "WatchQueue": (Role.SPEAK,),
+    "CancelUtterances": (),
+    "Skip": (),
+    "Clear": (),
+    "Pause": (),
+    "Resume": (),
+    "ListVoices": SEE,
+    "GetVoice": SEE,
+    "CreateVoice": (Role.VOICES,),
+    "DeleteVoice": (Role.VOICES,),
+}
+"""Roles of which a call needs one; admin is enough for each, and needed for what is not named."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """Lets a call in, and tells its caller from others; the file system is the door of the Unix socket."""
+
+    tokens: Tokens | None = None
+    """Of which calls over TCP show one; None: they need none."""
+
+    def __call__(self, method: str, context: Context) -> None:
+        """Raises Unauthenticated, AccessDenied."""
+        if self.tokens is not None and not _is_local(context):
+            self.tokens.check(_token(context), ROLES.get(method, ()))
+
+    def peer(self, context: Context) -> str:
+        """Whose call it is, for limits: its token's name, else its address without a port; empty if local."""
+        if _is_local(context):
+            return ""
+        token = self.tokens.find(_token(context)) if self.tokens is not None else None
+        return token.name if token else context.peer().rpartition(":")[0]
+
+
+def _is_local(context: Context) -> bool:
+    return context.peer().startswith("unix:")
+
+
+def _token(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == HEADER:
+            scheme, _, token = str(value).partition(" ")
+            return token.strip() if scheme.lower() == SCHEME else ""
+    return ""

@@ -1,0 +1,87 @@
+"""The server's certificate: checked at start, read again at the first handshake after it has changed."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from appliance.config import ServerConfig
+from appliance.durable import version_of
+from appliance.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Version = tuple[tuple[int, int, int] | None, ...]
+
+
+def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
+    """Of the configured certificate; None without one. Raises ConfigError when it cannot be used."""
+    if not config.tls_certificate:
+        return None
+    files = _Files(config)
+    configuration = files.read()
+    return grpc.dynamic_ssl_server_credentials(
+        configuration, files.changed, require_client_authentication=bool(config.tls_clients)
+    )
+
+
+class _Files:
+    def __init__(self, config: ServerConfig) -> None:
+        self._certificate, self._key = Path(config.tls_certificate), Path(config.tls_key)
+        self._clients = Path(config.tls_clients) if config.tls_clients else None
+        self._version: Version = ()
+
+    def read(self) -> Any:
+        """What gRPC wants of them. Raises ConfigError."""
+        self._version = self._versions()
+        chain, key = _bytes("tls_certificate", self._certificate), _bytes("tls_key", self._key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            # Without somebody to ask, OpenSSL would ask the terminal for the key's password.
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise ConfigError(
+                f"server.tls_certificate, server.tls_key: {self._certificate} and {self._key} are not a PEM "
+                f"certificate and its key: {reason}"
+            ) from error
+        clients = None
+        if self._clients is not None:
+            clients = _bytes("tls_clients", self._clients)
+            try:
+                context.load_verify_locations(self._clients)
+            except (ssl.SSLError, OSError) as error:
+                raise ConfigError(
+                    f"server.tls_clients: {self._clients} holds no PEM certificate: {error}"
+                ) from error
+        return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
+
+    def changed(self) -> Any:
+        """At each handshake: a new configuration; None where nothing has changed, or what is new is wrong."""
+        if self._versions() == self._version:
+            return None
+        try:
+            configuration = self.read()
+        except ConfigError as error:
+            logger.error("%s; the certificate before stays in use", error)
+            return None
+        logger.info("certificate %s read again", self._certificate)
+        return configuration
+
+    def _versions(self) -> Version:
+        return tuple(version_of(path) for path in (self._certificate, self._key, self._clients) if path)
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password; write it without: openssl pkey -in KEY -out NEW")
+
+
+def _bytes(key: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"server.{key}: {path}: {error.strerror}") from error

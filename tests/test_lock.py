@@ -1,0 +1,404 @@
+"""The door of the TCP address: TLS, client certificates, tokens and limits of a running daemon.
+
+Certificates are made, and protocol versions tried, by openssl; the server's by the README's own command.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from appliance import access
+from appliance.access import Role
+from appliance.cli import main
+from appliance.client import CallFailed, Client, Credentials, Piece
+from tests import daemons
+from tests.daemons import ROOT, Running, running
+
+TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
+
+
+def openssl(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def readme_certificate(folder: Path) -> None:
+    """Run the README's command for tls.crt and tls.key, for this machine's name, address and loopback."""
+    readme = (ROOT / "appliance/rpc/README.md").read_text("utf-8")
+    (command,) = re.findall(r"^sudo (openssl req -x509 .*?tls\.crt)$", readme, re.DOTALL | re.MULTILINE)
+    command = command.replace("IP:$(hostname -I | cut -d' ' -f1)", "DNS:localhost,IP:127.0.0.1")
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=30)
+
+
+def signed(folder: Path, name: str, days: int) -> None:
+    """Make NAME.crt and NAME.key, signed by ca.crt."""
+    openssl(folder, *KEY, "-new", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days)]
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, "-out", f"{name}.crt")
+
+
+KEY = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+
+
+@dataclass(frozen=True)
+class Locked:
+    daemon: Running
+    folder: Path
+    tokens: dict[str, str]
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "tokens.json"
+
+    def client(self, token: str = "", **kept: bytes) -> Client:
+        shown = self.tokens.get(token, token)
+        authority = kept.pop("authority", (self.folder / "tls.crt").read_bytes())
+        return Client(self.daemon.address, Credentials(authority, shown, **kept), own_connection=True)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    """A daemon with TLS and a token for each role."""
+    folder = tmp_path_factory.mktemp("locked")
+    readme_certificate(folder)
+    file = folder / "tokens.json"
+    tokens = {role.value: access.add(file, role.value, [role]) for role in Role}
+    server = {
+        "tls_certificate": str(folder / "tls.crt"),
+        "tls_key": str(folder / "tls.key"),
+        "tokens": str(file),
+        "max_calls_of_peer": 4,
+    }
+    with running(folder, server=server) as daemon:
+        box = Locked(daemon, folder, tokens)
+        with box.client("admin") as client:
+            client.add_voice("ann", daemons.reference_wav(), "Some call me nature.")
+        yield box
+
+
+def status(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except CallFailed as error:
+        return error.status
+    return "OK"
+
+
+SPEAK: Callable[[Client], Any] = lambda client: client.speak("Hi.", "ann", nfe=1)  # noqa: E731
+STREAM: Callable[[Client], Any] = lambda client: client.stream("Hi.", "ann", nfe=1).reply()  # noqa: E731
+VOICES: Callable[[Client], Any] = lambda client: list(client.voices())  # noqa: E731
+DELETE: Callable[[Client], Any] = lambda client: client.remove_voice("nobody")  # noqa: E731
+SKIP: Callable[[Client], Any] = lambda client: client.skip("main")  # noqa: E731
+QUEUE: Callable[[Client], Any] = lambda client: client.utterances()  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("", ["UNAUTHENTICATED"] * 6),
+        ("f5_guessed", ["UNAUTHENTICATED"] * 6),
+        ("speak", ["OK", "OK", "OK", "PERMISSION_DENIED", "PERMISSION_DENIED", "OK"]),
+        ("voices", ["PERMISSION_DENIED"] * 2 + ["OK", "NOT_FOUND", "PERMISSION_DENIED", "PERMISSION_DENIED"]),
+        ("admin", ["OK", "OK", "OK", "NOT_FOUND", "OK", "OK"]),
+    ],
+)
+def test_each_role_does_what_is_its_own(locked: Locked, token: str, expected: list[str]) -> None:
+    with locked.client(token) as client:
+        calls = (SPEAK, STREAM, VOICES, DELETE, SKIP, QUEUE)
+        assert [status(lambda call=call: call(client)) for call in calls] == expected
+
+
+def test_every_method_says_who_may_call_it() -> None:
+    from appliance.rpc import appliance_pb2
+    from appliance.rpc.access import ROLES
+
+    services = appliance_pb2.DESCRIPTOR.services_by_name.values()
+    assert set(ROLES) == {method.name for service in services for method in service.methods}
+
+
+def test_health_and_the_unix_socket_need_no_token(locked: Locked) -> None:
+    with locked.client() as client:
+        assert client.health() == "SERVING"
+    with Client(f"unix:{locked.folder}/grpc.sock") as local:
+        assert local.speak("Hi.", "ann", nfe=1).audio
+
+
+def test_a_revoked_token_is_refused_at_the_next_call(locked: Locked) -> None:
+    token = access.add(locked.file, "guest", [Role.SPEAK])
+    with locked.client(token) as client:
+        stream = iter(client.stream(TEXT, "ann", nfe=1))
+        next(stream)
+        assert status(lambda: SPEAK(client)) == "OK"
+        access.revoke(locked.file, "guest")
+        assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
+        assert sum(isinstance(event, Piece) for event in stream) > 1  # what sounds is spoken to its end
+
+
+def test_a_spoilt_file_lets_nobody_in_until_it_is_mended(locked: Locked) -> None:
+    whole = locked.file.read_text()
+    with locked.client("admin") as client:
+        for spoilt in (whole[:-3], "[]", '{"format": 2, "tokens": []}', "null"):
+            locked.file.write_text(spoilt)
+            assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
+        locked.file.unlink()
+        assert status(lambda: SPEAK(client)) == "UNAUTHENTICATED"
+        locked.file.write_text(whole)
+        assert status(lambda: SPEAK(client)) == "OK"
+
+
+def test_the_file_holds_no_token(locked: Locked) -> None:
+    text = locked.file.read_text()
+    assert all(
+        token not in text and token.removeprefix("f5_") not in text for token in locked.tokens.values()
+    )
+
+
+def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path: Path) -> None:
+    with locked.client("admin", authority=b"") as plain:
+        assert status(lambda: SPEAK(plain)) == "UNAVAILABLE"
+    readme_certificate(tmp_path)
+    with locked.client("admin", authority=(tmp_path / "tls.crt").read_bytes()) as stranger:
+        assert status(lambda: SPEAK(stranger)) == "UNAVAILABLE"
+    with locked.client("admin") as client:
+        assert status(lambda: SPEAK(client)) == "OK"
+
+
+def handshake(address: str, *arguments: str) -> tuple[bool, str]:
+    """Whether openssl's client agrees with a server, and what it prints of it."""
+    command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
+    done = subprocess.run(command, input="", capture_output=True, text=True, errors="replace", timeout=30)
+    return "Cipher is (NONE)" not in done.stdout and done.returncode == 0, done.stdout
+
+
+OLD = ("-cipher", "ALL:@SECLEVEL=0")
+
+
+def test_tls_is_1_2_or_later(locked: Locked) -> None:
+    address = locked.daemon.address
+    assert [handshake(address, version)[0] for version in ("-tls1_2", "-tls1_3")] == [True, True]
+    assert [handshake(address, version, *OLD)[0] for version in ("-tls1", "-tls1_1")] == [False, False]
+
+
+def test_openssl_here_speaks_tls_1_1(locked: Locked) -> None:
+    """Or the test above could not fail."""
+    port = str(daemons.free_port())
+    command = ["openssl", "s_server", "-accept", port, "-cert", "tls.crt", "-key", "tls.key", "-alpn", "h2"]
+    with subprocess.Popen(
+        [*command, *OLD], cwd=locked.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert any(line.startswith("ACCEPT") for line in server.stdout)
+            assert handshake(f"127.0.0.1:{port}", "-tls1_1", *OLD)[0]
+        finally:
+            server.kill()
+
+
+def shown(address: str) -> str:
+    """The certificate that a server shows."""
+    return handshake(address)[1].partition("-----BEGIN")[2].partition("-----END")[0].strip()
+
+
+def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) -> None:
+    def speak(client: Client) -> bytes:
+        return client.stream(TEXT, "ann", nfe=4, seed=5, segmentation="low_latency").reply().audio
+
+    with locked.client("speak") as client:
+        expected = speak(client)
+        before = shown(locked.daemon.address)
+        heard: list[bytes | BaseException] = []
+        done = threading.Event()
+
+        def load() -> None:
+            try:
+                while not done.is_set():
+                    heard.append(speak(client))
+            except BaseException as error:
+                heard.append(error)
+
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            readme_certificate(tmp_path)
+            # First one, then the other: between them they do not fit, and the old ones stay.
+            (locked.folder / "tls.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
+            assert shown(locked.daemon.address) == before
+            (locked.folder / "tls.key").write_bytes((tmp_path / "tls.key").read_bytes())
+            after = shown(locked.daemon.address)
+            assert after != before
+            assert after in (tmp_path / "tls.crt").read_text()
+            with locked.client("speak") as other:  # which knows the new one
+                assert speak(other) == expected
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        assert len(heard) >= 3
+        assert all(audio == expected for audio in heard), heard
+    locked.daemon.until("the certificate before stays in use")
+
+
+def test_one_peer_has_its_share_of_calls(locked: Locked) -> None:
+    with locked.client("admin") as client, locked.client("speak") as other:
+        client.pause("held")
+        streams = [client.stream("Hi.", "ann", nfe=1, channel="held", priority="bulk") for _ in range(4)]
+        while len(client.utterances("held")) < 4:
+            time.sleep(0.01)
+        with pytest.raises(CallFailed, match="4 calls of admin are under way") as refused:
+            SPEAK(client)
+        assert (refused.value.status, refused.value.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        assert status(lambda: SPEAK(other)) == "OK"
+        client.resume("held")
+        assert all(stream.reply().audio for stream in streams)
+
+
+def test_clients_certificates(tmp_path: Path) -> None:
+    readme_certificate(tmp_path)
+    for authority in ("ca", "other"):
+        openssl(
+            tmp_path,
+            *KEY,
+            "-x509",
+            "-subj",
+            "/CN=ca",
+            "-keyout",
+            f"{authority}.key",
+            "-out",
+            f"{authority}.crt",
+        )
+    signed(tmp_path, "bot", 5)
+    signed(tmp_path, "late", -1)
+    server = {f"tls_{key}": str(tmp_path / file) for key, file in CLIENTS.items()}
+    with running(tmp_path, server=server) as daemon:
+        box = Locked(daemon, tmp_path, {})
+
+        def served(name: str) -> str:
+            pair = {end: (tmp_path / f"{name}.{short}").read_bytes() for end, short in ENDS.items() if name}
+            with box.client(**pair) as client:
+                return status(lambda: VOICES(client))
+
+        assert {name: served(name) for name in ("bot", "", "late", "other")} == {
+            "bot": "OK",
+            "": "UNAVAILABLE",
+            "late": "UNAVAILABLE",
+            "other": "UNAVAILABLE",
+        }
+
+
+CLIENTS = {"certificate": "tls.crt", "key": "tls.key", "clients": "ca.crt"}
+ENDS = {"certificate": "crt", "key": "key"}
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ({"listen": "0.0.0.0:0"}, "write the line `open_to_network: true`"),
+        ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or"),
+        ({"listen": "voicebox.local:0"}, "can be reached from the network"),
+        ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
+        ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
+        ({"tls_certificate": "none.crt", "tls_key": "tls.key"}, "none.crt: No such file or directory"),
+        ({"tls_certificate": "tls.key", "tls_key": "tls.crt"}, "are not a PEM certificate and its key"),
+        ({"tls_certificate": "tls.crt", "tls_key": "other.key"}, "KEY_VALUES_MISMATCH"),
+        ({"tls_certificate": "tls.crt", "tls_key": "secret.key"}, "the key has a password"),
+    ],
+)
+def test_a_door_that_is_not_shut_is_refused_at_start(
+    tmp_path: Path, server: dict[str, str], told: str
+) -> None:
+    readme_certificate(tmp_path)
+    openssl(
+        tmp_path, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key"
+    )
+    openssl(tmp_path, "pkey", "-in", "tls.key", "-aes256", "-passout", "pass:x", "-out", "secret.key")
+    paths = {key: str(tmp_path / value) if key.startswith("tls") else value for key, value in server.items()}
+    path = daemons.write_config(tmp_path, server=paths)
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", "serve", "--config", path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+    assert done.returncode == 78, done.stderr
+    assert told in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
+def test_loopback_needs_no_lock(host: str) -> None:
+    from appliance.config import ServerConfig
+
+    ServerConfig(listen=f"{host}:50051")
+
+
+def test_plain_text_to_the_network_is_an_explicit_line(tmp_path: Path) -> None:
+    with running(tmp_path, server={"listen": "0.0.0.0:0", "open_to_network": True}) as daemon:
+        daemon.until(r"ready on 0\.0\.0\.0:\d+")
+
+
+# appliance tokens
+
+
+def test_tokens_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "new" / "tokens.json"
+    place = ["--set", f"server.tokens={file}"]
+    assert main(["tokens", "add", "bot", "--role", "speak", "--role", "voices", *place]) == 0
+    token = capsys.readouterr().out.strip()
+    assert re.fullmatch(r"f5_[A-Za-z0-9_-]{43}", token)
+    assert main(["tokens", "add", "bot", *place]) == 1
+    assert "a token is named 'bot' already" in capsys.readouterr().err
+    assert main(["tokens", "list", "--file", str(file)]) == 0
+    assert re.fullmatch(r"bot +speak, voices +made 20.*\n", capsys.readouterr().out)
+    tokens = access.Tokens(file)
+    assert tokens.find(token) is not None
+    assert main(["tokens", "revoke", "bot", *place]) == 0
+    assert tokens.find(token) is None
+    assert main(["tokens", "revoke", "bot", *place]) == 1
+    assert "no token is named 'bot'; there are: none" in capsys.readouterr().err
+    assert main(["tokens", "add", "../bot", *place]) == 1
+    assert main(["tokens", "list"]) == 1
+    assert "server.tokens is empty" in capsys.readouterr().err
+
+
+def test_the_command_line_gets_in(locked: Locked, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "token").write_text(locked.tokens["speak"] + "\n")
+    out = tmp_path / "hello.wav"
+    say = ["say", "Hello, chat.", "--voice", "ann", "--out", str(out), "--address", locked.daemon.address]
+    door = ["--authority", str(locked.folder / "tls.crt")]
+    assert main([*say, *door]) == 1
+    assert "UNAUTHENTICATED" in capsys.readouterr().err
+    assert main([*say, *door, "--token-file", str(tmp_path / "token")]) == 0
+    assert out.stat().st_size > 1_000
+    assert main([*say, *door, "--token-file", str(tmp_path / "none")]) == 1
+    assert "none: No such file or directory" in capsys.readouterr().err
+
+
+async def test_a_session_bears_the_token(locked: Locked) -> None:
+    from appliance.client import AsyncClient
+
+    authority = (locked.folder / "tls.crt").read_bytes()
+    credentials = Credentials(authority, locked.tokens["speak"])
+    async with AsyncClient(locked.daemon.address, credentials) as client:
+        session = client.session("ann", nfe=1)
+        await session.say("Hello, chat.")
+        await session.close()
+        assert any([isinstance(event, Piece) async for _, event in session])
+    async with AsyncClient(locked.daemon.address, Credentials(authority), own_connection=True) as stranger:
+        session = stranger.session("ann", nfe=1)
+        with pytest.raises(CallFailed) as refused:
+            await session.say("Hello, chat.")
+        assert refused.value.status == grpc.StatusCode.UNAUTHENTICATED.name
