@@ -32,7 +32,7 @@ from appliance.client import (
 )
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
 from appliance.errors import ApplianceError
-from appliance.rpc.appliance_pb2 import UtteranceState
+from appliance.rpc.appliance_pb2 import UtteranceState, VoiceState
 
 FAILED = 1
 """Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
@@ -147,6 +147,8 @@ def _add_say(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
     parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
     parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
+    parser.add_argument("--text-handling", choices=("chat", "verbatim", "ssml"), help="absent: chat")
+    _add_pronounce(parser)
     parser.add_argument("--segmentation", choices=("upstream", "low-latency"), help="how texts are cut")
     parser.add_argument("--priority", choices=PRIORITIES, help="how soon the first sound is due")
     parser.add_argument("--channel", help="replies of one channel play one after the other")
@@ -176,6 +178,8 @@ def _say(options: argparse.Namespace) -> int:
         "nfe": options.nfe,
         "min_nfe": options.min_nfe,
         "seed": options.seed,
+        "text_handling": options.text_handling,
+        "pronunciations": _pronunciations(options),
         "segmentation": options.segmentation and options.segmentation.replace("-", "_"),
         "priority": options.priority,
         "channel": options.channel,
@@ -313,22 +317,31 @@ def _add_voices(parser: argparse.ArgumentParser) -> None:
     add.add_argument("audio", type=Path, help="WAV, FLAC, Ogg or MP3; at most 12 s of speech")
     add.add_argument("--transcript", required=True, help="exactly what is said in it")
     add.add_argument("--consent", default="", help="who agreed that this voice may be used")
+    add.add_argument("--display-name", default="", help="in any script")
+    _add_pronounce(add)
     add.add_argument("--validate-only", action="store_true", help="check everything, store nothing")
     add.set_defaults(run=_voices_add)
+    update = actions.add_parser("update", help="change what is not its sound")
+    update.add_argument("name")
+    update.add_argument("--display-name", help="in any script")
+    _add_pronounce(update)
+    update.add_argument("--forget", action="append", default=[], metavar="WORD", help="say it as it is spelt")
+    update.set_defaults(run=_voices_update)
     show = actions.add_parser("show", help="everything that is known of a voice")
     show.add_argument("name")
     show.set_defaults(run=_voices_show)
     remove = actions.add_parser("remove", help="forget a voice")
     remove.add_argument("name")
     remove.set_defaults(run=_voices_remove)
-    for action in (listing, add, show, remove):
+    for action in (listing, add, update, show, remove):
         _add_address(action)
 
 
 def _voices_list(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for voice in client.voices():
-            print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {voice.transcript}")
+            about = voice.problem or " · ".join(filter(None, (voice.display_name, voice.transcript)))
+            print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {about}")
     return 0
 
 
@@ -343,10 +356,39 @@ def _voices_add(options: argparse.Namespace) -> int:
             audio,
             options.transcript,
             consent_note=options.consent,
+            display_name=options.display_name,
+            pronunciations=_pronunciations(options),
             validate_only=options.validate_only,
         )
     _print_voice(voice)
     return 0
+
+
+def _voices_update(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        there = client.voice(options.name).pronunciations
+        words = {word: say for word, say in there.items() if word not in options.forget}
+        words.update(_pronunciations(options))
+        _print_voice(
+            client.update_voice(options.name, display_name=options.display_name, pronunciations=words)
+        )
+    return 0
+
+
+def _add_pronounce(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="say a name right; repeatable"
+    )
+
+
+def _pronunciations(options: argparse.Namespace) -> dict[str, str]:
+    words = {}
+    for pair in options.pronounce:
+        word, mark, said = pair.partition("=")
+        if not mark:
+            raise Failure(f"--pronounce {pair}: must be WORD=SAID")
+        words[word] = said
+    return words
 
 
 def _voices_show(options: argparse.Namespace) -> int:
@@ -364,7 +406,13 @@ def _voices_remove(options: argparse.Namespace) -> int:
 def _print_voice(voice: Voice) -> None:
     for field in voice.DESCRIPTOR.fields:
         value = getattr(voice, field.name)
-        print(f"{field.name:<13} {'; '.join(value) if field.name == 'warnings' else value}")
+        if field.name == "warnings":
+            value = "; ".join(value)
+        elif field.name == "pronunciations":
+            value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
+        elif field.name == "state":
+            value = VoiceState.Name(value)
+        print(f"{field.name:<14} {value}")
 
 
 # tokens

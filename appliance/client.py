@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -146,8 +146,10 @@ class Options(TypedDict, total=False):
     """Player of the reply; replies of one channel play one after the other."""
     user: str | None
     """Author of the message, for rate limits."""
-    text_handling: Literal["chat", "verbatim"] | None
+    text_handling: Literal["chat", "verbatim", "ssml"] | None
     """Default: chat, whose links, emoji and numbers become words."""
+    pronunciations: Mapping[str, str] | None
+    """Words and how they are said, beside those of the voice."""
     max_spoken: float | None
     """Seconds of speech to which the text is cut, at a clause."""
     supersede: str | None
@@ -453,6 +455,8 @@ class Client:
         transcript: str,
         *,
         consent_note: str = "",
+        display_name: str = "",
+        pronunciations: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
     ) -> Voice:
@@ -462,9 +466,24 @@ class Client:
             audio=audio,
             transcript=transcript,
             consent_note=consent_note,
+            display_name=display_name,
+            pronunciations=pronunciations,
             validate_only=validate_only,
         )
         voice: Voice = self._call(self._voices.CreateVoice, request, timeout)
+        return voice
+
+    def update_voice(
+        self,
+        name: str,
+        *,
+        display_name: str | None = None,
+        pronunciations: Mapping[str, str] | None = None,
+        timeout: float | None = REACH_S,
+    ) -> Voice:
+        """Change what is not None; `pronunciations` takes the place of all that there are."""
+        request = _update(name, display_name, pronunciations)
+        voice: Voice = self._call(self._voices.UpdateVoice, request, timeout)
         return voice
 
     def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
@@ -644,6 +663,8 @@ class AsyncClient:
         transcript: str,
         *,
         consent_note: str = "",
+        display_name: str = "",
+        pronunciations: Mapping[str, str] | None = None,
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
     ) -> Voice:
@@ -653,9 +674,24 @@ class AsyncClient:
             audio=audio,
             transcript=transcript,
             consent_note=consent_note,
+            display_name=display_name,
+            pronunciations=pronunciations,
             validate_only=validate_only,
         )
         voice: Voice = await self._call(self._voices.CreateVoice, request, timeout)
+        return voice
+
+    async def update_voice(
+        self,
+        name: str,
+        *,
+        display_name: str | None = None,
+        pronunciations: Mapping[str, str] | None = None,
+        timeout: float | None = REACH_S,
+    ) -> Voice:
+        """Change what is not None; `pronunciations` takes the place of all that there are."""
+        request = _update(name, display_name, pronunciations)
+        voice: Voice = await self._call(self._voices.UpdateVoice, request, timeout)
         return voice
 
     async def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
@@ -696,6 +732,7 @@ def _request(
     channel: str | None = None,
     user: str | None = None,
     text_handling: str | None = None,
+    pronunciations: Mapping[str, str] | None = None,
     max_spoken: float | None = None,
     supersede: str | None = None,
     merge: str | None = None,
@@ -723,6 +760,7 @@ def _request(
         channel=channel,
         user_key=user,
         text_handling=_upper(text_handling),
+        pronunciations=pronunciations,
         max_spoken_seconds=max_spoken,
         supersede_key=supersede,
         merge_key=merge,
@@ -734,6 +772,13 @@ def _request(
         request_id=request_id,
         word_timings=bool(word_timings),
     )
+
+
+def _update(
+    name: str, display_name: str | None, pronunciations: Mapping[str, str] | None
+) -> pb.UpdateVoiceRequest:
+    words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
+    return pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
 
 
 def _upper(name: str | None) -> str | None:

@@ -196,7 +196,10 @@ class Daemon:
             planner=planner,
             scheduler=self._scheduler,
             defaults=Defaults(
-                self._config.synthesis, manifest.defaults.guidance, manifest.mel.sample_rate_hz
+                self._config.synthesis,
+                manifest.defaults.guidance,
+                manifest.mel.sample_rate_hz,
+                pronunciations=self._store.pronunciations,
             ),
             observer=self._metrics,
             clock=time.monotonic,
@@ -310,7 +313,7 @@ class Daemon:
         _log_licence(read)
         self._store.sweep()
         chinese.warm()
-        self._front.speakable("warm 1 😂 你好", False)
+        self._front.speakable("warm 1 😂 你好")
         try:
             loaded = load_for(read, config.engine, self._getting_on)
         except Interrupted:

@@ -66,6 +66,37 @@ class Change:
     after: str
 
 
+class Handling(enum.Enum):
+    """What becomes of a text before it is spoken."""
+
+    CHAT = "chat"
+    """Links, emoji, names, repeats and numbers become words."""
+    VERBATIM = "verbatim"
+    """Only what the vocabulary cannot say is mapped or left out."""
+    SSML = "ssml"
+    """As CHAT, with pauses and readings marked."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A silence within a text."""
+
+    after: int
+    """Characters of the text before it."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A text as it is to be spoken."""
+
+    text: str
+    """Empty where nothing is left."""
+    changes: tuple[Change, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+    """In order; none before the first word."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One synthesis, validated and with every default filled in."""
@@ -83,6 +114,7 @@ class Request:
     """Whether audio is sent while it is made."""
     changes: tuple[Change, ...] = ()
     """What was changed in the text."""
+    pauses: tuple[Pause, ...] = ()
     max_spoken_s: float = 0.0
     """The text is cut to so much speech; 0: nowhere."""
     word_timings: bool = False
@@ -183,7 +215,9 @@ class Segment:
     """Multiplies the samples: restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Seconds that it adds to the reply: its audio without the cross-fade into the next segment."""
+    """Seconds that it adds to the reply: its audio without the cross-fade into the next segment; a pause."""
+    pause_s: float = 0.0
+    """Silence after it, which nothing is cross-faded over."""
 
     @property
     def nfe(self) -> int:
@@ -217,6 +251,8 @@ class Made:
     """(samples,) mono at the model's rate, not yet cross-faded."""
     segment: int
     last: bool = False
+    pause_s: float = 0.0
+    """Silence after it."""
 
 
 @dataclass

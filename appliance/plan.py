@@ -17,7 +17,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Change, Reference, Request, Segment, Segmentation
+from appliance.job import Change, Pause, Reference, Request, Segment, Segmentation
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
 from appliance.text.written import Written
@@ -64,11 +64,11 @@ class Planner:
         reference_frames = len(features.samples) // spec.hop
         length = duration_frames(reference_frames, transcript, request.text, request.speaking_rate)
         self._check_work((length - reference_frames) / spec.frames_per_second, request.nfe)
-        texts = split(request, reference, spec, self.manifest.max_frames)
-        if not any(texts):
+        pieces = pieces_of(request, reference, spec, self.manifest.max_frames)
+        if not pieces:
             raise InvalidRequest("text", "is empty")
         segments = []
-        for index, text in enumerate(texts):
+        for index, (text, pause_s) in enumerate(pieces):
             ids = self.vocabulary.ids(self.to_tokens(transcript + text))
             duration = duration_frames(reference_frames, transcript, text, request.speaking_rate)
             # CFM.sample makes room for every token and for at least one frame after the reference.
@@ -82,7 +82,7 @@ class Planner:
             if frames > self.manifest.max_frames:
                 raise _too_long(text, frames, self.manifest.max_frames, spec)
             samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
-            fade_s = defaults.cross_fade_s if index < len(texts) - 1 else 0.0
+            fade_s = defaults.cross_fade_s if index < len(pieces) - 1 and not pause_s else 0.0
             segments.append(
                 Segment(
                     index=index,
@@ -96,7 +96,8 @@ class Planner:
                     seed=request.seed,
                     gain=min(features.rms / defaults.target_rms, 1.0),
                     sampling=defaults.sampling,
-                    audio_s=max(samples / spec.sample_rate_hz - fade_s, 0.0),
+                    audio_s=max(samples / spec.sample_rate_hz - fade_s, 0.0) + pause_s,
+                    pause_s=pause_s,
                 )
             )
         self._check_work(sum(segment.audio_s for segment in segments), request.nfe)
@@ -138,7 +139,8 @@ class Planner:
             return request
         text = first_within(request.text, room)
         cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
-        return replace(request, text=text, changes=(*request.changes, cut))
+        pauses = tuple(pause for pause in request.pauses if pause.after < len(text))
+        return replace(request, text=text, pauses=pauses, changes=(*request.changes, cut))
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         defaults = self.manifest.defaults
@@ -161,13 +163,28 @@ class Planner:
             )
 
 
-def split(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
-    """The texts of the segments, by the request's segmentation."""
+def pieces_of(
+    request: Request, reference: Reference, spec: MelSpec, max_frames: int
+) -> list[tuple[str, float]]:
+    """The texts of the segments, each with the seconds of silence after it."""
+    pieces: list[tuple[str, float]] = []
+    begun = 0
+    for pause in (*request.pauses, Pause(len(request.text), 0.0)):
+        texts = split(request.text[begun : pause.after].strip(), request, reference, spec, max_frames)
+        pieces += [
+            (text, pause.seconds if place == len(texts) else 0.0) for place, text in enumerate(texts, 1)
+        ]
+        begun = pause.after
+    return pieces
+
+
+def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
+    """A text without pauses in pieces, by the request's segmentation."""
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
-        pieces = chunk_text(request.text, window_bytes(reference, spec, speed))
+        pieces = chunk_text(text, window_bytes(reference, spec, speed))
     else:
-        pieces = split_low_latency(request.text, low_latency(request, reference, spec, max_frames)[0])
+        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames)[0])
     # A clause may be longer than upstream's window, and a link than any piece, but not than there is room.
     most = room_bytes(reference, spec, speed, max_frames)
     if most < SHORT_TEXT_BYTES:  # of no use for speech, which `plan` refuses

@@ -928,7 +928,7 @@ class Scheduler:
         if job.ended:
             return
         job.made_s += segment.audio_s
-        job.held.append(Made(samples, segment.index, last))
+        job.held.append(Made(samples, segment.index, last, segment.pause_s))
         self._release(job, math.inf if last else now)
         if last and not job.held:
             self._complete(job)

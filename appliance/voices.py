@@ -25,10 +25,12 @@ import shutil
 import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import yaml
@@ -49,6 +51,7 @@ from appliance.errors import (
 )
 from appliance.job import Features, Reference
 from appliance.text.normalise import normalise
+from appliance.text.pronounce import check as check_pronunciations
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +65,13 @@ DEFAULT_PAGE = 50
 MAX_PAGE = 1_000
 MAX_TRANSCRIPT_CHARACTERS = 1_000
 MAX_CONSENT_CHARACTERS = 2_000
+MAX_DISPLAY_CHARACTERS = 100
+NOTES = {
+    "consent_note": "consent note; delete it first",
+    "display_name": "display name; UpdateVoice changes it",
+    "pronunciations": "list of pronunciations; UpdateVoice changes it",
+}
+"""Fields of a voice beside its sound and its words, and how another value gets there."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,11 @@ class Voice:
     """Measured before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
     """What makes it a poor reference, if anything."""
+    display_name: str = ""
+    pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
+    """How words are said in every request with it."""
+    problem: str = ""
+    """Why it cannot be used; only in a list."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,7 @@ class VoiceStore:
         self._kind = hashlib.sha256(kind.encode()).hexdigest()[:16]
         self._max_reference_bytes = max_reference_bytes
         self._features = _Recent(memory_entries)
-        self._records: dict[str, tuple[tuple[int, int], Voice]] = {}
+        self._records: dict[str, tuple[tuple[int, int, int], Voice]] = {}
         for path in (folder, cache):
             with _storage(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
@@ -154,7 +169,7 @@ class VoiceStore:
         with _storage(f"voice {name!r}"):
             try:
                 stat = os.stat(path)
-                version = (stat.st_mtime_ns, stat.st_size)
+                version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
                 known = self._records.get(name)
                 if known is None or known[0] != version:
                     known = (version, _parse_record(Path(path).read_bytes(), name))
@@ -164,6 +179,13 @@ class VoiceStore:
                     raise VoiceNotFound(f"no voice is named {name!r}") from None
                 raise VoiceDamaged(f"voice {name!r}: {RECORD} is missing; {REMEDY}") from None
         return known[1]
+
+    def pronunciations(self, name: str) -> Mapping[str, str]:
+        """How words are said in this voice; none where it cannot be used."""
+        try:
+            return self.get(name).pronunciations
+        except (VoiceNotFound, StorageError):
+            return {}
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
         """Voices after the one that `page_token` names; a size of 0 takes 50. Raises InvalidRequest."""
@@ -175,11 +197,13 @@ class VoiceStore:
         names = [name for name in self.names() if name > page_token]
         voices = []
         for name in names[:size]:
-            # A voice may be deleted, or its record spoiled by hand, while others are listed.
             try:
                 voices.append(self.get(name))
-            except (VoiceNotFound, StorageError) as error:
-                logger.warning("voice %s left out of the list: %s", name, error)
+            except VoiceNotFound:  # deleted meanwhile
+                continue
+            except StorageError as error:
+                logger.warning("voice %s cannot be used: %s", name, error)
+                voices.append(Voice(name, "", "", "", "", 0, 0.0, 0.0, problem=str(error)))
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def names(self) -> list[str]:
@@ -196,6 +220,8 @@ class VoiceStore:
         transcript: str,
         consent_note: str = "",
         *,
+        display_name: str = "",
+        pronunciations: Mapping[str, str] = MappingProxyType({}),
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
     ) -> Voice:
@@ -205,8 +231,15 @@ class VoiceStore:
         to stop. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
         """
         self._check(name, audio, transcript, consent_note)
+        display_name = _display_name(display_name)
+        check_pronunciations(pronunciations)
         sha256 = hashlib.sha256(audio).hexdigest()
-        if there := self._same(name, sha256, transcript, consent_note):
+        more: dict[str, Any] = {
+            "consent_note": consent_note,
+            "display_name": display_name,
+            "pronunciations": dict(pronunciations),
+        }
+        if there := self._same(name, sha256, transcript, more):
             return there
         checkpoint()
         features = prepare(audio, self._spec, self._level, checkpoint)
@@ -214,22 +247,41 @@ class VoiceStore:
         voice = Voice(
             name=name,
             transcript=transcript,
-            consent_note=consent_note,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             sha256=sha256,
             size_bytes=len(audio),
             duration_s=round(duration_s, 3),
             rms=round(features.rms, 6),
             warnings=features.warnings + transcript_warnings(transcript, duration_s),
+            **more,
         )
         if validate_only:
             return voice
         with _storage(f"voice {name!r}"), locked(self._folder):
             checkpoint()
-            if there := self._same(name, sha256, transcript, consent_note):
+            if there := self._same(name, sha256, transcript, more):
                 return there
             self._write(voice, audio)
             self._remember(self._key(voice), features)
+        return voice
+
+    def update(
+        self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
+    ) -> Voice:
+        """Change what is not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        changes: dict[str, object] = {}
+        if display_name is not None:
+            changes["display_name"] = _display_name(display_name)
+        if pronunciations is not None:
+            check_pronunciations(pronunciations)
+            changes["pronunciations"] = dict(pronunciations)
+        with _storage(f"voice {name!r}"), locked(self._folder):
+            voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
+            folder = self._folder / name
+            new = folder / f".{RECORD}.new"
+            write_synced(new, _record(voice))
+            os.replace(new, folder / RECORD)
+            sync_folder(folder)
         return voice
 
     def delete(self, name: str) -> None:
@@ -299,19 +351,18 @@ class VoiceStore:
         if not normalise(transcript):
             raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
 
-    def _same(self, name: str, sha256: str, transcript: str, consent_note: str) -> Voice | None:
+    def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.
 
-        Raises VoiceExists if it has other content. A note that is left out agrees with any.
+        Raises VoiceExists if it has other content. What is left out of `more`, by field, agrees with any.
         """
         try:
             there = self.get(name)
             if (there.sha256, there.transcript) != (sha256, transcript):
                 raise VoiceExists(f"voice {name!r} is stored already with other content; delete it first")
-            if consent_note not in ("", there.consent_note):
-                raise VoiceExists(
-                    f"voice {name!r} is stored already with another consent note; delete it first"
-                )
+            for field, given in more.items():
+                if given and given != getattr(there, field):
+                    raise VoiceExists(f"voice {name!r} is stored already with another {NOTES[field]}")
             self._audio(there)
         except (VoiceNotFound, VoiceDamaged):
             return None
@@ -319,12 +370,10 @@ class VoiceStore:
 
     def _write(self, voice: Voice, audio: bytes) -> None:
         new = self._hidden(voice.name)
-        fields = {**dataclasses.asdict(voice), "warnings": list(voice.warnings)}
-        record = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110)
         try:
             new.mkdir()
             write_synced(new / AUDIO, audio)
-            write_synced(new / RECORD, record.encode())
+            write_synced(new / RECORD, _record(voice))
             sync_folder(new)
             with contextlib.suppress(VoiceNotFound):
                 self._discard(voice.name)
@@ -455,6 +504,22 @@ def _read_features(path: Path) -> Features | None:
     except (KeyError, ValueError, zipfile.BadZipFile):
         logger.warning("%s: not a prepared reference; prepared again", path)
         return None
+
+
+def _display_name(given: str) -> str:
+    """As it is stored. Raises InvalidRequest."""
+    name = normalise(given)
+    if len(name) > MAX_DISPLAY_CHARACTERS:
+        raise InvalidRequest(
+            "display_name", f"has {len(name)} characters; at most {MAX_DISPLAY_CHARACTERS} are allowed"
+        )
+    return name
+
+
+def _record(voice: Voice) -> bytes:
+    fields = {**dataclasses.asdict(voice), "warnings": list(voice.warnings)}
+    del fields["problem"]
+    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110).encode()
 
 
 def _parse_record(text: bytes, name: str) -> Voice:

@@ -53,8 +53,9 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
     """The words of a reply before any of it is made, in order and without overlap."""
     words: list[Word] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
-        lead_s, tail_s = min(LEAD_S, 0.1 * segment.audio_s), min(TAIL_S, 0.2 * segment.audio_s)
-        end_s = start_s + segment.audio_s - tail_s
+        sound_s = segment.audio_s - segment.pause_s
+        lead_s, tail_s = min(LEAD_S, 0.1 * sound_s), min(TAIL_S, 0.2 * sound_s)
+        end_s = start_s + sound_s - tail_s
         words += _spread(split(segment.text), start_s + lead_s, end_s, segment.index)
     return words
 
@@ -70,9 +71,10 @@ def heard(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -
     They end before those of the next segment begin, though that is faded in over the end of these samples.
     The first begins and the last ends with the sound; pauses are matched to the punctuation near them.
     """
-    texts, sounds = split(segment.text), _sounds(samples[: round(segment.audio_s * rate_hz)], rate_hz)
+    sound_s = segment.audio_s - segment.pause_s
+    texts, sounds = split(segment.text), _sounds(samples[: round(sound_s * rate_hz)], rate_hz)
     if not sounds:
-        sounds = [(0.0, segment.audio_s)]
+        sounds = [(0.0, sound_s)]
     begin_s, end_s = sounds[0][0], sounds[-1][1]
     pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
     words: list[Word] = []

@@ -134,6 +134,31 @@ def test_say_tells_what_was_wrong_and_writes_nothing(
     assert not out.exists()
 
 
+def test_a_pause_is_silent_and_words_are_timed_around_it(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, document = (
+        tmp_path / "out.wav",
+        "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>",
+    )
+    options = ["--voice", "ann", "--text-handling", "ssml", "--seed", "3", "--address", box.address]
+    for stream in ([], ["--stream"]):
+        assert run(capsys, "say", document, "--out", str(out), *options, *stream)[0] == 0
+        with wave.open(str(out)) as audio:
+            samples = np.frombuffer(audio.readframes(10**9), np.int16)
+        silent = np.flatnonzero(np.convolve(samples != 0, np.ones(36_000, int), "valid") == 0)
+        assert len(silent) >= 1
+    with Client(box.address) as client:
+        reply = client.speak(
+            document, "ann", text_handling="ssml", seed=3, word_timings=True, encoding="pcm16"
+        )
+    assert reply.audio == samples.tobytes()
+    begin_s = silent[0] / 24_000
+    ann, good = reply.words[2], reply.words[3]
+    assert (ann.word, good.word, ann.segment + 1) == ("Ann.", "Good", good.segment)
+    assert ann.end_s <= begin_s + 0.01 and good.start_s >= begin_s + 1.49
+
+
 class Heard:
     """A client that keeps the arguments of its calls."""
 
@@ -163,6 +188,7 @@ def test_say_sends_its_options_and_cancel_the_id(
     monkeypatch.setattr(cli, "Client", Heard)
     options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
     options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
+    options += ["--text-handling", "ssml", "--pronounce", "Xx=x", "--pronounce", "a=b=c"]
     options += ["--segmentation", "low-latency", "--out", str(tmp_path / "out.wav"), "--voice", "ann"]
     assert run(capsys, "say", TEXT, *options)[0] == 0
     assert run(capsys, "cancel", "r-1", "--address", "unix:/x") == (0, "", "")
@@ -181,6 +207,8 @@ def test_say_sends_its_options_and_cancel_the_id(
             "min_nfe": 3,
             "request_id": "r-1",
             "segmentation": "low_latency",
+            "text_handling": "ssml",
+            "pronunciations": {"Xx": "x", "a": "b=c"},
         },
     )
     assert cancelled == ("unix:/x", "r-1")

@@ -308,6 +308,11 @@ class Recorder(
         self._record(request, context)
         return pb.Voice(name=request.name)
 
+    def UpdateVoice(self, request: Any, context: Any) -> pb.Voice:
+        self._record(request, context)
+        words = request.pronunciations.words
+        return pb.Voice(name=request.name, display_name=request.display_name, pronunciations=words)
+
     def DeleteVoice(self, request: Any, context: Any) -> Any:
         self._record(request, context)
         info = error_details_pb2.ErrorInfo(reason="OVERLOADED", domain="f5-appliance")
@@ -417,6 +422,7 @@ EVERY_OPTION: Options = {
     "channel": "chat",
     "user": "ann",
     "text_handling": "verbatim",
+    "pronunciations": {"Xx": "x"},
     "max_spoken": 9.0,
     "supersede": "score",
     "merge": "rose",
@@ -440,6 +446,7 @@ EVERY_FIELD = pb.SynthesizeRequest(
     channel="chat",
     user_key="ann",
     text_handling=pb.VERBATIM,
+    pronunciations={"Xx": "x"},
     max_spoken_seconds=9.0,
     supersede_key="score",
     merge_key="rose",
@@ -469,6 +476,8 @@ async def use_all(address: str) -> None:
         client.cancel("r-1")
         assert [voice.name for voice in client.voices()] == ["a", "b", "c"]
         assert (client.voice("a").name, client.add_voice("b", b"x", "y").name) == ("a", "b")
+        changed = client.update_voice("b", display_name="B", pronunciations={"x": "y"})
+        assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
         with pytest.raises(CallFailed) as caught:
             client.remove_voice("b")
         assert client.health() == "NOT_SERVING"
@@ -478,6 +487,8 @@ async def use_all(address: str) -> None:
         await other.cancel("r-1")
         assert [voice.name async for voice in other.voices()] == ["a", "b", "c"]
         assert ((await other.voice("a")).name, (await other.add_voice("b", b"x", "y")).name) == ("a", "b")
+        changed = await other.update_voice("b", display_name="B", pronunciations={"x": "y"})
+        assert (changed.name, changed.display_name, dict(changed.pronunciations)) == ("b", "B", {"x": "y"})
         with pytest.raises(CallFailed) as again:
             await other.remove_voice("b")
         assert await other.health() == "NOT_SERVING"

@@ -89,6 +89,7 @@ CHANGES: dict[str, Callable[[Segment], Any]] = {
     "noise": lambda s: np.zeros((2, 2), np.float32),
     "gain": lambda s: 0.5,
     "sampling": lambda s: "short",
+    "pause_s": lambda s: 0.5,
 }
 
 

@@ -20,7 +20,7 @@ from appliance.contract import bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Features, Reference, Request, Segment, Segmentation
+from appliance.job import Features, Pause, Reference, Request, Segment, Segmentation
 from appliance.plan import SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.text.chinese import to_tokens
 from tests.contract.golden import generate
@@ -62,6 +62,26 @@ def make_planner(reference: Reference | None = None, **fields: Any) -> Planner:
     )
     settings = {"vocabulary": Vocabulary((" ", *"abcdefghij")), "to_tokens": list, **fields}
     return Planner(manifest, reference=lambda voice: made, **settings)
+
+
+@pytest.mark.parametrize("segmentation", Segmentation)
+def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
+    first, second = "abcdef ghij. " * 20, "jihgfedcba abcdef"
+    text = f"{first.strip()} {second}"
+    pauses = (Pause(len(first) - 1, 0.5), Pause(len(text), 1.5))
+    silent = make_plan(first.strip(), segmentation=segmentation), make_plan(second, segmentation=segmentation)
+    made = make_plan(text, segmentation=segmentation, pauses=pauses)
+    assert [s.text for s in made] == [s.text for part in silent for s in part]
+    ends = [len(silent[0]) - 1, len(made) - 1]
+    assert [s.pause_s for s in made] == [
+        0.5 if n == ends[0] else 1.5 if n == ends[1] else 0.0 for n in range(len(made))
+    ]
+    # Nothing is cross-faded over a pause.
+    total_s = sum(s.audio_s for part in silent for s in part)
+    assert sum(s.audio_s for s in made) == pytest.approx(total_s + 2.0)
+    assert [s.frames for s in made] == [s.frames for part in silent for s in part]
+    cut = make_planner().ways([make_request(text, pauses=pauses, max_spoken_s=1.0)])[0][0]
+    assert len(cut.text) < len(first) and cut.pauses == ()
 
 
 PLANNER_FIELDS = ("spec", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")

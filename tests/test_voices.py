@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +332,9 @@ def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced(place: Pl
     assert str(place.root) not in str(caught.value)
     (problem,) = store.check()
     assert problem.startswith("voice ann: ") and "'ann': " not in problem
-    assert store.page().voices[-1].name == "bea"
+    listed = {voice.name: voice.problem for voice in store.page().voices}
+    # Only what its record can tell is known of a voice that nobody has used yet.
+    assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
     assert store.create("ann", wav(), "Hello there.").sha256 == made.sha256
     assert store.reference("ann").transcript == "Hello there. "
     assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
@@ -411,7 +413,7 @@ def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    sync, rename = os.fsync, os.rename
+    sync, rename, put = os.fsync, os.rename, os.replace
 
     def synced(descriptor: int) -> None:
         events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name.partition('.ann.')[0]}")
@@ -422,14 +424,48 @@ def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
         events.append("rename")
 
     monkeypatch.setattr(os, "fsync", synced)
+
+    def replaced(old: Path, new: Path) -> None:
+        put(old, new)
+        if new.name == "voice.yaml":
+            events.append("rename")
+
     monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", replaced)
     store = place.open()
     store.create("ann", wav(), "Hello there.")
     # The new folder's name, which begins with .ann., is cut off.
     assert events[:5] == ["sync audio", "sync voice.yaml", "sync ", "rename", "sync voices"]
     events.clear()
+    store.update("ann", "Ann")
+    assert events == ["sync .voice.yaml.new", "rename", "sync ann"]
+    events.clear()
     store.delete("ann")
     assert events == ["rename", "sync voices"]
+
+
+def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Place) -> None:
+    store = place.open()
+    words = {"Xx_Anna": "安娜", "GG": "good game"}
+    made = store.create("ann", wav(), "Hello there.", display_name=" 安\u200b娜 ", pronunciations=words)
+    assert (made.display_name, made.pronunciations) == ("安娜", words)
+    prepared = place.prepared
+    assert place.open().get("ann") == made == store.create("ann", wav(), "Hello there.")
+    for other in ({"display_name": "Anna"}, {"pronunciations": {"GG": "gee gee"}}):
+        with pytest.raises(VoiceExists, match=r"another (display name|list of pronunciations); UpdateVoice"):
+            store.create("ann", wav(), "Hello there.", **other)
+    changed = store.update("ann", "Anna")
+    assert changed == replace(made, display_name="Anna") == place.open().get("ann") == store.get("ann")
+    assert store.update("ann", pronunciations={}) == replace(changed, pronunciations={})
+    assert store.pronunciations("ann") == store.pronunciations("nobody") == {}
+    assert (store.update("ann").display_name, place.prepared) == ("Anna", prepared)
+    with pytest.raises(InvalidRequest, match="display_name: has 101 characters; at most 100"):
+        store.update("ann", "a" * 101)
+    with pytest.raises(InvalidRequest, match="has an empty side"):
+        store.update("ann", pronunciations={"a": " "})
+    with pytest.raises(VoiceNotFound):
+        store.update("bea", "Bea")
+    assert [path.name for path in (place.root / "voices" / "ann").iterdir() if path.name[0] == "."] == []
 
 
 LEFTOVERS = (".ann.0123abcd", f".{'a' * 64}-{'b' * 16}.ref.0123abcd")

@@ -20,14 +20,21 @@ class Joiner:
         # In float64, since a segment shorter than the overlap is faded more than once.
         self._held: NDArray[np.float64] = np.zeros(0)
 
-    def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
-        """Take (samples,) of the next segment; give (samples,) that are final. `last` gives out all."""
-        if last and not len(self._held):
-            return samples
-        joined = crossfade(self._held, samples, self._overlap)
-        final = len(joined) if last else max(len(joined) - self._overlap, 0)
-        self._held = joined[final:]
-        return joined[:final].astype(np.float32)
+    def push(
+        self, samples: NDArray[np.float32], *, pause: int = 0, last: bool = False
+    ) -> NDArray[np.float32]:
+        """Take (samples,) of the next segment; give (samples,) that are final. `last` gives out all.
+
+        `pause` samples of silence follow it: they end its sound, and the next segment is not faded in.
+        """
+        if (last or pause) and not len(self._held):
+            joined: NDArray[np.floating] = samples
+        else:
+            joined = crossfade(self._held, samples, self._overlap)
+        final = len(joined) if last or pause else max(len(joined) - self._overlap, 0)
+        self._held = joined[final:].astype(np.float64)
+        given = joined[:final].astype(np.float32, copy=False)
+        return np.concatenate([given, np.zeros(pause, np.float32)]) if pause else given
 
     def flush(self) -> NDArray[np.float32]:
         """Give out what is held back, when no segment follows after all."""

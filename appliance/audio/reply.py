@@ -17,9 +17,9 @@ class Reply:
 
     def __init__(self, manifest: Manifest, request: Request, message_s: float) -> None:
         """`message_s` is the longest audio in one message of a stream."""
-        model_hz, self._rate_hz = manifest.mel.sample_rate_hz, request.sample_rate_hz
-        self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, model_hz))
-        self._resampler = encode.Resampler(model_hz, self._rate_hz)
+        self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, request.sample_rate_hz
+        self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
+        self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
         self._encoding = request.encoding
         self._encoder = encode.Encoder(request.encoding, self._rate_hz)
         self._longest = round(message_s * self._rate_hz)
@@ -67,6 +67,8 @@ class Reply:
         return encode.encode(samples, self._encoding, self._rate_hz)
 
     def _join(self, made: Made) -> FloatArray:
-        samples = self._resampler.push(self._joiner.push(made.samples, last=made.last), last=made.last)
+        pause = round(made.pause_s * self._model_hz)
+        joined = self._joiner.push(made.samples, pause=pause, last=made.last)
+        samples = self._resampler.push(joined, last=made.last)
         self.samples += len(samples)
         return samples

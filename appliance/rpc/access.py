@@ -30,6 +30,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "ListVoices": SEE,
     "GetVoice": SEE,
     "CreateVoice": (Role.VOICES,),
+    "UpdateVoice": (Role.VOICES,),
     "DeleteVoice": (Role.VOICES,),
 }
 """Roles of which a call needs one; admin is enough for each, and needed for what is not named."""

@@ -45,6 +45,7 @@ class TextHandling(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TEXT_HANDLING_UNSPECIFIED: _ClassVar[TextHandling]
     CHAT: _ClassVar[TextHandling]
     VERBATIM: _ClassVar[TextHandling]
+    SSML: _ClassVar[TextHandling]
 
 class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -52,6 +53,12 @@ class UtteranceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WAITING: _ClassVar[UtteranceState]
     SOUNDING: _ClassVar[UtteranceState]
     ENDED: _ClassVar[UtteranceState]
+
+class VoiceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VOICE_STATE_UNSPECIFIED: _ClassVar[VoiceState]
+    READY: _ClassVar[VoiceState]
+    DAMAGED: _ClassVar[VoiceState]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 WAV: AudioEncoding
 PCM16: AudioEncoding
@@ -73,10 +80,14 @@ OVERLAP: Playout
 TEXT_HANDLING_UNSPECIFIED: TextHandling
 CHAT: TextHandling
 VERBATIM: TextHandling
+SSML: TextHandling
 UTTERANCE_STATE_UNSPECIFIED: UtteranceState
 WAITING: UtteranceState
 SOUNDING: UtteranceState
 ENDED: UtteranceState
+VOICE_STATE_UNSPECIFIED: VoiceState
+READY: VoiceState
+DAMAGED: VoiceState
 
 class AudioConfig(_message.Message):
     __slots__ = ("encoding", "sample_rate_hertz", "speaking_rate")
@@ -89,7 +100,14 @@ class AudioConfig(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hertz: _Optional[int] = ..., speaking_rate: _Optional[float] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "text_handling", "max_spoken_seconds")
+    __slots__ = ("text", "voice", "audio_config", "nfe_steps", "seed", "guidance", "segmentation", "priority", "channel", "user_key", "supersede_key", "queue_timeout", "min_nfe_steps", "playout", "request_id", "merge_key", "merge_count", "merge_text", "word_timings", "pronunciations", "text_handling", "max_spoken_seconds")
+    class PronunciationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     AUDIO_CONFIG_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +127,7 @@ class SynthesizeRequest(_message.Message):
     MERGE_COUNT_FIELD_NUMBER: _ClassVar[int]
     MERGE_TEXT_FIELD_NUMBER: _ClassVar[int]
     WORD_TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
     TEXT_HANDLING_FIELD_NUMBER: _ClassVar[int]
     MAX_SPOKEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     text: str
@@ -130,9 +149,10 @@ class SynthesizeRequest(_message.Message):
     merge_count: int
     merge_text: str
     word_timings: bool
+    pronunciations: _containers.ScalarMap[str, str]
     text_handling: TextHandling
     max_spoken_seconds: float
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., max_spoken_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., audio_config: _Optional[_Union[AudioConfig, _Mapping]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., channel: _Optional[str] = ..., user_key: _Optional[str] = ..., supersede_key: _Optional[str] = ..., queue_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., min_nfe_steps: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., request_id: _Optional[str] = ..., merge_key: _Optional[str] = ..., merge_count: _Optional[int] = ..., merge_text: _Optional[str] = ..., word_timings: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., text_handling: _Optional[_Union[TextHandling, str]] = ..., max_spoken_seconds: _Optional[float] = ...) -> None: ...
 
 class WordTiming(_message.Message):
     __slots__ = ("word", "start_s", "end_s", "segment")
@@ -399,7 +419,14 @@ class EndedUtterances(_message.Message):
     def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ...) -> None: ...
 
 class Voice(_message.Message):
-    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings")
+    __slots__ = ("name", "transcript", "consent_note", "created", "sha256", "size_bytes", "duration_s", "rms", "warnings", "pronunciations", "display_name", "state", "problem")
+    class PronunciationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
@@ -409,6 +436,10 @@ class Voice(_message.Message):
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
     RMS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     name: str
     transcript: str
     consent_note: str
@@ -418,7 +449,11 @@ class Voice(_message.Message):
     duration_s: float
     rms: float
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    pronunciations: _containers.ScalarMap[str, str]
+    display_name: str
+    state: VoiceState
+    problem: str
+    def __init__(self, name: _Optional[str] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., created: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., rms: _Optional[float] = ..., warnings: _Optional[_Iterable[str]] = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., display_name: _Optional[str] = ..., state: _Optional[_Union[VoiceState, str]] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ListVoicesRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -443,18 +478,52 @@ class GetVoiceRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateVoiceRequest(_message.Message):
-    __slots__ = ("name", "audio", "transcript", "consent_note", "validate_only")
+    __slots__ = ("name", "audio", "transcript", "consent_note", "validate_only", "pronunciations", "display_name")
+    class PronunciationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     CONSENT_NOTE_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     audio: bytes
     transcript: str
     consent_note: str
     validate_only: bool
-    def __init__(self, name: _Optional[str] = ..., audio: _Optional[bytes] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., validate_only: bool = ...) -> None: ...
+    pronunciations: _containers.ScalarMap[str, str]
+    display_name: str
+    def __init__(self, name: _Optional[str] = ..., audio: _Optional[bytes] = ..., transcript: _Optional[str] = ..., consent_note: _Optional[str] = ..., validate_only: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., display_name: _Optional[str] = ...) -> None: ...
+
+class Pronunciations(_message.Message):
+    __slots__ = ("words",)
+    class WordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    words: _containers.ScalarMap[str, str]
+    def __init__(self, words: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class UpdateVoiceRequest(_message.Message):
+    __slots__ = ("name", "display_name", "pronunciations")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
+    PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    display_name: str
+    pronunciations: Pronunciations
+    def __init__(self, name: _Optional[str] = ..., display_name: _Optional[str] = ..., pronunciations: _Optional[_Union[Pronunciations, _Mapping]] = ...) -> None: ...
 
 class DeleteVoiceRequest(_message.Message):
     __slots__ = ("name",)

@@ -608,6 +608,11 @@ class VoicesStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.CreateVoiceRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
                 _registered_method=True)
+        self.UpdateVoice = channel.unary_unary(
+                '/appliance.v1.Voices/UpdateVoice',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.UpdateVoiceRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
+                _registered_method=True)
         self.DeleteVoice = channel.unary_unary(
                 '/appliance.v1.Voices/DeleteVoice',
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.DeleteVoiceRequest.SerializeToString,
@@ -620,7 +625,8 @@ class VoicesServicer(object):
     """
 
     def ListVoices(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Those that are damaged, too.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -633,6 +639,13 @@ class VoicesServicer(object):
 
     def CreateVoice(self, request, context):
         """Creating a voice twice with the same content is not an error; with other content it is ALREADY_EXISTS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateVoice(self, request, context):
+        """Changes what is not its sound: requests that were admitted before are not touched.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -660,6 +673,11 @@ def add_VoicesServicer_to_server(servicer, server):
             'CreateVoice': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateVoice,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.CreateVoiceRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.Voice.SerializeToString,
+            ),
+            'UpdateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateVoice,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.UpdateVoiceRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.Voice.SerializeToString,
             ),
             'DeleteVoice': grpc.unary_unary_rpc_method_handler(
@@ -749,6 +767,33 @@ class Voices(object):
             target,
             '/appliance.v1.Voices/CreateVoice',
             appliance_dot_rpc_dot_appliance__pb2.CreateVoiceRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/appliance.v1.Voices/UpdateVoice',
+            appliance_dot_rpc_dot_appliance__pb2.UpdateVoiceRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.Voice.FromString,
             options,
             channel_credentials,

@@ -12,10 +12,11 @@ from typing import TypeVar
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Change, Encoding, Playout, Priority, Request, Segmentation, Terms, Timings
+from appliance.job import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
 from appliance.text.normalise import normalise
+from appliance.text.pronounce import check as check_pronunciations
 from appliance.text.sayable import NOTHING
 from appliance.words import Word
 
@@ -26,6 +27,12 @@ ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encodin
 SEGMENTATIONS: dict[int, Segmentation] = {
     pb.UPSTREAM: Segmentation.UPSTREAM,
     pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
+}
+HANDLINGS: dict[int, Handling] = {
+    pb.TEXT_HANDLING_UNSPECIFIED: Handling.CHAT,
+    pb.CHAT: Handling.CHAT,
+    pb.VERBATIM: Handling.VERBATIM,
+    pb.SSML: Handling.SSML,
 }
 PRIORITIES: dict[int, Priority] = {
     pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
@@ -44,8 +51,8 @@ FEWER_STEPS = 0.75
 """Steps are taken away by this until the request is in time or has its fewest."""
 
 
-Speakable = Callable[[str, bool], tuple[str, tuple[Change, ...]]]
-"""A text, and whether it is to be changed as little as may be → what can be spoken, and what was changed."""
+Speakable = Callable[[str, Handling, Mapping[str, str]], Spoken]
+"""A text, what is to become of it, and how words are said in it → what can be spoken."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,9 @@ class Defaults:
     synthesis: SynthesisConfig
     guidance: float
     sample_rate_hz: int
-    speakable: Speakable = lambda text, verbatim: (normalise(text), ())
+    speakable: Speakable = lambda text, handling, words: Spoken(normalise(text))
+    pronunciations: Callable[[str], Mapping[str, str]] = lambda voice: {}
+    """A voice's own; none where there is no such voice."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,10 @@ def text_of(message: pb.SynthesizeRequest, count: int) -> str:
     if message.merge_text:
         return message.merge_text.replace("{count}", str(count))
     is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)
-    return f"{message.text}，{count}次" if is_chinese else f"{message.text}, {count} times"
+    text, end = message.text, ""
+    if message.text_handling == pb.SSML:
+        text, end, _ = text.rpartition("</speak>")
+    return f"{text}，{count}次{end}" if is_chinese else f"{text}, {count} times{end}"
 
 
 def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: bool) -> Request:
@@ -149,13 +161,16 @@ def request_of(message: pb.SynthesizeRequest, defaults: Defaults, *, stream: boo
     rate_hz = audio.sample_rate_hertz or defaults.sample_rate_hz
     encoding = _encoding(audio.encoding, stream=stream)
     speed = audio.speaking_rate or 1.0
-    if message.text_handling not in (pb.TEXT_HANDLING_UNSPECIFIED, pb.CHAT, pb.VERBATIM):
-        raise InvalidRequest("text_handling", f"must be CHAT or VERBATIM, not {message.text_handling}")
+    if message.text_handling not in HANDLINGS:
+        raise InvalidRequest("text_handling", f"must be CHAT, VERBATIM or SSML, not {message.text_handling}")
     clean(message.text, limit_characters=synthesis.max_text_characters)
-    text, changes = defaults.speakable(message.text, message.text_handling == pb.VERBATIM)
+    check_pronunciations(message.pronunciations)
+    words = {**defaults.pronunciations(message.voice), **message.pronunciations}
+    spoken = defaults.speakable(message.text, HANDLINGS[message.text_handling], words)
     return Request(
-        text=text,
-        changes=changes,
+        text=spoken.text,
+        changes=spoken.changes,
+        pauses=spoken.pauses,
         max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
         voice=_voice(message.voice),
         nfe=_within("nfe_steps", nfe, 1, synthesis.max_nfe),

@@ -116,6 +116,10 @@ class Conversation:
         for name in NOT_HERE:
             if getattr(message, name):
                 raise InvalidRequest(f"configure.{name}", "has no meaning in a session")
+        if message.text_handling == pb.SSML:
+            raise InvalidRequest(
+                "configure.text_handling", "must be CHAT or VERBATIM: SSML is read as a whole"
+            )
         if message.playout == pb.OVERLAP:
             raise InvalidRequest("configure.playout", "must be SERIAL: utterances follow one another")
         if message.audio_config.encoding not in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.PCM16):

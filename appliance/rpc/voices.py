@@ -63,6 +63,11 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
         finally:
             self._uploads -= 1
 
+    async def UpdateVoice(self, message: pb.UpdateVoiceRequest, context: Context) -> pb.Voice:
+        name = message.display_name if message.HasField("display_name") else None
+        words = dict(message.pronunciations.words) if message.HasField("pronunciations") else None
+        return voice_message(await self._work(lambda store: store.update(message.name, name, words)))
+
     async def DeleteVoice(self, message: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
         await self._work(lambda store: store.delete(message.name))
         return pb.DeleteVoiceResponse()
@@ -84,6 +89,8 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
                 message.audio,
                 message.transcript,
                 message.consent_note,
+                display_name=message.display_name,
+                pronunciations=dict(message.pronunciations),
                 validate_only=message.validate_only,
                 checkpoint=checkpoint,
             )
@@ -108,5 +115,5 @@ def _give_way() -> None:
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    """The same fields under the same names."""
-    return pb.Voice(**dataclasses.asdict(voice))
+    """The same fields under the same names, and its state."""
+    return pb.Voice(**dataclasses.asdict(voice), state=pb.DAMAGED if voice.problem else pb.READY)

@@ -10,16 +10,17 @@ from typing import Any, Literal
 import emoji
 
 from appliance.text import english, mandarin
+from appliance.text.marks import SAID
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
 
 HAN = r"\u3400-\u9fff"
 _TLDS = "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link"
-_LINK = (
+LINK = (
     rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+"
     rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*)?(?![\w.])"
 )
-_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _EMOTICON = (
     r"(?<!\S)(?:[:;=8xX]'?-?[)(DdPpOo3|/\\\]\[*]|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|QAQ|\\o/"
     r"|¯\\_\(ツ\)_/¯)(?!\S)"
@@ -69,8 +70,8 @@ def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
     text.sub("markup", r"(\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)\1", r"\2")
     text.sub("markup", r"(?<![\w*])\*(?=[^\s*])([^*]{1,300})(?<=\S)\*(?![\w*])", r"\1")
     link, mail = ("链接", "邮箱") if whole else ("link", "email address")
-    text.sub("mail", _MAIL, f" {mail} " if manners.links == "name" else " ")
-    text.sub("link", _LINK, f" {link} " if manners.links == "name" else " ")
+    text.sub("mail", MAIL, f" {mail} " if manners.links == "name" else " ")
+    text.sub("link", LINK, f" {link} " if manners.links == "name" else " ")
     text.sub("emote", r"(?<!\w):([a-z][a-z0-9_]{1,40}):(?!\w)", lambda m: _named(_words(m[1]), manners))
     text.sub("emote", rf"\[([\w{HAN}]{{1,12}})\]", lambda m: _named(_words(m[1]), manners))
     text.sub("emoticon", _EMOTICON, lambda m: " heart " if m[0] == "<3" and not whole else " ")
@@ -92,12 +93,12 @@ def tidied(text: str) -> str:
     text = re.sub(r"([,，、])(?:[,，、]\s?)+", r"\1", text)
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
-    return re.sub(r"^[\s,.;:，。、：!?！？…-]+(?=[\w(])", "", text).strip()
+    return re.sub(rf"^[\s,.;:，。、：!?！？…-]+(?=[\w({SAID}])", "", text).strip()
 
 
 def is_chinese(text: str, default: str = "en") -> bool:
     """Whether a text is read in Chinese: half as many Chinese characters as words in letters are enough."""
-    text = re.sub(f"{_MAIL}|{_LINK}", "", text)
+    text = re.sub(f"{MAIL}|{LINK}", "", text)
     han, words = len(re.findall(rf"[{HAN}]", text)), len(re.findall(r"[A-Za-z]{2,}", text))
     return 2 * han >= words if han or words else default == "zh"
 
@@ -181,7 +182,7 @@ def _shorten(text: Rewriting) -> None:
     text.sub("repeat", rf"([{HAN}]{{2,6}}?)\1{{3,}}", r"\1\1\1")
     text.sub("repeat", r"([a-z])\1{2,}", _letters)
     text.sub("repeat", r"([a-z]{2,3}?)\1{3,}", r"\1\1\1")
-    text.sub("repeat", r"(?<!\S)(\S{2,40})(?:\s+\1){3,}(?!\S)", r"\1 \1 \1")
+    text.sub("repeat", rf"(?<!\S)([{SAID}]|\S{{2,40}})(?:\s+\1){{3,}}(?!\S)", r"\1 \1 \1")
 
 
 def _letters(match: re.Match[str]) -> str | None:

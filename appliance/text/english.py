@@ -148,6 +148,11 @@ def digit(character: str) -> str:
     return f" {english_digits(character)} "
 
 
+def number(plain: str, ordinal: bool) -> str:
+    """A number without separators, as how many or which one."""
+    return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
+
+
 def _iso_date(match: re.Match[str]) -> str | None:
     year, month, day = (int(part) for part in match.groups())
     if not (1 <= month <= 12 and 1 <= day <= 31):

@@ -97,6 +97,11 @@ def digit(character: str) -> str:
     return chinese_digits(character)
 
 
+def number(plain: str, ordinal: bool) -> str:
+    """A number without separators, as how many or which one."""
+    return f"第{chinese(int(plain))}" if ordinal else _plain(plain)
+
+
 def _plain(number: str) -> str:
     digits = number.lstrip("-")
     if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (

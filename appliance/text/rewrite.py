@@ -35,7 +35,7 @@ class Rewriting:
     def note(self, kind: str, before: str, after: str) -> None:
         """Remember a change."""
         if len(self.changes) < MOST_CHANGES:
-            before, after = (_shortened(text.strip()) for text in (before, after))
+            before, after = (shortened(text.strip()) for text in (before, after))
             self.changes.append(Change(kind, before, after))
 
 
@@ -44,5 +44,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """At most MOST_CHARACTERS of a text."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

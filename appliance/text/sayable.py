@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from appliance.contract.tokens import Vocabulary
-from appliance.job import Change
-from appliance.text import english, mandarin
+from appliance.job import Change, Handling, Pause, Spoken
+from appliance.text import english, mandarin, ssml
 from appliance.text.chat import Manners, is_chinese, rewrite, tidied
 from appliance.text.chinese import to_tokens
+from appliance.text.marks import PRIVATE, Marks
 from appliance.text.normalise import normalise
-from appliance.text.rewrite import Rewriting
+from appliance.text.pronounce import pronounce
+from appliance.text.rewrite import Rewriting, shortened
 
 NOTHING = "nothing in it can be spoken"
 _LETTERS = {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"} | {
@@ -94,18 +97,51 @@ class Front:
         self._can_say: Callable[[str], bool] = can_say
         self._chinese = all(map(can_say, "一二三百点"))
 
-    def speakable(self, text: str, verbatim: bool = False) -> tuple[str, tuple[Change, ...]]:
-        """A text as it is to be spoken, empty where nothing is left, and what was changed.
-
-        `verbatim` changes only what the vocabulary cannot say.
-        """
-        changed = Rewriting(normalise(text) if verbatim else text)
-        if not verbatim:
+    def speakable(
+        self, text: str, handling: Handling = Handling.CHAT, words: Mapping[str, str] = MappingProxyType({})
+    ) -> Spoken:
+        """A text as it is to be spoken, each of `words` as its value. Raises InvalidRequest for bad SSML."""
+        marks = Marks()
+        if PRIVATE.search(text):
+            text = PRIVATE.sub(" ", text)
+        changed = Rewriting(text)
+        if handling is Handling.SSML:
+            self._mark(changed, marks)
+        pronounce(changed, words, marks)
+        if handling is Handling.VERBATIM:
+            changed.text = normalise(changed.text)
+        else:
             rewrite(changed, self.manners, chinese=self._chinese)
-        spoken = self._within_vocabulary(changed)
-        if not any(character.isalnum() for character in spoken):
-            spoken = ""
-        return spoken, tuple(changed.changes)
+        spoken = ""
+        pauses: list[Pause] = []
+        for part, pause_s in marks.parts(changed.text):
+            said = self._within_vocabulary(Rewriting(marks.restored(part), changed.changes)).strip()
+            if any(character.isalnum() for character in said):
+                spoken += f" {tidied(said)}" if spoken else said
+            if spoken and pause_s:
+                before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
+                pauses.append(Pause(len(spoken), before_s + pause_s))
+        changes = tuple(
+            Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
+            for c in changed.changes
+        )
+        return Spoken(spoken, changes, tuple(pauses))
+
+    def _mark(self, text: Rewriting, marks: Marks) -> None:
+        """Read SSML: marks in place of what it says of pauses and readings."""
+        pieces = ssml.parse(text.text)
+        plain = "".join(piece for piece in pieces if isinstance(piece, str))
+        language = mandarin if self._chinese and is_chinese(plain, self.manners.language) else english
+        text.text = ""
+        for piece in pieces:
+            if isinstance(piece, ssml.Break):
+                text.text += f" {marks.pause(piece.seconds)} "
+            elif isinstance(piece, ssml.SayAs):
+                said = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))
+                text.note(piece.how, piece.written, said)
+                text.text += marks.said(said)
+            else:
+                text.text += piece
 
     def _within_vocabulary(self, text: Rewriting) -> str:
         if all(map(self._can_say, text.text)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,23 +27,25 @@ def asked(rate_hz: int = 24_000, encoding: Encoding = Encoding.PCM16) -> Request
     )
 
 
-def made_of(lengths: list[int]) -> list[Made]:
+def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[Made]:
     rng = np.random.default_rng(len(lengths))
+    pauses_s = [*pauses_s, *(0.0 for _ in lengths)]
     return [
-        Made(rng.uniform(-1.1, 1.1, n).astype(np.float32), i, i == len(lengths) - 1)
+        Made(rng.uniform(-1.1, 1.1, n).astype(np.float32), i, i == len(lengths) - 1, pauses_s[i])
         for i, n in enumerate(lengths)
     ]
 
 
 def plainly(segments: list[Made], rate_hz: int, cross_fade_s: float) -> FloatArray:
-    """All segments cross-faded at once, then resampled at once."""
+    """What lies between pauses cross-faded at once, then all of it resampled at once."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
-    joined: FloatArray = np.zeros(0, np.float32)
+    parts: list[FloatArray] = [np.zeros(0, np.float32)]
     for segment in segments:
-        joined = join.crossfade(joined, segment.samples, overlap)  # type: ignore[assignment]
-    return encode.Resampler(MANIFEST.mel.sample_rate_hz, rate_hz).push(
-        np.asarray(joined, np.float32), last=True
-    )
+        parts[-1] = np.asarray(join.crossfade(parts[-1], segment.samples, overlap))
+        if segment.pause_s:
+            parts += [np.zeros(round(segment.pause_s * 24_000), np.float32), np.zeros(0, np.float32)]
+    joined = np.concatenate(parts).astype(np.float32)
+    return encode.Resampler(MANIFEST.mel.sample_rate_hz, rate_hz).push(joined, last=True)
 
 
 @settings(max_examples=40)
@@ -51,12 +54,13 @@ def plainly(segments: list[Made], rate_hz: int, cross_fade_s: float) -> FloatArr
     st.sampled_from((8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000)),
     st.sampled_from((Encoding.WAV, Encoding.PCM16)),
     st.sampled_from((0.0, 0.15)),
+    st.lists(st.sampled_from((0.0, 0.0, 0.3)), max_size=5),
 )
 def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
-    lengths: list[int], rate_hz: int, encoding: Encoding, cross_fade_s: float
+    lengths: list[int], rate_hz: int, encoding: Encoding, cross_fade_s: float, pauses_s: list[float]
 ) -> None:
     manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
-    segments = made_of(lengths)
+    segments = made_of(lengths, pauses_s)
     streamed = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)
     messages = [message for made in segments for message in streamed.messages(made)]
     whole = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -67,7 +68,7 @@ async def test_an_empty_text_is_an_error_all_the_same(synthesizer: Stub) -> None
         error, _ = await refusal(synthesizer.Synthesize(request(nothing)))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and "is empty" in (error.details() or "")
     error, _ = await refusal(synthesizer.Synthesize(request("a", text_handling=7)))
-    assert "text_handling: must be CHAT or VERBATIM, not 7" in (error.details() or "")
+    assert "text_handling: must be CHAT, VERBATIM or SSML, not 7" in (error.details() or "")
     error, _ = await refusal(synthesizer.Synthesize(request("a", max_spoken_seconds=-1.0)))
     assert "max_spoken_seconds: must be between" in (error.details() or "")
 
@@ -75,6 +76,34 @@ async def test_an_empty_text_is_an_error_all_the_same(synthesizer: Stub) -> None
 async def test_a_merged_text_is_spoken_in_words(synthesizer: Stub, box: Box) -> None:
     reply = await synthesizer.Synthesize(request("Ann sent a rose", merge_key="r", merge_count=12))
     assert reply.header.text == "Ann sent a rose, twelve times"
+
+
+async def test_names_are_said_as_the_voice_or_the_request_says(synthesizer: Stub, box: Box) -> None:
+    box.speech.defaults = replace(box.speech.defaults, pronunciations=box.store.pronunciations)
+    box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
+    reply = await synthesizer.Synthesize(request("GG @xx_bea", pronunciations={"GG": "well played"}))
+    assert reply.header.text == "well played Bea"
+    assert ("pronunciation", "xx_bea", "Bea") in changes(reply.header)
+    error, details = await refusal(synthesizer.Synthesize(request("GG", pronunciations={"GG": ""})))
+    assert details["BadRequest"].field_violations[0].field == "pronunciations"
+    error, _ = await refusal(synthesizer.Synthesize(request("GG", voice="nobody")))
+    assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_ssml_is_read_as_a_whole(synthesizer: Stub, box: Box) -> None:
+    document = "<speak>Ann sent <say-as interpret-as='ordinal'>2</say-as> 5<break/></speak>"
+    asked = request(document, text_handling="SSML", merge_key="r", merge_count=12)
+    reply = await synthesizer.Synthesize(asked)
+    assert reply.header.text == "Ann sent second five twelve times"
+    error, details = await refusal(synthesizer.Synthesize(request("<speak>", text_handling="SSML")))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and "not well-formed" in (error.details() or "")
+    assert details["BadRequest"].field_violations[0].field == "text"
+    reply = await synthesizer.Synthesize(request("<speak><break/></speak>", text_handling="SSML"))
+    assert (reply.header.text, reply.header.skipped_reason) == ("", NOTHING)
+    call = synthesizer.Session()
+    await call.write(configure(text_handling="SSML"))
+    error, _ = await refusal(call.read())
+    assert "configure.text_handling: must be CHAT or VERBATIM" in (error.details() or "")
 
 
 async def test_a_session_leaves_out_what_cannot_be_spoken(synthesizer: Stub, box: Box) -> None:

@@ -86,10 +86,34 @@ async def test_a_damaged_voice_is_mended_over_the_wire(voices: Stub, box: Box, t
         assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert details["ErrorInfo"].reason == "VOICE_DAMAGED"
         assert str(tmp_path) not in str(error.details())
+        [listed] = (await voices.ListVoices(pb.ListVoicesRequest())).voices
+        assert (listed.name, listed.state, listed.problem) == ("ann", pb.DAMAGED, error.details())
         if mend == "delete":
             await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"))
         made = await voices.CreateVoice(create(name="ann"))
         assert await voices.GetVoice(pb.GetVoiceRequest(name="ann")) == made
+
+
+async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
+    made = await voices.CreateVoice(create(display_name="ベア", pronunciations={"GG": "good game"}))
+    assert (made.display_name, dict(made.pronunciations), made.state) == (
+        "ベア",
+        {"GG": "good game"},
+        pb.READY,
+    )
+    changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", display_name=""))
+    made.display_name = ""
+    assert changed == made == await voices.GetVoice(pb.GetVoiceRequest(name="bea"))
+    changed = await voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", pronunciations={}))
+    made.pronunciations.clear()
+    assert changed == made
+    words = pb.Pronunciations(words={"x" * 65: "y"})
+    error, details = await refusal(
+        voices.UpdateVoice(pb.UpdateVoiceRequest(name="bea", pronunciations=words))
+    )
+    assert details["BadRequest"].field_violations[0].field == "pronunciations"
+    error, _ = await refusal(voices.UpdateVoice(pb.UpdateVoiceRequest(name="cea")))
+    assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])

@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.job import Handling, Spoken
 from appliance.text.chat import Manners
 from appliance.text.chinese import pinyin, to_tokens
+from appliance.text.marks import PRIVATE
+from appliance.text.normalise import normalise
 from appliance.text.numbers import chinese, english, english_ordinal, english_year
 from appliance.text.rewrite import MOST_CHANGES, MOST_CHARACTERS
 from appliance.text.sayable import Front
@@ -46,7 +49,7 @@ def test_there_are_300_lines_half_of_them_chinese() -> None:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
 def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
-    assert front(line["language"]).speakable(line["text"])[0] == line["spoken"]
+    assert front(line["language"]).speakable(line["text"]).text == line["spoken"]
 
 
 def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
@@ -55,11 +58,11 @@ def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
 def test_the_english_bundle_reads_nothing_as_a_space(line: dict[str, str]) -> None:
-    spoken, changes = front("en").speakable(line["text"])
-    assert unknown(spoken, ENGLISH) == []
+    said = front("en").speakable(line["text"])
+    assert unknown(said.text, ENGLISH) == []
     han = [character for character in line["text"] if "\u4e00" <= character <= "\u9fff"]
     if any(unknown(character, ENGLISH) for character in han):  # 啊 is "a"
-        assert any(change.kind in ("unsayable", "link", "mail") for change in changes)
+        assert any(change.kind in ("unsayable", "link", "mail") for change in said.changes)
 
 
 ANY = st.text(
@@ -71,14 +74,21 @@ ANY = st.text(
 )
 
 
-@given(ANY, st.booleans())
-def test_any_text_becomes_one_that_the_vocabulary_can_say(text: str, verbatim: bool) -> None:
-    spoken, changes = front("en").speakable(text, verbatim)
-    assert unknown(spoken, ENGLISH) == []
-    assert not spoken or any(character.isalnum() for character in spoken)
-    assert len(changes) <= MOST_CHANGES
-    assert all(len(side) <= MOST_CHARACTERS for c in changes for side in (c.before, c.after))
-    assert len(spoken) <= 40 * len(text) + 40
+@given(
+    ANY,
+    st.sampled_from((Handling.CHAT, Handling.VERBATIM)),
+    st.dictionaries(ANY.filter(normalise), st.text(min_size=1, max_size=20).filter(normalise), max_size=5),
+)
+def test_any_text_becomes_one_that_the_vocabulary_can_say(
+    text: str, handling: Handling, words: dict[str, str]
+) -> None:
+    said = front("en").speakable(text, handling, words)
+    assert unknown(said.text, ENGLISH) == []
+    assert not said.text or any(character.isalnum() for character in said.text)
+    assert len(said.changes) <= MOST_CHANGES and said.pauses == ()
+    assert all(len(side) <= MOST_CHARACTERS for c in said.changes for side in (c.before, c.after))
+    assert not PRIVATE.search(repr(said))
+    assert words or len(said.text) <= 40 * len(text) + 40
 
 
 WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "tonight"]
@@ -87,7 +97,7 @@ WORDS = ["hello", "there", "my", "friends", "welcome", "to", "our", "stream", "t
 @given(st.lists(st.sampled_from(WORDS), min_size=1))
 def test_prose_is_left_alone(words: list[str]) -> None:
     text = " ".join(word for n, word in enumerate(words) if word not in words[max(n - 3, 0) : n]).capitalize()
-    assert front("en").speakable(f"{text}.") == (f"{text}.", ())
+    assert front("en").speakable(f"{text}.") == Spoken(f"{text}.")
 
 
 @pytest.mark.parametrize(
@@ -95,24 +105,26 @@ def test_prose_is_left_alone(words: list[str]) -> None:
     ["1" * 2_000, "a" * 2_000, ":" * 2_000, "**a" * 600, "@a_" * 600, "1-" * 1_000, "😂" * 2_000, "<a" * 900],
 )
 def test_hostile_lines_are_bounded(text: str) -> None:
-    spoken, _ = front("en").speakable(text)
-    assert len(spoken) < 20 * len(text)
+    assert len(front("en").speakable(text).text) < 20 * len(text)
 
 
 def test_what_a_vocabulary_lacks_is_named() -> None:
-    spoken, changes = front("en").speakable("主播 nice café")
-    assert spoken == "nice cafe"
-    assert [(c.kind, c.before, c.after) for c in changes] == [("unsayable", "主播", ""), ("letter", "é", "e")]
-    assert front("en").speakable("主播")[0] == front("en").speakable("!!!")[0] == ""
-    spoken, changes = front("en").speakable("C3PO 50%", True)
-    assert spoken == "C three PO five zero percent"
-    assert {c.kind for c in changes} == {"letter"}
+    said = front("en").speakable("主播 nice café")
+    assert said.text == "nice cafe"
+    assert [(c.kind, c.before, c.after) for c in said.changes] == [
+        ("unsayable", "主播", ""),
+        ("letter", "é", "e"),
+    ]
+    assert front("en").speakable("主播").text == front("en").speakable("!!!").text == ""
+    said = front("en").speakable("C3PO 50%", Handling.VERBATIM)
+    assert said.text == "C three PO five zero percent"
+    assert {c.kind for c in said.changes} == {"letter"}
 
 
 def test_what_has_no_one_reading_is_configured() -> None:
     dropping = Front(ENGLISH, Manners(links="drop", emoji="drop"))
-    assert dropping.speakable("see https://a.example now 😂 :catJAM:")[0] == "see now"
-    assert Front(chinese_too()).speakable("666")[0] == "six six six"
+    assert dropping.speakable("see https://a.example now 😂 :catJAM:").text == "see now"
+    assert Front(chinese_too()).speakable("666").text == "six six six"
 
 
 @pytest.mark.parametrize(

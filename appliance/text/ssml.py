@@ -1,0 +1,151 @@
+"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub and say-as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from appliance.errors import InvalidRequest
+from appliance.text.numbers import LONGEST
+
+FIELD = "text"
+MAX_BREAK_S = 10.0
+STRENGTHS: Mapping[str, float] = {
+    "none": 0.0,
+    "x-weak": 0.1,
+    "weak": 0.2,
+    "medium": 0.4,
+    "strong": 0.8,
+    "x-strong": 1.2,
+}
+"""Seconds; the standard leaves them to the speaker."""
+ELEMENTS = ("speak", "p", "s", "break", "sub", "say-as")
+SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
+"""Values of interpret-as that say what the text around would not."""
+AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
+"""Values that the front end recognises by itself."""
+
+
+@dataclass(frozen=True)
+class Break:
+    """A silence."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SayAs:
+    """A text that is to be read in a way of its own."""
+
+    text: str
+    how: str
+    """One of SPELT, or "sub": as it is."""
+    written: str
+
+
+Piece = str | Break | SayAs
+
+
+def parse(text: str) -> list[Piece]:
+    """The pieces of an SSML document, in order. Raises InvalidRequest."""
+    if "<!DOCTYPE" in text:
+        raise _wrong("a DOCTYPE is not allowed")
+    reader = _Reader()
+    parser = ElementTree.XMLParser(target=reader)
+    try:
+        parser.feed(text)
+        parser.close()
+    except ElementTree.ParseError as error:
+        raise _wrong(f"it is not well-formed XML: {error}") from None
+    except UnicodeEncodeError:
+        raise _wrong("it has characters that XML does not allow") from None
+    return reader.pieces
+
+
+class _Reader:
+    """What the parser calls; elements inside each other cost no stack."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self._open: list[str] = []
+        self._inside = ""
+        self._attributes: Mapping[str, str] = {}
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        tag = name.rpartition("}")[2]
+        if tag not in ELEMENTS:
+            raise _wrong(f"<{tag}> is not known; {', '.join(ELEMENTS)} are")
+        if (tag == "speak") != (not self._open):
+            raise _wrong("it must be one <speak> element, with the others inside")
+        if self._open and self._open[-1] in ("break", "sub", "say-as"):
+            raise _wrong(f"<{self._open[-1]}> holds no other element")
+        self._open.append(tag)
+        self._inside, self._attributes = "", attributes
+        if tag == "break":
+            self.pieces.append(Break(_seconds(attributes)))
+
+    def data(self, text: str) -> None:
+        if self._open[-1] in ("sub", "say-as", "break"):
+            self._inside += text
+        else:
+            self.pieces.append(text)
+
+    def end(self, name: str) -> None:
+        tag = self._open.pop()
+        if tag in ("p", "s"):
+            written = "".join(piece for piece in self.pieces[-2:] if isinstance(piece, str)).rstrip()
+            self.pieces.append(". " if written[-1:].isalnum() else " ")
+        elif tag == "break" and self._inside.strip():
+            raise _wrong("<break> holds no text")
+        elif tag == "sub":
+            alias = self._attributes.get("alias", "").strip()
+            if not alias:
+                raise _wrong('<sub> needs an alias: <sub alias="World Wide Web">WWW</sub>')
+            self.pieces.append(SayAs(alias, "sub", self._inside))
+        elif tag == "say-as":
+            how = self._attributes.get("interpret-as", "")
+            if how not in (*SPELT, *AS_WRITTEN):
+                raise _wrong(f"interpret-as={how!r} is not known; {', '.join((*SPELT, *AS_WRITTEN))} are")
+            is_spelt = how in SPELT
+            self.pieces.append(SayAs(self._inside, how, self._inside) if is_spelt else self._inside)
+
+    def close(self) -> None:
+        pass
+
+
+def _seconds(attributes: Mapping[str, str]) -> float:
+    if (time := attributes.get("time")) is None:
+        strength = attributes.get("strength", "medium")
+        if strength not in STRENGTHS:
+            raise _wrong(f"strength={strength!r} is not known; {', '.join(STRENGTHS)} are")
+        return STRENGTHS[strength]
+    match = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,6})?|\.\d{1,6})(ms|s)", time.strip(), re.ASCII)
+    if not match:
+        raise _wrong(f"time={time!r} must be like 500ms or 1.5s")
+    seconds = float(match[1]) / (1_000.0 if match[2] == "ms" else 1.0)
+    if seconds > MAX_BREAK_S:
+        raise _wrong(f"time={time!r} is above {MAX_BREAK_S:g}s")
+    return seconds
+
+
+def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
+    """The words of a piece. `digit` says one, `number` a whole one, the flag asking for an ordinal."""
+    if piece.how == "sub":
+        return piece.text
+    if piece.how in ("cardinal", "number", "ordinal"):
+        plain = piece.text.strip().replace(",", "")
+        if not re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", plain, re.ASCII):
+            raise _wrong(f"{piece.text.strip()[:40]!r} is not a number")
+        if piece.how == "ordinal" and (not plain.isdigit() or len(plain) > LONGEST):
+            raise _wrong(f"{plain!r} has no ordinal")
+        return number(plain, piece.how == "ordinal")
+    said = (digit(c) if c.isascii() and c.isdigit() else c.upper() for c in piece.text if not c.isspace())
+    if piece.how in ("digits", "telephone"):
+        said = (digit(c) for c in piece.text if c.isascii() and c.isdigit())
+    return " ".join(said)
+
+
+def _wrong(what: str) -> InvalidRequest:
+    return InvalidRequest(FIELD, f"as SSML, {what}")

@@ -1,0 +1,193 @@
+"""Lists of pronunciations and SSML: what is said, where it is silent, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.errors import InvalidRequest
+from appliance.job import Handling, Pause, Spoken
+from appliance.text import pronounce, ssml
+from appliance.text.normalise import normalise
+from tests.text.test_chat import front
+
+SSML = Handling.SSML
+
+
+def said(text: str, words: dict[str, str], language: str = "en", handling: Handling = Handling.CHAT) -> str:
+    return front(language).speakable(text, handling, words).text
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "spoken"),
+    [
+        ("@Xx_Anna123: hi Anna's here", {"xx_anna123": "Anna the first"}, "Anna the first: hi Anna's here"),
+        ("ANNA, anna! Hanna annas", {"Anna": "Ah-na"}, "Ah-na, Ah-na! Hanna annas"),
+        ("anna's", {"Anna": "Ah-na"}, "Ah-na's"),
+        ("see https://a.tv/anna, anna@x.com", {"anna": "Ah-na"}, "see link email address"),
+        (
+            "GG 1v5 C++",
+            {"GG": "good game", "1v5": "one versus five"},
+            "good game one versus five C plus plus",
+        ),
+        ("New York New", {"New": "old", "New York": "the city"}, "the city old"),
+        ("hi 😂", {"😂": "ho ho"}, "hi ho ho"),
+        ("Kappa " * 9, {"Kappa": "capper"}, "capper capper capper"),
+        ("SHOUTING NVIDIA", {"nvidia": "en VIDia"}, "Shouting en VIDia"),
+        ("a.b", {"a.b": "dot"}, "dot"),
+        ("cafe\u0301 5", {"café": "kaffay"}, "kaffay five"),
+    ],
+)
+def test_words_are_said_as_the_list_says(text: str, words: dict[str, str], spoken: str) -> None:
+    assert said(text, words) == spoken
+
+
+def test_chinese_words_need_no_spaces_around_them() -> None:
+    words = {"小明": "小铭", "Anna": "安娜"}
+    assert said("我叫小明明", words, "zh") == "我叫小铭明"
+    assert said("你好Anna啊", words, "zh") == "你好安娜啊"
+
+
+def test_a_verbatim_text_has_its_pronunciations_too_and_the_change_is_named() -> None:
+    spoken = front("en").speakable("anna 5%", Handling.VERBATIM, {"anna": "Ah-na 5"})
+    assert spoken.text == "Ah-na five five percent"
+    assert next((c.kind, c.before, c.after) for c in spoken.changes) == ("pronunciation", "anna", "Ah-na 5")
+
+
+def test_changes_name_words_and_never_their_marks() -> None:
+    kinds = {c.kind: (c.before, c.after) for c in front("en").speakable("x " * 9, words={"x": "ex"}).changes}
+    assert kinds["repeat"] == ("ex ex ex ex ex ex ex ex ex", "ex ex ex")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"": "x"}, "has an empty side"),
+        ({"x": " \u200b"}, "has an empty side"),
+        ({"x" * 65: "y"}, "65 characters; at most 64"),
+        ({"x": "y" * 201}, "201 characters; at most 200"),
+        ({str(n): "y" for n in range(501)}, "501 words; at most 500"),
+    ],
+)
+def test_lists_are_bounded(words: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidRequest, match=told) as caught:
+        pronounce.check(words)
+    assert caught.value.field == "pronunciations"
+
+
+def test_a_full_list_is_quick_and_may_hold_signs() -> None:
+    words = {f"({n}[*{n}\\": f"word {n}" for n in range(500)}
+    pronounce.check(words)
+    assert said("(77[*77\\ and (4[*", words).startswith("word seven seven and ")
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "pauses"),
+    [
+        ("Hello <break time='500ms'/> world.", "Hello world.", [(5, 0.5)]),
+        (
+            "One.<break/>Two.<break strength='strong'/><break time='1.5s'/>Three",
+            "One. Two. Three",
+            [(4, 0.4), (9, 2.3)],
+        ),
+        ("<break time='1s'/>Late<break time='2s'/>", "Late", [(4, 2.0)]),
+        ("a<break strength='none'/>b", "a b", []),
+        ("<p>One</p><p><s>Two!</s><s>three</s></p>", "One. Two! three.", []),
+        ("<say-as interpret-as='characters'>C3PO</say-as>", "C three P O", []),
+        ("<say-as interpret-as='digits'>2026</say-as> in 2026", "two zero two six in twenty twenty-six", []),
+        (
+            "call <say-as interpret-as='telephone'>+49 (30) 12</say-as>",
+            "call four nine three zero one two",
+            [],
+        ),
+        ("<say-as interpret-as='ordinal'>23</say-as>", "twenty-third", []),
+        ("<say-as interpret-as='cardinal'>1,500</say-as>", "one thousand five hundred", []),
+        ("at <say-as interpret-as='time'>3:30pm</say-as>", "at three thirty p m", []),
+        ("<sub alias='World Wide Web'>WWW</sub> &amp; you", "World Wide Web and you", []),
+        ("GG 😂 50% https://a.example", "GG, face with tears of joy, fifty percent link", []),
+    ],
+)
+def test_ssml(body: str, text: str, pauses: list[tuple[int, float]]) -> None:
+    spoken = front("en").speakable(f"<speak>{body}</speak>", SSML)
+    assert spoken.text == text
+    assert spoken.pauses == tuple(Pause(*pause) for pause in pauses)
+
+
+def test_ssml_in_chinese_and_with_a_namespace() -> None:
+    body = "第<say-as interpret-as='digits'>12</say-as>，<say-as interpret-as='ordinal'>12</say-as>名"
+    document = f'<?xml version="1.0"?><speak version="1.1" xmlns="http://www.w3.org/2001/10/synthesis">{body}</speak>'
+    assert front("zh").speakable(document, SSML).text == "第一二，第十二名"
+
+
+def test_pronunciations_hold_in_ssml() -> None:
+    spoken = front("en").speakable("<speak>anna<break/>anna</speak>", SSML, {"anna": "Ah-na"})
+    assert (spoken.text, spoken.pauses) == ("Ah-na Ah-na", (Pause(5, 0.4),))
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ("Hello", "not well-formed XML"),
+        ("<speak>Hello", "not well-formed XML"),
+        ("<speak>a < b</speak>", "not well-formed XML"),
+        ("<p>Hello</p>", "must be one <speak> element"),
+        ("<speak><speak>a</speak></speak>", "must be one <speak> element"),
+        (
+            "<speak><audio src='file:///etc/passwd'/></speak>",
+            "<audio> is not known; speak, p, s, break, sub, say-as",
+        ),
+        ("<speak><break time='11s'/></speak>", "above 10s"),
+        ("<speak><break time='fast'/></speak>", "must be like 500ms or 1.5s"),
+        ("<speak><break strength='huge'/></speak>", "strength='huge' is not known"),
+        ("<speak><break>a</break></speak>", "<break> holds no text"),
+        ("<speak><sub>WWW</sub></speak>", "<sub> needs an alias"),
+        ("<speak><sub alias='a'><s>b</s></sub></speak>", "<sub> holds no other element"),
+        (
+            "<speak><say-as interpret-as='song'>a</say-as></speak>",
+            "interpret-as='song' is not known; characters,",
+        ),
+        ("<speak><say-as interpret-as='cardinal'>many</say-as></speak>", "'many' is not a number"),
+        ("<speak><say-as interpret-as='ordinal'>1.5</say-as></speak>", "'1.5' has no ordinal"),
+        ("<speak>&nbsp;</speak>", "undefined entity"),
+        ('<!DOCTYPE a [<!ENTITY b "b">]><speak>&b;</speak>', "a DOCTYPE is not allowed"),
+        ("<speak>a\ud800</speak>", "characters that XML does not allow"),
+    ],
+)
+def test_ssml_that_is_refused(document: str, told: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"^text: as SSML, ") as caught:
+        ssml.parse(document)
+        front("en").speakable(document, SSML)
+    assert told in str(caught.value)
+
+
+def test_deep_documents_cost_no_stack() -> None:
+    document = f"<speak>{'<s>' * 20_000}a{'</s>' * 20_000}</speak>"
+    assert front("en").speakable(document, SSML).text == "a."
+
+
+TAGS = [
+    "<speak>",
+    "</speak>",
+    "<break/>",
+    "<break time='",
+    "'/>",
+    "<sub alias='x'>",
+    "</sub>",
+    "<s>",
+    "</s>",
+    "&lt;",
+]
+
+
+@given(st.lists(st.one_of(st.sampled_from([*TAGS, "hi", " 5 ", "😂"]), st.text(max_size=4)), max_size=12))
+def test_any_document_is_spoken_or_refused(pieces: list[str]) -> None:
+    try:
+        spoken = front("en").speakable(f"<speak>{''.join(pieces)}</speak>", SSML)
+    except InvalidRequest as refused:
+        assert refused.field == "text"
+        return
+    assert isinstance(spoken, Spoken) and normalise(spoken.text) == spoken.text
+    places = [pause.after for pause in spoken.pauses]
+    assert places == sorted(set(places)) and all(0 < place <= len(spoken.text) for place in places)
+    assert all(spoken.text[:place].strip() for place in places)
