@@ -304,7 +304,7 @@ def _read(path: Path) -> dict[str, Any]:
         raw = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError as missing:
         raise ConfigError(f"{path}: no such file") from missing
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
     if raw is None:
         return {}
@@ -321,7 +321,7 @@ def _override(raw: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override}: must be section.key=value")
     try:
         value = yaml.safe_load(text) if text.strip() else ""
-    except yaml.YAMLError as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"--set {override}: the value is not YAML") from error
     keys = raw.setdefault(section, {})
     if not isinstance(keys, dict):

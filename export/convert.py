@@ -80,7 +80,7 @@ def _read(folder: Path) -> contract.Bundle:
     path = folder / contract.MANIFEST
     try:
         raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise BundleError(f"{path}: unreadable: {error}") from error
     if not isinstance(raw, Mapping) or str(raw.get("format")) != OLD_FORMAT:
         raise BundleFailed(f"{path}: is not a bundle of format {OLD_FORMAT}, which this converts")

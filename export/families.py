@@ -113,7 +113,7 @@ def read_family(path: Path) -> Family:
     """
     try:
         raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise FamilyError(f"{path}: unreadable: {error}") from error
     try:
         return parse_family(raw, name=path.stem)

@@ -108,7 +108,7 @@ def read_record(folder: Path) -> Terms | None:
     """The record in a folder; None where there is none that can be read."""
     try:
         raw = yaml.safe_load((folder / RECORD).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     if not isinstance(raw, Mapping) or not isinstance(raw.get("files"), Mapping):
         return None

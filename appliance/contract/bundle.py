@@ -213,7 +213,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
         raw = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise BundleError(f"{folder}: not a bundle, it has no {MANIFEST}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise BundleError(f"{path}: unreadable: {error}") from error
     if not isinstance(raw, dict):
         raise BundleError(f"{path}: must hold a mapping, not {type(raw).__name__}")
