@@ -254,7 +254,13 @@ def test_a_damaged_bundle_is_never_ready(tmp_path: Path) -> None:
     ("section", "values", "code", "words"),
     [
         ("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"),
-        ("server", {"listen": "192.0.2.1:50051"}, Exit.ADDRESS_IN_USE, "cannot listen on 192.0.2.1:50051"),
+        (
+            "server",
+            {"listen": "192.0.2.1:50051", "open_to_network": True},
+            Exit.ADDRESS_IN_USE,
+            "cannot listen on 192.0.2.1:50051",
+        ),
+        ("server", {"listen": "192.0.2.1:50051"}, Exit.CONFIG, "open_to_network: true"),
         ("voices", {"folder": "/dev/null/voices"}, Exit.STORAGE, "/dev/null/voices"),
         ("engine", {"backend": "xyz"}, Exit.CONFIG, "xyz"),
     ],
