@@ -301,7 +301,7 @@ def _queue_verb(options: argparse.Namespace) -> int:
 
 def _line_of(utterance: Utterance) -> str:
     state = utterance.reason or UtteranceState.Name(utterance.state)
-    when = f"{utterance.starts_in_ms / 1e3:+.1f} s" if not utterance.reason else ""
+    when = f"{round(utterance.starts_in_ms / 1e3, 1) + 0.0:+.1f} s" if not utterance.reason else ""
     return f"{utterance.request_id:<14} {utterance.channel:<12} {state:<10} {when:>8}  {utterance.text}"
 
 

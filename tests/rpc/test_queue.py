@@ -24,6 +24,8 @@ from tests.rpc.test_synthesizer import DETAILS_KEY, Stub, refusal, request, star
 README = (Path(__file__).parents[2] / "appliance/rpc/README.md").read_text("utf-8")
 Moderator = appliance_pb2_grpc.QueueStub
 
+PATIENCE_S = 60.0
+
 
 @pytest.fixture
 def moderator(channel: grpc.aio.Channel) -> Moderator:
@@ -61,7 +63,7 @@ class Overlay:
     async def until(self, line: str) -> None:
         while line not in self.lines:
             self.told.clear()
-            await asyncio.wait_for(self.told.wait(), 10.0)
+            await asyncio.wait_for(self.told.wait(), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -69,7 +71,7 @@ async def overlay(moderator: Moderator, channel: str = "") -> AsyncIterator[Over
     watching = Overlay()
     events = moderator.WatchQueue(pb.WatchQueueRequest(channel=channel))
     task = asyncio.ensure_future(watching.follow(events))
-    await asyncio.wait_for(watching.told.wait(), 10.0)
+    await asyncio.wait_for(watching.told.wait(), PATIENCE_S)
     try:
         yield watching
     finally:
