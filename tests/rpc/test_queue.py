@@ -95,7 +95,8 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
             watch.lines.append(f"-- {what}")
 
         do("a long message, and chat behind it")
-        await say("long", sentences(20))
+        with box.held():
+            await say("long", sentences(20))
         await watch.until("stage long SOUNDING")
         with box.held():
             await say("hello", sentences(8))
