@@ -107,7 +107,7 @@ class Planner:
         """Collects a text that is being written, for pieces of this request. Raises VoiceNotFound,
         StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
-        return Written(*low_latency(request, reference, manifest.mel, manifest.max_frames))
+        return Written(low_latency(request, reference, manifest.mel, manifest.max_frames))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         """Requests that differ in segmentation and steps, each with its segments; those that cannot be made
@@ -184,7 +184,7 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
     if request.segmentation is Segmentation.UPSTREAM:
         pieces = chunk_text(text, window_bytes(reference, spec, speed))
     else:
-        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames)[0])
+        pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames))
     # A clause may be longer than upstream's window, and a link than any piece, but not than there is room.
     most = room_bytes(reference, spec, speed, max_frames)
     if most < SHORT_TEXT_BYTES:  # of no use for speech, which `plan` refuses
@@ -194,21 +194,18 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
     ]
 
 
-def low_latency(
-    request: Request, reference: Reference, spec: MelSpec, max_frames: int
-) -> tuple[Budgets, float]:
-    """How long pieces may be in LOW_LATENCY, and the voice's bytes per second."""
+def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
+    """How long pieces may be in LOW_LATENCY."""
     pace = pace_of(reference, spec, request.speaking_rate)
     room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)
     # A piece under ten bytes would be spoken at a pace of its own.
-    budgets = Budgets.at_pace(
+    return Budgets.at_pace(
         pace,
         minimum=SHORT_TEXT_BYTES,
         largest=min(window, room, int(LONGEST_PIECE_S * pace)),
         reference=int(_bytes(reference.transcript) * request.speaking_rate),
     )
-    return budgets, pace
 
 
 def pace_of(reference: Reference, spec: MelSpec, speed: float) -> float:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from appliance.text.split import Budgets, Rank, breaks
 
-FIRST_WORDS_S = 2.0
-"""Speech that is cut off at a space when no clause has ended by then and nothing is spoken yet."""
-
 
 class Written:
     """Collects text and gives away each clause once it is complete.
 
     A clause is complete when the character after its end is known, so that "3." may still become "3.5". The
-    first piece is the first clause that is long enough, or a few words; the later ones end with a sentence,
-    or with a clause once they are as long as a first piece may be, and never grow beyond the largest.
+    first piece is the first clause that is long enough, or, where none has ended yet, the words that are
+    there; the later ones end with a sentence, or with a clause once they are as long as a first piece may be,
+    and never grow beyond the largest.
     """
 
-    def __init__(self, budgets: Budgets, bytes_per_second: float) -> None:
+    def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
-        self._first_bytes = max(int(FIRST_WORDS_S * bytes_per_second), budgets.minimum)
         self._text = ""
         self._is_first = True
 
@@ -40,12 +37,13 @@ class Written:
     def _end(self) -> tuple[int, int] | None:
         """Where the next piece ends and where the one after it starts; None while it is not complete."""
         budgets = self._budgets
+        limit = budgets.first if self._is_first else budgets.largest
         best = None
         # White space tells as much as any character that comes after it.
         known = f"{self._text}." if self._text[-1:].isspace() else self._text
         for cut in breaks(known):
             size = len(self._text[: cut.end].encode())
-            if size > budgets.largest:
+            if size > limit:
                 break
             if size < budgets.minimum:
                 continue
@@ -54,8 +52,8 @@ class Written:
                 return cut.end, cut.next
             if best is None or cut.rank >= best.rank:
                 best = cut
-            if self._is_first and size >= self._first_bytes and best.rank >= Rank.IDEOGRAPH:
-                return best.end, best.next
-        if best is not None and len(self._text.encode()) > budgets.largest:
-            return best.end, best.next
-        return None
+        if best is None:
+            return None
+        are_words = self._is_first and best.rank >= Rank.SPACE
+        is_full = len(self._text.encode()) > limit
+        return (best.end, best.next) if are_words or is_full else None

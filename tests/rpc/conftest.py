@@ -115,7 +115,7 @@ class SentencePlanner:
     def written(self, request: Request) -> Written:
         """Ten bytes a second: pieces of at least one second, the first of at most four."""
         self.reference(request.voice)
-        return Written(Budgets(10, 40, 80), 10.0)
+        return Written(Budgets(10, 40, 80))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
         self.reference(requests[0].voice)

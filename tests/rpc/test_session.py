@@ -76,17 +76,17 @@ async def test_clauses_are_spoken_while_the_rest_is_written(synthesizer: Stub, b
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure(request_id="chat"))
-    for piece in ("Thanks for ", "the raid, e", "veryone! "):
-        await call.write(text(piece))
+    await call.write(text("Thanks for the raid, e"))
     await box.soon(lambda: heard.texts.get(1) == ["Thanks for the raid,"])
+    await call.write(text("veryone! "))
     assert heard.ends == {}
     await call.write(FLUSH)
     await heard.until(box, 1, "END")
-    await call.write(text("And now, the news"))
+    await call.write(text("And now, news"))
     await call.done_writing()
     await heard.task
-    assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, the news"]}
-    assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, the news")}
+    assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
+    assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
     assert heard.ends == {1: "END", 2: "END"}
     ids = [u.job.terms.request_id for u in box.scheduler.utterances()[1] + box.scheduler.utterances()[0]]
     assert ids == ["chat.1", "chat.1-2", "chat.2"]

@@ -1,0 +1,82 @@
+"""What is heard of chat lines: a table of wrong words, spoken as chat, verbatim, and sentences beside them.
+
+    python -m tests.quality.chat [--lines 60]
+
+Every voice of the demo speaks English lines of tests/text/chat_lines.jsonl; what is heard is made speakable
+as the line was, since the recogniser writes "$5" for "five dollars", and compared with the expected text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from appliance.config import SynthesisConfig
+from appliance.contract.tokens import read_vocabulary
+from appliance.job import Handling, Segmentation
+from appliance.text.sayable import Front
+from export.demo.judges import Errors, JudgeError, Recogniser
+from tests.quality.mouth import Mouth, references_in
+
+BUNDLE = Path("appliance/demo/bundle")
+CHAT = Path("tests/text/chat_lines.jsonl")
+SENTENCES = Path(__file__).with_name("lines.txt")
+
+
+def chat_lines(count: int) -> list[tuple[str, str]]:
+    """Text and expected text of that many English lines with something to say, from all over the file."""
+    lines = [json.loads(line) for line in CHAT.read_text("utf-8").splitlines()]
+    pairs = [(line["text"], line["spoken"]) for line in lines if line["language"] == "en" and line["spoken"]]
+    return [pairs[n * len(pairs) // count] for n in range(min(count, len(pairs)))]
+
+
+def wrong_words(
+    mouth: Mouth, voices: Iterable[str], front: Front, pairs: list[tuple[str, str]], judge: Recogniser
+) -> Errors:
+    """Pairs of what is spoken and what is to be heard."""
+    found = Errors(0, 0)
+    for seed, (spoken, expected) in enumerate(pairs):
+        for voice in voices:
+            reply = mouth.speak(
+                spoken, voice, nfe=SynthesisConfig.nfe, seed=seed, segmentation=Segmentation.UPSTREAM
+            )
+            heard = judge.hear(reply.samples, mouth.rate_hz)
+            found += judge.errors(expected, front.speakable(heard).text)
+    return found
+
+
+def main() -> int:
+    """Print the table; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lines", type=int, default=60)
+    options = parser.parse_args()
+    try:
+        judge = Recogniser()
+    except JudgeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    front, pairs = Front(read_vocabulary(BUNDLE / "vocab.txt")), chat_lines(options.lines)
+    sentences = SENTENCES.read_text("utf-8").splitlines()
+    rows = {
+        "chat": [(front.speakable(text).text, expected) for text, expected in pairs],
+        "verbatim": [(front.speakable(text, Handling.VERBATIM).text, expected) for text, expected in pairs],
+        "sentences": [(text, text) for text in sentences],
+    }
+    references = references_in(BUNDLE.parent / "voices")
+    print("text       replies  words  wrong  %")
+    with tempfile.TemporaryDirectory() as work:
+        mouth = Mouth(BUNDLE, references, Path(work))
+        for name, row in rows.items():
+            found = wrong_words(mouth, sorted(references), front, row, judge)
+            replies = len(row) * len(references)
+            print(f"{name:9}  {replies:7}  {found.words:5}  {found.wrong:5}  {100 * found.rate:.1f}")
+        mouth.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
