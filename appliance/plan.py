@@ -195,7 +195,7 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
 
 
 def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
-    """How long pieces may be in LOW_LATENCY."""
+    """Lengths of the pieces of LOW_LATENCY, in bytes."""
     pace = pace_of(reference, spec, request.speaking_rate)
     room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)

@@ -1,4 +1,4 @@
-"""What is heard of chat lines: a table of wrong words, spoken as chat, verbatim, and sentences beside them.
+"""Table of the words of chat lines that a recogniser hears wrong: as chat, verbatim, and of sentences beside.
 
     python -m tests.quality.chat [--lines 60]
 
@@ -37,7 +37,7 @@ def chat_lines(count: int) -> list[tuple[str, str]]:
 def wrong_words(
     mouth: Mouth, voices: Iterable[str], front: Front, pairs: list[tuple[str, str]], judge: Recogniser
 ) -> Errors:
-    """Pairs of what is spoken and what is to be heard."""
+    """Count wrong words over all voices; a pair is what is spoken and what is to be heard."""
     found = Errors(0, 0)
     for seed, (spoken, expected) in enumerate(pairs):
         for voice in voices:
