@@ -255,6 +255,8 @@ def _emc(emc: Emc | None, allowed: Allowed, absent: str, *, is_root: bool) -> Do
 def _emc_fault(
     rate: int | None, locked: bool, reach: int | None, ceiling: int | None, allowed: Allowed
 ) -> str:
+    if ceiling is None:
+        return "the hardware's maximum cannot be read"
     if reach != ceiling:
         free = "" if locked else ", and not locked"
         return f"capped at {megahertz(reach)}, below {megahertz(ceiling)}, {allowed.who}{free}"

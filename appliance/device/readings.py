@@ -15,8 +15,11 @@ CPUS = "/sys/devices/system/cpu"
 DEVFREQ = "/sys/class/devfreq"
 GPU_NODES = ("ga10b", "gpu")
 """The GPU's name in the device tree: JetPack 5's, and that of 6 and 7."""
+BWMGR = f"{DEVFREQ}/bwmgr"
+"""EMC on JetPack 7, a devfreq device of NVIDIA's driver tegra-bpmp-bwmgr: min_freq is the floor, max_freq the
+power mode's cap."""
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
-"""In debugfs: for root only."""
+"""EMC on JetPack 5 and 6, in debugfs: for root only."""
 EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
 TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
 KHZ = 1_000
@@ -52,7 +55,7 @@ class Emc:
 
     range: Range
     locked: bool
-    """Whether requests of drivers are ignored; JetPack 7 may raise the lower limit instead."""
+    """Whether requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
     cap: int | None = None
 
 
@@ -67,19 +70,15 @@ def gpu(root: Root) -> Range | None:
     for name in root.names(DEVFREQ):
         folder = f"{DEVFREQ}/{name}"
         if root.text(f"{folder}/device/of_node/name") in GPU_NODES:
-            words = (root.text(f"{folder}/available_frequencies") or "").split()
-            table = [int(word) for word in words if word.isdecimal()]
-            return Range(
-                root.number(f"{folder}/min_freq"),
-                root.number(f"{folder}/max_freq"),
-                root.number(f"{folder}/cur_freq"),
-                max(table, default=None),
-            )
+            return _devfreq(root, folder)
     return None
 
 
 def emc(root: Root) -> Emc | None:
-    """None when debugfs cannot be read, which without root is always so."""
+    """Read EMC from `bwmgr` where it is, else from debugfs, which is root's; None without both."""
+    if root.names(BWMGR):
+        clock = _devfreq(root, BWMGR)
+        return Emc(clock, clock.held, clock.max)
     rate, top = root.number(f"{EMC}/rate"), root.number(f"{EMC}/max_rate")
     if rate is None or top is None:
         return None
@@ -89,7 +88,7 @@ def emc(root: Root) -> Emc | None:
 
 
 def emc_absent(root: Root) -> str:
-    """Why there is nothing to read of EMC, for root."""
+    """Return why there is nothing to read of EMC, for root."""
     if not root.names(EMC):
         return f"{EMC} cannot be read: is debugfs mounted?"
     files = [f"{EMC}/{name}" for name in ("rate", "max_rate") if root.number(f"{EMC}/{name}") is None]
@@ -106,6 +105,18 @@ def tpc_mask(root: Root, conf: Conf | None) -> int | None:
 def core_switch(number: int) -> str:
     """The file that turns a core on."""
     return f"{CPUS}/cpu{number}/online"
+
+
+def core_floor(number: int) -> str:
+    """The file that holds a core's lower limit, which jetson_clocks stores."""
+    return f"{CPUS}/cpu{number}/cpufreq/scaling_min_freq"
+
+
+def _devfreq(root: Root, folder: str) -> Range:
+    words = (root.text(f"{folder}/available_frequencies") or "").split()
+    table = [int(word) for word in words if word.isdecimal()]
+    low, high, now = (root.number(f"{folder}/{name}_freq") for name in ("min", "max", "cur"))
+    return Range(low, high, now, max(table, default=None))
 
 
 def _online(root: Root, number: int) -> bool:

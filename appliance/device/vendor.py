@@ -94,11 +94,14 @@ def restore_baseline(box: Box) -> str:
 
 
 def _is_whole(box: Box) -> bool:
-    """Whether it is `path:value` throughout: a full disk or a power cut leaves less."""
-    lines = (box.root.text(BASELINE) or "").splitlines()
-    return any("scaling_min_freq:" in line for line in lines) and all(
-        re.fullmatch(r"/\S+:\S*", line.strip()) for line in lines if line.strip()
-    )
+    """True if every core's and the GPU's lower limit is in it: a full disk or a power cut leaves less.
+
+    Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
+    """
+    text = box.root.text(BASELINE) or ""
+    kept = {path for path, _ in re.findall(r"^(/\S+_freq):(\d+)\s*$", text, re.MULTILINE)}
+    cores = {readings.core_floor(core.number) for core in readings.cpus(box.root)}
+    return cores <= kept and any(path.endswith("/min_freq") for path in kept)
 
 
 def _patiently(box: Box, patience_s: float, *arguments: str) -> Ran:

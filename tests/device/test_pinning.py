@@ -35,14 +35,15 @@ def proven(jetson: Jetson) -> bool:
         limits |= {jetson.read(f"{folder}/cpufreq/scaling_{name}_freq") for name in ("min", "max", "cur")}
         limits |= {str(profile.cpu_max_khz)} if jetson.read(f"{folder}/online") == "1" else {"offline"}
     gpu = {jetson.read(f"{profile.devfreq}/{name}_freq") for name in ("min", "max", "cur")}
-    lock = (
-        (f"{EMC}/mrq_rate_locked", "1") if profile.emc_flag else (f"{EMC}/min_rate", str(profile.emc_max_hz))
-    )
+    memory = {jetson.read(profile.emc_files[name]) for name in ("max", "cur")}
+    lock = (f"{EMC}/mrq_rate_locked", "1")
+    if profile.jetpack == 7:
+        lock = ("/sys/class/devfreq/bwmgr/min_freq", "3199000000")
     return (
         jetson.mode == "MAXN"
         and limits == {str(profile.cpu_max_khz)}
         and gpu == {str(profile.gpu_hz[-1])}
-        and jetson.read(f"{EMC}/rate") == str(profile.emc_max_hz)
+        and memory == {str(profile.emc_max_hz)}
         and jetson.read(lock[0]) == lock[1]
         and jetson.read(profile.tpc_mask) == str(profile.mode("MAXN").tpc_mask)
     )
@@ -184,6 +185,19 @@ def test_a_pinned_box_gives_no_baseline(maxn: Jetson, box: Box) -> None:
     with pytest.raises(ClockError, match=r"no baseline at .*After a reboot clocks are unpinned"):
         unlock(box)
     assert proven(maxn)
+
+
+def test_a_baseline_with_lines_of_the_tools_own_is_restored(tmp_path: Path) -> None:
+    """As L4T 39 stores them."""
+    jetson = Jetson(tmp_path, "jp7-0005")
+    jetson.set_mode("MAXN")
+    lock(box := quick(jetson))
+    baseline = jetson.path(BASELINE)
+    baseline.write_text("persistence: cannot be stored\n" + baseline.read_text() + "no path either\n")
+    assert unlock(box).state == "unpinned"
+    baseline.write_text(baseline.read_text().replace("/cpu11/cpufreq/scaling_min_freq", "/cpu11/lost"))
+    lock(box)
+    assert "/cpu11/lost" not in baseline.read_text(), "a core's limit was missing: it is stored anew"
 
 
 def test_half_a_baseline_is_stored_anew(maxn: Jetson, box: Box) -> None:

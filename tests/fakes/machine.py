@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import conf
-from tests.fakes.profiles import PROFILES
+from tests.fakes.profiles import EMC, PROFILES
 from tests.fakes.tree import Tree
 
 CPU = "/sys/devices/system/cpu"
-EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 STATUS = "/var/lib/nvpmodel/status"
 CONF = "/etc/nvpmodel.conf"
 IDLE_EMC_HZ = {5: 2_133_000_000, 6: 3_199_000_000, 7: 2_133_000_000}
@@ -223,11 +222,13 @@ class Machine:
     def set_emc(self, *, locked: bool) -> None:
         """Lock the memory's clock at its cap, or let it go."""
         cap = self.number(self.profile.emc_cap)
-        self.write(f"{EMC}/rate", cap if locked else min(cap, IDLE_EMC_HZ[self.profile.jetpack]))
+        rate = cap if locked else min(cap, IDLE_EMC_HZ[self.profile.jetpack])
+        self.write(self.profile.emc_files["cur"], rate)
         if self.profile.emc_flag:
             self.write(f"{EMC}/mrq_rate_locked", int(locked))
         else:
-            self.write(f"{EMC}/min_rate", cap if locked else self.profile.emc_min_hz)
+            self.write(self.profile.emc_files["min"], cap if locked else self.profile.emc_min_hz)
+            self.write(f"{EMC}/rate", rate)
 
     def idle_states(self, *, disabled: bool) -> None:
         """Forbid all cores to sleep, or allow it; cores that are offline too."""

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 UNCAPPED = -1
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+"""The memory's clock in debugfs."""
+BWMGR = "/sys/devices/platform/bwmgr/devfreq/bwmgr"
+"""The memory's clock on JetPack 7: a devfreq device, for all to read."""
 
 RELEASES = {
     5: "# R35 (release), REVISION: 3.1, GCID: 32827747, BOARD: t186ref, EABI: aarch64, "
@@ -122,7 +126,14 @@ class Profile:
         """The file in which a power mode caps the memory's clock."""
         if self.jetpack == 5:
             return "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap"
-        return "/sys/kernel/nvpmodel_clk_cap/emc"
+        return self.emc_files["max"] if self.jetpack == 7 else "/sys/kernel/nvpmodel_clk_cap/emc"
+
+    @property
+    def emc_files(self) -> Mapping[str, str]:
+        """The memory clock's lower and upper limit and its rate. JetPack 7's are sourced: README.md."""
+        if self.jetpack == 7:
+            return {name: f"{BWMGR}/{name}_freq" for name in ("min", "max", "cur")}
+        return {"min": f"{EMC}/min_rate", "max": f"{EMC}/max_rate", "cur": f"{EMC}/rate"}
 
     @property
     def tpc_mask(self) -> str:
@@ -135,7 +146,7 @@ class Profile:
 
     @property
     def emc_flag(self) -> bool:
-        """Whether the memory's clock is locked by a flag; on JetPack 7 its lower limit is raised instead."""
+        """True where a flag in debugfs locks the memory's clock; JetPack 7 raises its lower limit."""
         return self.jetpack < 7
 
     def mode(self, name: str) -> Mode:

@@ -10,7 +10,7 @@ import uuid
 
 from tests.fakes import conf
 from tests.fakes.monitors import Monitors
-from tests.fakes.profiles import UBUNTU
+from tests.fakes.profiles import BWMGR, EMC, UBUNTU
 
 DEVICE_TREE = "/sys/firmware/devicetree/base"
 
@@ -95,15 +95,16 @@ class Tree(Monitors):
 
     def memory_clock(self) -> None:
         profile = self.profile
-        files = {
-            "rate": str(profile.emc_min_hz),
-            "min_rate": str(profile.emc_min_hz),
-            "max_rate": str(profile.emc_max_hz),
-        }
-        if profile.emc_flag:
-            files["mrq_rate_locked"] = "0"
-        self.put_all("/sys/kernel/debug/bpmp/debug/clk/emc", files)
-        self.put(profile.emc_cap, f"{profile.emc_max_hz}\n")
+        low, high = str(profile.emc_min_hz), str(profile.emc_max_hz)
+        # JetPack 7 keeps these, too; what locks the clock there does not touch them.
+        self.put_all(EMC, {"rate": low, "min_rate": low, "max_rate": high, "mrq_rate_locked": "0"})
+        if profile.jetpack == 7:
+            table = " ".join((low, "665600000", "2133000000", high))
+            limits = {"min_freq": low, "max_freq": high, "cur_freq": low}
+            self.put_all(BWMGR, limits | {"available_frequencies": table, "governor": "bpmp-bwmgr"})
+            self.link("/sys/class/devfreq/bwmgr", BWMGR)
+        else:
+            self.put(profile.emc_cap, f"{high}\n")
 
     def device_tree(self) -> None:
         self.put(f"{DEVICE_TREE}/model", f"{self.profile.model}\0")

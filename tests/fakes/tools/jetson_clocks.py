@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Iterator
 
-from tests.fakes.machine import CPU, EMC, Machine, ranges
+from tests.fakes.machine import CPU, Machine, ranges
+from tests.fakes.profiles import EMC
 
 ME = "/usr/bin/jetson_clocks"
 USAGE = """\
@@ -98,7 +99,7 @@ def show(machine: Machine) -> Iterator[str]:
         off = bin(machine.number(machine.profile.tpc_mask)).count("1")
         yield f"Active GPU TPCs: {machine.profile.tpcs - off}"
     flag = f" FreqOverride={machine.read(f'{EMC}/mrq_rate_locked')}" if machine.profile.emc_flag else ""
-    yield "EMC " + _limits(machine, f"{EMC}/min_rate", f"{EMC}/max_rate", f"{EMC}/rate") + flag
+    yield "EMC " + _limits(machine, *machine.profile.emc_files.values()) + flag
     if machine.profile.jetpack == 5:
         for name in ("DLA0_CORE", "DLA1_CORE"):
             yield f"{name}:   Online=1 MinFreq=0 MaxFreq=1600000000 CurrentFreq=1600000000"
@@ -157,7 +158,7 @@ def _kept(machine: Machine) -> Iterator[str]:
         yield from (f"{folder}/cpuidle/state{state}/disable" for state in (0, 1))
     yield f"{machine.profile.devfreq}/min_freq"
     yield f"{machine.profile.gpu_parent}/railgate_enable"
-    yield f"{EMC}/mrq_rate_locked" if machine.profile.emc_flag else f"{EMC}/min_rate"
+    yield f"{EMC}/mrq_rate_locked" if machine.profile.emc_flag else machine.profile.emc_files["min"]
 
 
 def _store(machine: Machine, file: str) -> int:
@@ -185,9 +186,9 @@ def _restore(machine: Machine, file: str) -> int:
         print(f"Error: {file} file not found !")
         return 1
     print(f"Restoring system configuration from {file}")
-    values = dict(line.rsplit(":", 1) for line in path.read_text().splitlines())
-    for kept, value in values.items():
-        if machine.path(kept).exists():
+    for line in path.read_text().splitlines():
+        kept, _, value = line.rpartition(":")
+        if kept.startswith("/") and machine.path(kept).exists():
             machine.write(kept, value)
     _settle(machine)
     return 0
@@ -208,4 +209,4 @@ def _settle(machine: Machine) -> None:
 
 
 def _emc_is_raised(machine: Machine) -> bool:
-    return machine.number(f"{EMC}/min_rate") == machine.number(machine.profile.emc_cap)
+    return machine.number(machine.profile.emc_files["min"]) == machine.number(machine.profile.emc_cap)

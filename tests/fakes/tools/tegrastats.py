@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fakes.machine import CPU, EMC, Machine
+from tests.fakes.machine import CPU, Machine
 from tests.fakes.monitors import POWERED_DOWN
 
 ABANDONED_S = 60.0
@@ -51,7 +51,7 @@ def _tokens(machine: Machine) -> Iterator[str]:
     jetpack = machine.profile.jetpack
     yield _memory(machine)
     yield f"CPU [{','.join(_core(machine, core) for core in range(machine.profile.cpus))}]"
-    yield f"EMC_FREQ 0%@{machine.number(f'{EMC}/rate') // 1_000_000}"
+    yield f"EMC_FREQ 0%@{machine.number(machine.profile.emc_files['cur']) // 1_000_000}"
     yield from _gpu(machine)
     if jetpack == 5:
         yield "VIC_FREQ 729 APE 174"
