@@ -1,13 +1,14 @@
 """Are the clocks pinned? Judged from what the kernel says now, never from what a tool has reported.
 
 Pinned is: the best power mode of this box, all its cores and TPCs, and every clock that counts – each CPU
-that is online, GPU, EMC – held at this module's own maximum. No frequency is written here: the maximum is
-the hardware's, and a power mode or the kernel that allows less is a reason by itself.
+that is online, GPU, EMC – held at this module's own maximum, and cores that may not sleep. No frequency is
+written here: the maximum is the hardware's, and a power mode or the kernel that allows less is a reason by
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,6 +177,10 @@ def _domains(box: Box, conf: Conf | None, best: Mode | None, mode: str) -> Itera
         yield "gpu", _clock(gpu, allowed, *allowed.other("GPU", gpu))
     yield "emc", _emc(readings.emc(root), allowed, readings.emc_absent(root), is_root=box.is_root)
     yield "cores", _cores(cores, best, mode)
+    if idle := [
+        states for core in cores if core.online and (states := readings.idle_states(root, core.number))
+    ]:
+        yield "idle", _idle(idle)
     if best is not None and best.tpc_mask is not None:
         yield "tpc", _tpc(readings.tpc_mask(root, conf), best.tpc_mask, is_root=box.is_root)
 
@@ -278,6 +283,13 @@ def _cores(cores: tuple[Cpu, ...], best: Mode | None, mode: str) -> Domain:
         why = f"{_cpus(off)} offline, which {best.name if best else 'this box'} has"
     # A lesser mode has them off on purpose: there only the mode is at fault.
     return Domain(values, not why, why, loose=bool(off) and best is not None and mode == best.name)
+
+
+def _idle(states: Sequence[tuple[int, int]]) -> Domain:
+    """Idle states, which jetson_clocks forbids: waking up from one delays a burst."""
+    forbidden, known = (sum(counts) for counts in zip(*states, strict=True))
+    why = "" if forbidden == known else f"{known - forbidden} of {known} idle states of the cores are allowed"
+    return Domain({"value": forbidden, "expected": known}, not why, why, loose=bool(why))
 
 
 def _tpc(mask: int | None, expected: int, *, is_root: bool) -> Domain:

@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.device.box import Box
 from appliance.device.private import is_private_file, private_folder
-from appliance.device.published import Unpin
+from appliance.device.published import Unpin, parse_unpin
 
 FOLDER = "/run/f5-appliance/root"
 LEDGER = f"{FOLDER}/clocks.json"
@@ -119,6 +119,11 @@ def _wait_for(box: Box, handle: int) -> None:
 
 def _parse(document: dict[str, Any]) -> Ledger:
     last = document.pop("last_unpin")
-    unpin = None if last is None else Unpin(float(last["at"]), tuple(last["what"]), tuple(last["who"]))
     attempts = tuple(float(at) for at in document.pop("attempts"))
-    return Ledger(**document, attempts=attempts, last_unpin=unpin)
+    for name in ("unlocked_at", "held_at"):
+        document[name] = None if document[name] is None else float(document[name])
+    document["repins"] = int(document["repins"])
+    for name in ("boot_id", "reboot_for", "mode", "problem"):
+        if not isinstance(document[name], str):
+            raise TypeError(f"{name} is no text")
+    return Ledger(**document, attempts=attempts, last_unpin=None if last is None else parse_unpin(last))

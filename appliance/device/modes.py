@@ -135,14 +135,18 @@ def best(conf: Conf) -> Mode | None:
 
 
 def current(box: Box, conf: Conf | None) -> Current:
-    """The mode that is set: from nvpmodel, else from its status file and the default. Does not raise."""
+    """The mode that is set: from nvpmodel, else from its status file. Does not raise.
+
+    The default of nvpmodel.conf counts only where nvpmodel is not installed: one that hangs, or prints
+    something else, has not said that the mode is the default.
+    """
     ran = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
     told = parse_query(ran.text)
     errors = complaints(ran)
     if told.name:
         return Current(told.name, told.id, errors)
     number = parse_status(box.root.text(STATUS) or "")
-    if number is None and conf is not None:
+    if number is None and conf is not None and ran.missing:
         number = conf.default
     mode = conf.by_id(number) if conf is not None and number is not None else None
     return Current(mode.name if mode else "", number, errors or ran.told)

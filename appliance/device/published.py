@@ -92,10 +92,21 @@ def _parse(document: dict[str, Any]) -> Clocks:
         raise ValueError(f"schema is not {SCHEMA}")
     if document["state"] not in STATES:
         raise ValueError(f"state is {document['state']!r}, not one of {', '.join(STATES)}")
+    texts = [document[name] for name in ("boot_id", "mode", "why")]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("boot_id, mode and why are not all texts")
+    for name, domain in document["domains"].items():
+        if domain["pinned"] not in (True, False, None) or not isinstance(domain["why"], str):
+            raise TypeError(f"the domain {name} is damaged")
     known = {field.name for field in dataclasses.fields(Clocks)}
     last = document.pop("last_unpin")
     values = {name: value for name, value in document.items() if name in known}
     values["checked_at"] = float(values["checked_at"])
     values["repins"] = int(values["repins"])
-    unpin = None if last is None else Unpin(float(last["at"]), tuple(last["what"]), tuple(last["who"]))
-    return Clocks(**values, last_unpin=unpin)
+    return Clocks(**values, last_unpin=None if last is None else parse_unpin(last))
+
+
+def parse_unpin(document: Mapping[str, Any]) -> Unpin:
+    """Read what was written down of an Unpin. Raises ValueError, KeyError, TypeError."""
+    what, who = (tuple(map(str, document[name])) for name in ("what", "who"))
+    return Unpin(float(document["at"]), what, who)

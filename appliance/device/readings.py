@@ -95,6 +95,16 @@ def emc_absent(root: Root) -> str:
     return f"{' and '.join(files)} cannot be read"
 
 
+def idle_states(root: Root, core: int) -> tuple[int, int] | None:
+    """How many idle states of a core are forbidden, and how many there are; None where it has none."""
+    folder = f"{CPUS}/cpu{core}/cpuidle"
+    flags = [
+        root.number(f"{folder}/{name}/disable") for name in root.names(folder) if name.startswith("state")
+    ]
+    known = [flag for flag in flags if flag is not None]
+    return (sum(known), len(known)) if known else None
+
+
 def tpc_mask(root: Root, conf: Conf | None) -> int | None:
     """A bit for each TPC that is off."""
     told = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None

@@ -89,17 +89,20 @@ def over_current(root: Root) -> dict[str, int]:
     return counts
 
 
-def cooling(root: Root) -> dict[str, int]:
-    """What is being slowed because of heat: type of the cooling device → its state, where that is above 0.
+def cooling(root: Root) -> dict[str, int] | None:
+    """Type → state of each device that is slowed because of heat; None where no such device can be read.
 
     A fan cools without slowing anything and is left out, and so is what only raises an alarm.
     """
-    active: dict[str, int] = {}
+    states: dict[str, int] = {}
+    seen = False
     for folder in _entries(root, THERMAL, "cooling_device"):
         kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
-        if kind and state and "fan" not in kind and kind not in ALERTS:
-            active[kind] = max(state, active.get(kind, 0))
-    return active
+        if kind and state is not None and "fan" not in kind and kind not in ALERTS:
+            seen = True
+            if state > 0:
+                states[kind] = max(state, states.get(kind, 0))
+    return states if seen else None
 
 
 def fan(root: Root) -> Fan | None:

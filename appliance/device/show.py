@@ -35,9 +35,14 @@ class Memory:
     """FreqOverride; None in JetPack 7, which does not print it."""
 
     @property
-    def pinned(self) -> bool:
-        """At its upper limit, and kept there. An idle JetPack 6 is at it by chance, without the override."""
-        at_top = self.range.current is not None and self.range.current == self.range.max
+    def pinned(self) -> bool | None:
+        """True at its upper limit and kept there; an idle JetPack 6 is at it by chance, without the override.
+
+        None where the line was not understood.
+        """
+        if None in (self.range.min, self.range.max, self.range.current):
+            return None
+        at_top = self.range.current == self.range.max
         return at_top and (self.override is True or self.range.held)
 
 

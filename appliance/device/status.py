@@ -127,14 +127,18 @@ def differences(sight: Sight, shown: Show) -> Iterator[str]:
     if shown.gpu is not None and "gpu" in sight.domains:
         yield from _limits("gpu", sight.domains["gpu"].values, shown.gpu)
     emc = sight.domains.get("emc")
-    if shown.emc is not None and emc is not None and emc.pinned and not shown.emc.pinned:
-        yield f"emc is not pinned, at {megahertz(shown.emc.range.current)}"
+    if shown.emc is not None and emc is not None and emc.pinned is not None:
+        held = shown.emc.pinned
+        if held is not None and held == emc.loose:
+            yield f"emc is {'pinned' if held else 'not pinned'}, at {megahertz(shown.emc.range.current)}"
     if shown.mode and sight.mode and shown.mode != sight.mode:
         yield f"power mode is {shown.mode}, not {sight.mode}"
 
 
 def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:
-    if (seen.get("min"), seen.get("max")) != (shown.min, shown.max):
+    # A line that was not understood says nothing.
+    understood = shown.min is not None and shown.max is not None
+    if understood and (seen.get("min"), seen.get("max")) != (shown.min, shown.max):
         yield f"{name} is between {megahertz(shown.min)} and {megahertz(shown.max)}"
 
 
@@ -163,11 +167,8 @@ def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"{'domain':12}" + "".join(f"{column:>14}" for column in COLUMNS)
     for names, domain in _alike(domains):
         if "expected" in domain:
-            cells = (
-                f"{domain['value']} of {domain['expected']}"
-                if names == "cores"
-                else f"mask {domain['value']}"
-            )
+            counted = f"{domain['value']} of {domain['expected']}"
+            cells = f"mask {domain['value']}" if names == "tpc" else counted
         else:
             cells = "".join(f"{megahertz(domain.get(column)):>14}" for column in COLUMNS)
         word = {True: "pinned", False: "NOT PINNED", None: domain["why"]}[domain["pinned"]]

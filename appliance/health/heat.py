@@ -31,8 +31,10 @@ def judge_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
     return Finding("temperature", level, value, limit, COOL_IT, figures)
 
 
-def judge_cooling(devices: Mapping[str, int]) -> Finding:
-    """`devices`: each passive cooling device that is at work, with its state."""
+def judge_cooling(devices: Mapping[str, int] | None) -> Finding:
+    """`devices`: each passive cooling device with its state; None where none can be read."""
+    if devices is None:
+        return skipped("cooling", "no passive cooling device can be read")
     active = {name: state for name, state in devices.items() if state > 0}
     if not active:
         return passed("cooling", "nothing is throttled by heat", "no passive cooling at work")

@@ -19,6 +19,7 @@ import pytest
 
 from appliance.device import published, status
 from appliance.device.box import Box
+from appliance.device.ledger import LEDGER
 from appliance.device.pinning import ClockError, check, lock, unlock
 from appliance.device.published import CLOCKS
 from appliance.device.root import Root
@@ -312,6 +313,56 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
     stale = status.status(later)
     assert stale.clocks.state == "unknown" and stale.clocks.domains["emc"]["pinned"] is None
     assert any("was written" in note for note in stale.notes)
+
+
+@pytest.mark.parametrize("file", [CLOCKS, LEDGER])
+def test_any_damage_of_what_was_written_down_is_survived(maxn: Jetson, file: str) -> None:
+    box, mine = quick(maxn), quick(maxn, user=lambda: 1000)
+    lock(box)
+    maxn.fault("nvpmodel_rerun")
+    check(box)
+    whole = json.loads(maxn.read(file))
+    parts = [(whole, key) for key in list(whole)] + [
+        (whole["last_unpin"], key) for key in ("at", "what", "who")
+    ]
+    for part, key in parts:
+        sound = part[key]
+        for wrong in (
+            None,
+            True,
+            3,
+            -1.5,
+            "x",
+            [],
+            ["x"],
+            {},
+            {"cpu0": 1},
+            {"gpu": {"pinned": "yes", "why": 2}},
+        ):
+            part[key] = wrong
+            maxn.write(file, json.dumps(whole))
+            for seen in (status.status(mine), status.status(box)):
+                assert status.table(seen) and status.document(seen)
+            assert published.read(mine).state in (*published.STATES, "unknown")
+        part[key] = sound
+
+
+def test_a_garbled_second_opinion_is_none(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    shown = box.tools.run("jetson_clocks", "--show").output
+    for garbled in (shown.replace("MinFreq", "M\0nFreq"), shown.replace("MaxFreq=", "MaxFreq"), shown[:400]):
+        (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{garbled}\nEND\n")
+        assert status.status(box).clocks.state == "pinned"
+
+
+def test_the_second_opinion_speaks_both_ways(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    shown = box.tools.run("jetson_clocks", "--show").output
+    maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
+    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
+    assert "--show says otherwise: emc is pinned, at 3199 MHz" in status.status(box).clocks.why
 
 
 def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:

@@ -119,6 +119,10 @@ def core_off(jetson: Jetson) -> None:
     jetson.write("/sys/devices/system/cpu/cpu11/online", "0\n")
 
 
+def core_may_sleep(jetson: Jetson) -> None:
+    jetson.write("/sys/devices/system/cpu/cpu3/cpuidle/state1/disable", "0\n")
+
+
 def tpcs_off(jetson: Jetson) -> None:
     jetson.write(jetson.profile.tpc_mask, "240\n")
 
@@ -139,6 +143,7 @@ def tpcs_off(jetson: Jetson) -> None:
         (no_rate, "emc", f"{EMC}/rate cannot be read", False),
         (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
         (core_off, "cores", "cpu11 offline, which MAXN has", True),
+        (core_may_sleep, "idle", "1 of 24 idle states of the cores are allowed", True),
         (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
     ],
 )

@@ -132,12 +132,13 @@ def test_every_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -
     assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")
 
 
-def test_without_nvpmodel_the_status_file_tells_and_then_the_default(tmp_path: Path) -> None:
+def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0004")
     (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: bad config'; exit 255\n")
     conf = modes.read_conf(jetson.box().root)
     jetson.write(modes.STATUS, "pmode:0003")
     assert modes.current(jetson.box(), conf) == modes.Current("MODE_40W", 3, "NVPM ERROR: bad config")
     jetson.path(modes.STATUS).unlink()
-    assert modes.current(jetson.box(), conf).name == "MODE_30W"
-    assert modes.current(jetson.box(), None) == modes.Current("", None, "NVPM ERROR: bad config")
+    assert modes.current(jetson.box(), conf) == modes.Current("", None, "NVPM ERROR: bad config")
+    (jetson.bin / "nvpmodel").unlink()
+    assert modes.current(jetson.box(), conf).name == "MODE_30W", "it is not installed: the file's default"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -291,6 +292,13 @@ CASES = [
         "give the box air",
     ),
     Case("throttled", fault("thermal_throttle"), "cooling", WARN, "at 3", "clean the fan"),
+    Case(
+        "no cooling devices",
+        lambda j: shutil.rmtree(j.path("/sys/class/thermal")),
+        "cooling",
+        SKIP,
+        "can be read",
+    ),
     Case("zones without power", fault("eagain_zones"), "temperature", PASS, "°C"),
     Case(
         "every zone without power",
