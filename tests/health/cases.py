@@ -72,6 +72,10 @@ BETWEEN_STARTS = {"ActiveState": "activating", "SubState": "auto-restart"}
 FAILED = {"ActiveState": "failed", "SubState": "failed"}
 
 
+def without_thermal(jetson: Jetson) -> None:
+    shutil.rmtree(jetson.path("/sys/class/thermal"))
+
+
 def removed(path: str) -> Callable[[Jetson], object]:
     return lambda jetson: jetson.path(path).unlink()
 
