@@ -211,9 +211,10 @@ class Channel:
         assert self.paused is not None
         later_s = now - self.paused
         for job, _, starts in list(self.playing(self.paused)):
-            if job.audible is not None and starts + job.audio_s > self.paused:
-                job.audible += later_s
-        if self.free > self.paused:
+            if job.audible is not None and starts <= self.paused < starts + job.audio_s:
+                # It may have been sent long before it began to sound; what comes after it follows from it.
+                job.audible = starts + later_s
+        if self.free >= self.paused:
             self.free += later_s
         self.paused = None
 

@@ -133,6 +133,32 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
     assert bench.scheduler.paused == []
 
 
+@pytest.mark.parametrize("paused_first", [True, False])
+def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
+    bench: Bench, paused_first: bool
+) -> None:
+    """Its audio was sent long before: the pause counts from when it sounds."""
+    say(bench, "a", segments=9)
+    second, third = say(bench, "b"), say(bench, "c")
+    work(bench)
+    bench.now += 1.0
+    if paused_first:
+        bench.scheduler.pause("stage")
+    assert skip(bench) == ["a"] and sounding(bench) == ["b"]
+    heard_s = 0.0 if paused_first else 0.5 * second.audio_s
+    bench.now += heard_s
+    bench.scheduler.pause("stage")
+    bench.now += 100.0
+    bench.scheduler.resume("stage")
+    assert sounding(bench) == ["b"]
+    bench.now += 0.9 * (second.audio_s - heard_s)
+    assert sounding(bench) == ["b"]
+    bench.now += 0.2 * second.audio_s
+    assert sounding(bench) == ["c"]
+    bench.now += third.audio_s
+    assert seen(bench) == {}
+
+
 def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
     say(bench, "a", segments=3)
     while not made(bench, "a"):

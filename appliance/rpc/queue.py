@@ -151,7 +151,8 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     def _message(self, utterance: Utterance) -> pb.Utterance:
         job, terms = utterance.job, utterance.job.terms
         ended = utterance.state is State.ENDED
-        starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - self._clock()
+        now = self._clock() if job.channel.paused is None else job.channel.paused
+        starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - now
         reason = reason_of(type(utterance.why)) if utterance.why else SPOKEN
         return pb.Utterance(
             request_id=terms.request_id,

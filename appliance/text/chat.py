@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -16,15 +17,21 @@ from appliance.text.rewrite import Rewriting
 
 HAN = r"\u3400-\u9fff"
 _TLDS = "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link"
+_LINK_END = r"(?<![.,!?;:)\]'\"])"  # the sentence's, not the link's
 LINK = (
-    rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+"
-    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*)?(?![\w.])"
+    rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+{_LINK_END}"
+    rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*{_LINK_END})?(?!\w|\.\w)"
 )
 MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 _EMOTICON = (
     r"(?<!\S)(?:[:;=8xX]'?-?[)(DdPpOo3|/\\\]\[*]|<3|</3|\^_*\^|[Tt]_[Tt]|[oO]_[oO]|-_-+|>_<|QAQ|\\o/"
     r"|¯\\_\(ツ\)_/¯)(?!\S)"
 )
+_KAOMOJI = (
+    rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"
+    rf"[^\sA-Za-z0-9{HAN},.!?，。！？]*(?:\s?┻[━─]+┻)?"
+)
+"""A face between brackets, with its arms and its table."""
 _SKIN = (
     r"\s?:?\s?(?:light|medium-light|medium|medium-dark|dark) skin tone"
     r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
@@ -36,7 +43,7 @@ _ACRONYMS = frozenset(
         "GG WP LOL LMAO ROFL OMG WTF AFK BRB IDK IMO TBH FYI DIY ASAP TTS OBS PC UK USA EU UN AI TV DJ "
         "FPS RPG NPC MMO RTS DPS HP MVP VIP CEO NASA NATO FIFA UEFA ESPN BBC CNN HTML HTTP JSON API CPU "
         "GPU USB SSD RAM RGB HDR PNG GIF PDF NVIDIA VRAM AMD ID OK DLC PVP PVE MOBA MOD BGM UP RIP DM PM "
-        "AM ETA GLHF EZ POG"
+        "AM ETA GLHF EZ POG RTX GTX PS XP RNG KDA"
     )
 )
 _SHORT_WORDS = frozenset(
@@ -69,12 +76,14 @@ def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
     text.sub("markup", r"`{1,3}([^`]*)`{1,3}", r"\1")
     text.sub("markup", r"(\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)\1", r"\2")
     text.sub("markup", r"(?<![\w*])\*(?=[^\s*])([^*]{1,300})(?<=\S)\*(?![\w*])", r"\1")
+    text.sub("markup", r"&(?:amp|lt|gt|quot|apos|nbsp|#39);", lambda m: html.unescape(m[0]))
     link, mail = ("链接", "邮箱") if whole else ("link", "email address")
     text.sub("mail", MAIL, f" {mail} " if manners.links == "name" else " ")
     text.sub("link", LINK, f" {link} " if manners.links == "name" else " ")
     text.sub("emote", r"(?<!\w):([a-z][a-z0-9_]{1,40}):(?!\w)", lambda m: _named(_words(m[1]), manners))
     text.sub("emote", rf"\[([\w{HAN}]{{1,12}})\]", lambda m: _named(_words(m[1]), manners))
     text.sub("emoticon", _EMOTICON, lambda m: " heart " if m[0] == "<3" and not whole else " ")
+    text.sub("emoticon", _KAOMOJI, " ")
     text.sub("name", r"(?<!\w)@(\w+)", lambda m: _digits(_words(m[1]), whole))
     text.sub("hashtag", r"(?<!\w)#([^\W\d]\w*)#?", lambda m: _words(m[1]))
     _shorten(text)
@@ -89,7 +98,7 @@ def tidied(text: str) -> str:
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"(?<=[a-z]) -(?=[A-Z])", "-", text)
-    text = re.sub(r"\s+([,.!?;:，。！？、…)])", r"\1", text)
+    text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
     text = re.sub(r"([,，、])(?:[,，、]\s?)+", r"\1", text)
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
@@ -105,6 +114,8 @@ def is_chinese(text: str, default: str = "en") -> bool:
 
 def _spoken(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
     """A clause with its numbers in words, in the language of the clause, else of the whole."""
+    if not chinese:  # which will be left out, and its characters are no part of a number's word
+        clause = re.sub(rf"(?<=[{HAN}])(?=\d)|(?<=\d)(?=[{HAN}])", " ", clause)
     chinese = chinese and is_chinese(clause, "zh" if whole else "en")
     part = Rewriting(clause, text.changes)
     (mandarin if chinese else english).speak(part)
@@ -112,8 +123,15 @@ def _spoken(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
 
 
 def _plain_letter(character: str) -> str:
-    """A letter or digit of another width or style as the plain one: Ａ, 𝕳, ①."""
+    """A letter or digit of another width or style as the plain one: Ａ, 𝕳, ①; ½ and ℃ as they are typed."""
     plain = unicodedata.normalize("NFKC", character)
+    if character in "℃℉":
+        return plain
+    kind = unicodedata.decomposition(character).partition(" ")[0]
+    if kind == "<fraction>":
+        return " " + plain.replace("\u2044", "/")
+    if kind == "<super>" and plain.isdigit():
+        return character if character in "²³" else f" {plain}"
     return plain if plain.isascii() and plain.isalnum() else character
 
 

@@ -36,6 +36,7 @@ _UNITS = {
     "cm": "centimeter",
     "mm": "millimeter",
     "mi": "mile",
+    "ml": "milliliter",
     "lb": "pound",
     "lbs": "pound",
     "ft": "foot",
@@ -79,6 +80,9 @@ _OUT_OF = {"5", "10", "20", "100"}
 def speak(text: Rewriting) -> None:
     """Rewrite the numbers and signs of an English text."""
     for kind, pattern, to in (
+        ("sign", r"\s?²", " squared"),
+        ("sign", r"\s?³", " cubed"),
+        ("range", r"(?<=\d:\d\d)\s?[-–~]\s?(?=\d{1,2}:\d\d)", " to "),
         ("laughter", rf"{_START}23{{3,}}{_END}", "ha ha ha"),
         ("number", rf"{_START}(6{{3,}}){_END}", lambda m: english_digits(m[1][:3])),
         (
@@ -105,14 +109,20 @@ def speak(text: Rewriting) -> None:
         ),
         ("time", rf"{_START}(\d{{1,2}}):(\d{{2}})(?::\d{{2}})?\s?([ap])\.?m\b\.?", _clock),
         ("time", rf"{_START}(\d{{1,2}})\s?([ap])\.?m\b\.?", lambda m: _hour(m[1], m[2])),
+        ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}):(\d{{2}}){_END}", _duration),
         ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}){_END}", lambda m: _clock_24(m[1], m[2])),
+        (
+            "score",
+            rf"{_START}(\d{{1,2}}):(\d{{1,2}}){_END}",
+            lambda m: f"{english(int(m[1]))} to {english(int(m[2]))}",
+        ),
         ("version", rf"(?<![\w.])v\.?\s?(\d+(?:\.\d+)*){_END}", lambda m: f"version {_points(m[1])}"),
         ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
         ("phone", rf"{_START}\+?\d{{1,4}}(?:[ -]\d{{2,4}}){{2,}}{_END}", _phone),
         ("phone", rf"{_START}(?:\+\d{{7,}}|0\d{{6,}}){_END}", lambda m: english_digits(m[0])),
         ("money", rf"(-?)([$€£¥])\s?({_NUMBER})\s?([kmb])?(?![\w.]\w)", _money_before),
         ("money", rf"{_START}({_NUMBER})\s?([€£])", lambda m: _money(m[1], m[2])),
-        ("percent", rf"{_MINUS}({_NUMBER})\s?%", lambda m: f"{english_decimal(m[0].rstrip('% '))} percent"),
+        ("percent", rf"{_MINUS}({_NUMBER})\s?%", _percent),
         ("unit", rf"{_MINUS}({_NUMBER})\s?°\s?([CF])?(?!\w)", _degrees),
         ("unit", rf"{_START}(\d{{3,4}})([pi])(?!\w)", lambda m: f"{_pairs(m[1])} {m[2]}"),
         ("unit", rf"{_START}({_NUMBER})\s?({'|'.join(_UNITS)})(?![\w/])", _unit),
@@ -121,11 +131,17 @@ def speak(text: Rewriting) -> None:
         ("number", rf"{_START}(1\d|20)(\d0)s\b", lambda m: f"{english(int(m[1]))} {_tens(m[2])}"),
         ("number", rf"{_START}(\d+)(st|nd|rd|th)\b", lambda m: english_ordinal(int(m[1]))),
         ("number", rf"{_START}(\d{{2}})s\b", _decade),
+        (
+            "number",
+            rf"{_START}({_NUMBER})(?=(?:hp|xp|usd|eur|off|subs?|bits?)(?!\w))",
+            lambda m: f"{english_decimal(m[1])} ",
+        ),
         ("number", r"(?<!\w)#(\d+)(?!\w)", lambda m: f"number {english_decimal(m[1])}"),
         ("sign", r"(?<=\d)\s?-\s?(?=\d+\s?=)", " minus "),
+        ("fraction", r"(?<=\d) (?=\d/\d(?![\d/]))", " and "),
         ("fraction", rf"{_START}(\d+)/(\d+){_END}", _slash),
         ("range", rf"{_START}({_NUMBER})\s?[-–~]\s?({_NUMBER}){_END}", _range),
-        ("sign", r"(?<=\w)\s?[x×]\s?(?=\d+(?!\w))", lambda m: " times "),
+        ("sign", r"(?<=\d)\s?[x×*]\s?(?=\d+(?!\w))|(?<=\w)\s?×\s?(?=\d)", " times "),
         ("sign", r"(?<!\w)[x×]\s?(\d+)(?!\w)", lambda m: f"times {english_decimal(m[1])}"),
         ("sign", rf"{_START}(\d+)x(?!\w)", lambda m: f"{english_decimal(m[1])} times"),
         ("sign", r"\s?\+\s?(?=\d)", " plus "),
@@ -192,6 +208,17 @@ def _clock_24(hour: str, minute: str) -> str | None:
     if int(minute):
         return f"{english(int(hour))} {_minutes(int(minute)).strip()}"
     return f"{english(int(hour))} {'hundred' if int(hour) > 12 else 'o' + chr(39) + 'clock'}"
+
+
+def _duration(match: re.Match[str]) -> str:
+    return " ".join(
+        [english(int(match[1])), *(_minutes(int(m)).strip() or "zero" for m in match.groups()[1:])]
+    )
+
+
+def _percent(match: re.Match[str]) -> str:
+    is_joined = match.string[match.end() : match.end() + 1].isalpha()
+    return f"{english_decimal(match[0].rstrip('% '))} percent{' ' if is_joined else ''}"
 
 
 def _points(version: str) -> str:

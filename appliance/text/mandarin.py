@@ -41,6 +41,9 @@ _SAID = {
 def speak(text: Rewriting) -> None:
     """Rewrite the numbers and signs of a Chinese text."""
     for kind, pattern, to in (
+        ("sign", r"\s?²", "平方"),
+        ("sign", r"\s?³", "立方"),
+        ("range", r"(?<=\d[:：]\d\d)\s?[-–~～]\s?(?=\d{1,2}[:：]\d\d)", "到"),
         ("laughter", rf"{_START}23{{2,}}(?![\d元块个人.%])", "哈哈哈"),
         ("goodbye", r"(?<![\d.])88(?=$|[。！!~，,\s])", "拜拜"),
         ("number", rf"{_START}(6{{3,}}|8{{3,}}|520|1314|996|007)(?![\d.%A-Za-z元块个])", _said),

@@ -52,6 +52,39 @@ def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
     assert front(line["language"]).speakable(line["text"]).text == line["spoken"]
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "spoken"),
+    [
+        ("en", "RTX 4090, Xbox 360 x2", "RTX four thousand ninety, Xbox three hundred sixty times two"),
+        (
+            "en",
+            "1920x1080 5*3 h4x0r",
+            "one thousand nine hundred twenty times one thousand eighty five times three h four x zero r",
+        ),
+        ("en", "50%off 100hp", "fifty percent off one hundred hp"),
+        ("en", "20℃ 3½ x² 5³", "twenty degrees celsius three and one half x squared five cubed"),
+        ("en", "nice (╯°□°)╯︵ ┻━┻ lol ( ͡° ͜ʖ ͡°)", "nice lol"),
+        ("en", "(35°) in (Köln)", "(thirty-five degrees) in (Koln)"),
+        (
+            "en",
+            "go to twitch.tv. Bye (https://b.tv/x), https://a.com/y?z=1!",
+            "go to link. Bye (link), link!",
+        ),
+        (
+            "en",
+            "10:00-12:00, 3:2, 1:05:09",
+            "ten o'clock to twelve o'clock, three to two, one oh five oh nine",
+        ),
+        ("en", "tom &amp; jerry &lt;3", "tom and jerry heart"),
+        ("en", "版本2.0 到了100米", "two point zero one hundred"),
+        ("zh", "10:00-12:00直播", "十点到十二点直播"),
+        ("zh", "20℃，5²", "二十摄氏度，五平方"),
+    ],
+)
+def test_signs_that_were_once_read_wrong(language: str, text: str, spoken: str) -> None:
+    assert front(language).speakable(text).text == spoken
+
+
 def unknown(text: str, vocabulary: Vocabulary) -> list[str]:
     return [token for token in to_tokens(text) if token not in vocabulary.index]
 

@@ -25,7 +25,7 @@ def said(text: str, words: dict[str, str], language: str = "en", handling: Handl
         ("@Xx_Anna123: hi Anna's here", {"xx_anna123": "Anna the first"}, "Anna the first: hi Anna's here"),
         ("ANNA, anna! Hanna annas", {"Anna": "Ah-na"}, "Ah-na, Ah-na! Hanna annas"),
         ("anna's", {"Anna": "Ah-na"}, "Ah-na's"),
-        ("see https://a.tv/anna, anna@x.com", {"anna": "Ah-na"}, "see link email address"),
+        ("see https://a.tv/anna, anna@x.com", {"anna": "Ah-na"}, "see link, email address"),
         (
             "GG 1v5 C++",
             {"GG": "good game", "1v5": "one versus five"},
