@@ -100,7 +100,19 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
 
 def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
-    names = {"device", "dev", "export", "openvino", "ort-cuda", "quality", "tensorrt", "torch", "upstream"}
+    names = {
+        "clients",
+        "riva-old",
+        "device",
+        "dev",
+        "export",
+        "openvino",
+        "ort-cuda",
+        "quality",
+        "tensorrt",
+        "torch",
+        "upstream",
+    }
     assert {f"{name}.txt" for name in names} == {lock.name for lock in locks}
     for lock in locks:
         lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]
