@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
+from appliance import daemon
 from appliance.audio import encode
 from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
@@ -282,3 +284,14 @@ async def test_it_is_in_health(box: Box, channel: grpc.aio.Channel) -> None:
 async def test_an_unreadable_message_is_invalid(channel: grpc.aio.Channel) -> None:
     call = channel.unary_unary(f"/{face.SERVICE}/Synthesize")
     assert (await refused(call(b"\xff\xff")))[0] == "INVALID_ARGUMENT"
+
+
+def test_a_daemon_without_rivas_messages_starts_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, box: Box
+) -> None:
+    monkeypatch.setitem(sys.modules, "riva.client.proto", None)
+    monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
+    monkeypatch.delattr("appliance.rpc.riva")
+    with caplog.at_level("INFO"):
+        assert daemon._faces(box.service, box.store, Prompts(box.store)) == ()
+    assert "Riva's clients are not served (extra riva)" in caplog.text
