@@ -18,6 +18,7 @@ BREACHES = {
     "grpc": ("appliance/engine/breach.py", "import grpc"),
     "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
     "openvino": ("appliance/engine/synthesizer.py", "import openvino"),
+    "riva": ("appliance/text/breach.py", "import riva"),
     "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
     "root-scripts": ("appliance/health/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),

@@ -20,7 +20,13 @@ from riva.client.proto.riva_common_pb2 import RequestId
 from appliance.audio.compress import alaw
 from appliance.audio.encode import wav_header
 from appliance.audio.ogg import OpusPackets
-from appliance.errors import InvalidReference, InvalidRequest, UnsupportedEncoding, VoiceNotFound
+from appliance.errors import (
+    DeadlineMissed,
+    InvalidReference,
+    InvalidRequest,
+    UnsupportedEncoding,
+    VoiceNotFound,
+)
 from appliance.job import Reference
 from appliance.prompts import Prompts
 from appliance.rpc import appliance_pb2 as pb
@@ -114,10 +120,11 @@ class Riva:
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
         """Each message is a text with its own settings, and is spoken before the next one is read."""
-        async for message in messages:
-            with _rivas_words(message):
-                wanted, _held = await self._wanted(message)
-                await self._speak(message, wanted, context)
+        with self._service.session(context) as idle_s:
+            while (message := await _next(messages, idle_s)) is not None:
+                with _rivas_words(message):
+                    wanted, _held = await self._wanted(message)
+                    await self._speak(message, wanted, context)
 
     async def _speak(self, message: Any, wanted: pb.SynthesizeRequest, context: Context) -> None:
         service = self._service
@@ -191,6 +198,14 @@ class Riva:
 
 def _add(servicer: Riva, server: grpc.aio.Server) -> None:
     riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server(servicer, server)
+
+
+async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
+    """The next message; None after the last. Raises DeadlineMissed."""
+    try:
+        return await asyncio.wait_for(anext(messages, None), idle_s)
+    except asyncio.TimeoutError as error:
+        raise DeadlineMissed(f"nothing was written for {idle_s:g} s") from error
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -198,10 +198,16 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
+        with self.session(context) as idle_s:
+            await Conversation(self, context, idle_s).hold(messages)
+
+    @contextlib.contextmanager
+    def session(self, context: Context) -> Iterator[float]:
+        """Room for a call of many messages; gives the seconds it may be idle. Raises TooManyCalls."""
         self._check_room(peer := self._peer(context), len(self._sessions))
         self._sessions.append(peer)
         try:
-            await Conversation(self, context, self._server.session_idle_s).hold(messages)
+            yield self._server.session_idle_s
         finally:
             self._sessions.remove(peer)
 

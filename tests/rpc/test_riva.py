@@ -94,6 +94,19 @@ async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) 
     assert len(box.skipped) == 1 and box.observed[-1] == ("SynthesizeOnline", "OK", "")
 
 
+async def test_a_stream_is_counted_and_ends_when_nothing_comes(box: Box, stub: Any) -> None:
+    box.service._server = replace(box.service._server, session_idle_s=1.0, max_calls=1)
+    call = stub.SynthesizeOnline()
+    await call.write(asked())
+    assert (await call.read()).audio
+    assert (await refused(stub.SynthesizeOnline(iter([asked()])).read()))[0] == "RESOURCE_EXHAUSTED"
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    assert ended.value.code().name == "DEADLINE_EXCEEDED"
+    assert ended.value.details() == "nothing was written for 1 s"
+
+
 async def test_a_client_of_before_2_25_sends_one_message(channel: grpc.aio.Channel) -> None:
     call = channel.unary_stream(
         f"/{face.SERVICE}/SynthesizeOnline",
