@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import cast
 
 import grpc
+from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
@@ -57,12 +58,13 @@ from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
+from appliance.prompts import Prompts
 from appliance.rpc import admin_pb2
 from appliance.rpc.access import Door
 from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
-from appliance.rpc.server import AddressInUse, Listening, listen, listen_to_operator
+from appliance.rpc.server import AddressInUse, Face, Listening, listen, listen_to_operator
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
@@ -70,7 +72,7 @@ from appliance.supervision import Supervision
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front
-from appliance.voices import open_store
+from appliance.voices import VoiceStore, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +143,7 @@ class Daemon:
         self._config, self._reread = config, reread
         self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
+        self._prompts = Prompts(self._store)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
         self._metrics.watch_phrases(self._phrases)
@@ -166,7 +169,15 @@ class Daemon:
         voices = Voices(self._store)
         queue = Queue(self._scheduler, speech.clock, synthesizer.end)
         self._catch_signals()
-        listening = await listen(self._config.server, synthesizer, voices, queue, self._metrics.observe, door)
+        listening = await listen(
+            self._config.server,
+            synthesizer,
+            voices,
+            queue,
+            self._metrics.observe,
+            door,
+            _faces(synthesizer, self._store, self._prompts),
+        )
         operated: grpc.aio.Server | None = None
         try:
             if (path := self._config.server.admin) is not None:
@@ -190,7 +201,7 @@ class Daemon:
     def _speech(self) -> Speech:
         manifest = self._bundle.manifest
         planner = Planner(
-            manifest, read_vocabulary(self._bundle.vocab), self._store.reference, chinese.to_tokens
+            manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
         )
         speech = Speech(
             planner=planner,
@@ -532,6 +543,17 @@ def _door(config: ServerConfig) -> Door:
     if not tokens:
         logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
     return Door(tokens)
+
+
+def _faces(synthesizer: Synthesizer, store: VoiceStore, prompts: Prompts) -> tuple[Face, ...]:
+    """Other projects' interfaces whose messages are installed."""
+    try:
+        from appliance.rpc import riva
+    # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
+    except (ImportError, RuntimeError, VersionError) as error:
+        logger.info("Riva's clients are not served (extra riva): %s", error)
+        return ()
+    return (riva.face(synthesizer, store, prompts),)
 
 
 def _log_licence(read: Bundle) -> None:

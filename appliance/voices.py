@@ -156,6 +156,15 @@ class VoiceStore:
         voice = self.get(name)
         return Reference(complete_transcript(voice.transcript), self._prepared(voice))
 
+    def unstored(self, audio: bytes, transcript: str) -> Reference:
+        """A reference that no voice is made of. Raises InvalidReference."""
+        self._check("prompt", audio, transcript, "")
+        return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
+
+    def with_audio(self, sha256: str) -> Voice | None:
+        """A voice made of the file with this hash, if there is one."""
+        return next((voice for voice in self._all() if voice.sha256 == sha256), None)
+
     def at_hand(self, name: str) -> bool:
         """Whether `reference` has this voice in memory."""
         known = self._records.get(name)

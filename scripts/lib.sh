@@ -21,7 +21,7 @@ find_python() {
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
 
-# ensure_env DIR PYTHON LOCK...: a virtual environment with those locks and this checkout installed.
+# ensure_env DIR PYTHON LOCK...: a virtual environment with those locks and, unless bare=true, this checkout installed.
 # torch comes first, if asked for. A stamp of all that it depends on makes the second call instant.
 ensure_env() {
     local dir=$1 python=$2 stamp lock arguments=()
@@ -39,7 +39,7 @@ ensure_env() {
         fi
     done
     install "$dir" --no-deps "${arguments[@]}"
-    install "$dir" --no-deps --editable .
+    [ "${bare-}" = true ] || install "$dir" --no-deps --editable .
     echo "$stamp" > "$dir/.stamp"
 }
 

@@ -402,3 +402,37 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
         with pytest.raises(CallFailed) as refused:
             await session.say("Hello, chat.")
         assert refused.value.status == grpc.StatusCode.UNAUTHENTICATED.name
+
+
+# Riva's clients
+
+
+def test_rivas_clients_need_the_token_of_one_who_speaks(locked: Locked) -> None:
+    from riva.client.proto import riva_tts_pb2, riva_tts_pb2_grpc
+
+    authority = grpc.ssl_channel_credentials((locked.folder / "tls.crt").read_bytes())
+    with grpc.secure_channel(locked.daemon.address, authority) as channel:
+        stub = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel)
+        request = riva_tts_pb2.SynthesizeSpeechRequest(text="Hi.", voice_name="F5.ann")
+
+        def codes(token: str) -> list[str]:
+            shown = [("authorization", f"Bearer {locked.tokens.get(token, token)}")]
+            calls: list[Callable[[], Any]] = [
+                lambda: stub.Synthesize(request, metadata=shown),
+                lambda: list(stub.SynthesizeOnline(iter([request]), metadata=shown)),
+                lambda: stub.GetRivaSynthesisConfig(
+                    riva_tts_pb2.RivaSynthesisConfigRequest(), metadata=shown
+                ),
+            ]
+            return [code(call) for call in calls]
+
+        def code(call: Callable[[], Any]) -> str:
+            try:
+                call()
+            except grpc.RpcError as error:
+                return str(error.code().name)
+            return "OK"
+
+        assert codes("speak") == codes("admin") == ["OK"] * 3
+        assert codes("voices") == ["PERMISSION_DENIED"] * 3
+        assert codes("f5_guessed") == ["UNAUTHENTICATED"] * 3

@@ -18,6 +18,7 @@ BREACHES = {
     "grpc": ("appliance/engine/breach.py", "import grpc"),
     "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
     "openvino": ("appliance/engine/synthesizer.py", "import openvino"),
+    "riva": ("appliance/text/breach.py", "import riva"),
     "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
     "root-scripts": ("appliance/health/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
@@ -100,7 +101,19 @@ def test_wheel_holds_the_device_only(root: Path, tmp_path: Path) -> None:
 
 def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
-    names = {"device", "dev", "export", "openvino", "ort-cuda", "quality", "tensorrt", "torch", "upstream"}
+    names = {
+        "clients",
+        "riva-old",
+        "device",
+        "dev",
+        "export",
+        "openvino",
+        "ort-cuda",
+        "quality",
+        "tensorrt",
+        "torch",
+        "upstream",
+    }
     assert {f"{name}.txt" for name in names} == {lock.name for lock in locks}
     for lock in locks:
         lines = [line for line in lock.read_text().splitlines() if not line.startswith("#")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,13 @@ class Compressor:
         self._file.write(samples)
         self._file.close()
         return bytes(self._sink.written)
+
+
+def alaw(samples: bytes) -> bytes:
+    """16-bit little-endian samples → as many bytes of G.711 A-law, without a header."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.frombuffer(samples, "<i2"), 8_000, "ALAW", format="RAW")
+    return buffer.getvalue()
 
 
 class _Sink:

@@ -18,6 +18,8 @@ SEE = (Role.SPEAK, Role.VOICES)
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "Synthesize": (Role.SPEAK,),
     "StreamSynthesize": (Role.SPEAK,),
+    "SynthesizeOnline": (Role.SPEAK,),
+    "GetRivaSynthesisConfig": (Role.SPEAK,),
     "Session": (Role.SPEAK,),
     "CancelSynthesis": (Role.SPEAK,),
     "ListUtterances": (Role.SPEAK,),

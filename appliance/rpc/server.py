@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,16 +50,26 @@ class AddressInUse(Exception):
 
 
 @dataclass(frozen=True)
+class Face:
+    """A service of another interface than ours."""
+
+    name: str
+    """In full, as gRPC has it."""
+    add: Callable[[grpc.aio.Server], None]
+
+
+@dataclass(frozen=True)
 class Listening:
     """A server and where it can be reached."""
 
     server: grpc.aio.Server
     health: health.aio.HealthServicer
     port: int
+    services: tuple[str, ...] = SERVICES
 
     async def set_serving(self) -> None:
         """Say SERVING for the whole daemon and for each service."""
-        for name in ("", *SERVICES):
+        for name in ("", *self.services):
             await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def set_clocks(self, good: bool) -> None:
@@ -74,6 +85,7 @@ async def listen(
     queue: Queue,
     observe: Observer,
     authorize: Authorize,
+    faces: Sequence[Face] = (),
 ) -> Listening:
     """Start a server that says NOT_SERVING. Raises AddressInUse, ConfigError, StorageError."""
     tls = credentials(config)
@@ -100,14 +112,17 @@ async def listen(
         ),
     )
     servicer = health.aio.HealthServicer()
-    for name in ("", *SERVICES, CLOCKS):
+    services = (*SERVICES, *(face.name for face in faces))
+    for name in ("", *services, CLOCKS):
         await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
     appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)
     appliance_pb2_grpc.add_QueueServicer_to_server(queue, server)
+    for face in faces:
+        face.add(server)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if config.reflection:
-        names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
     port = _bind_tcp(server, config.listen, tls)
     if config.socket:
@@ -115,7 +130,7 @@ async def listen(
     await server.start()
     if config.socket:
         os.chmod(config.socket, SOCKET_MODE)
-    return Listening(server, servicer, port)
+    return Listening(server, servicer, port, services)
 
 
 async def listen_to_operator(path: Path, admin: Admin, observe: Observer) -> grpc.aio.Server:

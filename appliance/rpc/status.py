@@ -57,7 +57,7 @@ Authorize = Callable[[str, Context], None]
 """Called with each call's method before anything of it is read; raises Unauthenticated, AccessDenied."""
 
 DOMAIN = "f5-appliance"
-OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.")
+OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.", "/nvidia.riva.tts.")
 DETAILS_KEY = "grpc-status-details-bin"
 MAX_MESSAGE_CHARACTERS = 300
 """Clients drop trailers over 8 KiB; the message travels three times, once of them percent-encoded."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -168,14 +168,14 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         asked = self.asked(message, context, stream=False)
         if asked.is_empty:
             audio = Reply(self.speech.planner.manifest, asked.ways[0], self._server.message_s).whole()
-            return pb.SynthesizeResponse(audio=audio, header=self._skipped(asked, context), timings={})
+            return pb.SynthesizeResponse(audio=audio, header=self.skipped(asked, context), timings={})
         async with self.call(message, context, stream=False, asked=asked) as call:
             async for made in call.made():
                 await self._sounding(len(made.samples), call.reply.keep, made)
                 await self._hear(call, made)
             audio = await self._sounding(call.reply.samples, call.reply.whole, costly=call.reply.is_costly)
             call.first_audio = self.speech.clock()
-            timings = self._finish(call, context)
+            timings = self.finish(call, context)
             return pb.SynthesizeResponse(
                 audio=audio,
                 header=self.header(call),
@@ -186,22 +186,28 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
         asked = self.asked(message, context, stream=True)
         if asked.is_empty:
-            await context.write(pb.StreamSynthesizeResponse(header=self._skipped(asked, context)))
+            await context.write(pb.StreamSynthesizeResponse(header=self.skipped(asked, context)))
             await context.write(pb.StreamSynthesizeResponse(end={}))
             return
         async with self.call(message, context, stream=True, asked=asked) as call:
             await self.write(call, context, pb.StreamSynthesizeResponse(header=self.header(call)))
             async for audio, samples in self.audio(call):
                 await self.write(call, context, pb.StreamSynthesizeResponse(audio=audio), samples)
-            timings = self._finish(call, context)
+            timings = self.finish(call, context)
             end = pb.End(samples=call.reply.samples, timings=timings_of(timings), words=words_of(call.words))
             await self.write(call, context, pb.StreamSynthesizeResponse(end=end))
 
     async def Session(self, messages: AsyncIterator[pb.SessionRequest], context: Context) -> None:
+        with self.session(context) as idle_s:
+            await Conversation(self, context, idle_s).hold(messages)
+
+    @contextlib.contextmanager
+    def session(self, context: Context) -> Iterator[float]:
+        """Room for a call of many messages; gives the seconds it may be idle. Raises TooManyCalls."""
         self._check_room(peer := self._peer(context), len(self._sessions))
         self._sessions.append(peer)
         try:
-            await Conversation(self, context, self._server.session_idle_s).hold(messages)
+            yield self._server.session_idle_s
         finally:
             self._sessions.remove(peer)
 
@@ -359,7 +365,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self.speech.scheduler.check_open(message.request_id)
         return asked_of(message, self.speech.defaults, stream=stream, client=context.peer())
 
-    def _skipped(self, asked: Asked, context: Context) -> pb.Header:
+    def skipped(self, asked: Asked, context: Context) -> pb.Header:
         """The header of a request of which nothing can be spoken; counted and logged."""
         logger.info("request %s of %s: nothing to speak", asked.terms.request_id, context.peer())
         self.speech.observer.skipped()
@@ -440,15 +446,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         if samples:
             self.speech.scheduler.written(call.job, samples / call.request.sample_rate_hz)
 
-    def _finish(self, call: Call, context: Context) -> Timings:
-        """Complete the timings and send them as trailers; count and log them."""
-        timings = self.finish(call)
-        terms, promised_s = call.job.terms, call.promised_s
-        context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
-        return timings
-
-    def finish(self, call: Call) -> Timings:
-        """Complete the timings, count and log them; keep the phrase."""
+    def finish(self, call: Call, context: Context | None = None) -> Timings:
+        """Complete the timings, count and log them, send them as trailers of `context`; keep the phrase."""
         if call.key is not None:
             self.speech.phrases.keep(call.key, Phrase.of(call.parts, call.request.seed))
         job, now = call.job, self.speech.clock()
@@ -459,6 +458,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             audio_s=call.reply.audio_s,
         )
         terms, promised_s = job.terms, call.promised_s
+        if context is not None:
+            context.set_trailing_metadata(trailers_of(timings, terms, promised_s, self.speech.degraded()))
 
         def record() -> None:
             logger.info(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from appliance.errors import Cancelled, UploadsFull
+from appliance.prompts import give_way
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices import Voice, VoiceStore
@@ -32,7 +32,7 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
         self._upload_pool = ThreadPoolExecutor(
-            UPLOAD_THREADS, thread_name_prefix="upload", initializer=_give_way
+            UPLOAD_THREADS, thread_name_prefix="upload", initializer=give_way
         )
         self._lookup_pool = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="voices")
         self._upload_slots = asyncio.Semaphore(UPLOAD_THREADS)
@@ -103,15 +103,6 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
             # The thread is free at the next checkpoint, and the slot not before.
             await asyncio.gather(creating, return_exceptions=True)
             raise
-
-
-def _give_way() -> None:
-    """Run this thread only where the engine leaves a core; Linux has one policy for each thread.
-
-    SCHED_IDLE and not niceness: a nice thread keeps its core for milliseconds when an engine's thread wakes,
-    which it does at each operator.
-    """
-    os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
 
 
 def voice_message(voice: Voice) -> pb.Voice:

@@ -25,7 +25,8 @@ from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
 from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
-from appliance.rpc import appliance_pb2_grpc
+from appliance.prompts import Prompts
+from appliance.rpc import appliance_pb2_grpc, riva
 from appliance.rpc.access import Door
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
@@ -128,10 +129,11 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
     )
     store.create("ann", speech_wav(), "Hello there.")
+    prompts = Prompts(store)
     manifest = bundle.read(BUNDLE, verify=False).manifest
     planner = SentencePlanner(
         replace(manifest, defaults=replace(manifest.defaults, cross_fade_s=0.0)),
-        lambda voice: store.reference(voice),
+        prompts.reference,
     )
     loop = asyncio.get_running_loop()
 
@@ -166,7 +168,10 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     service = Synthesizer(speech, server)
     uploads = Voices(store)
     queue = Queue(scheduler, speech.clock, service.end)
-    listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call), Door())
+    faces = (riva.face(service, store, prompts),)
+    listening = await listen(
+        server, service, uploads, queue, lambda *call: observed.append(call), Door(), faces
+    )
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
     thread.start()

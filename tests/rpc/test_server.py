@@ -93,6 +93,7 @@ async def test_reflection_lists_the_services_and_gives_the_proto(channel: grpc.a
     replies = [reply async for reply in call]
     assert {service.name for service in replies[0].list_services_response.service} == {
         *SERVICES,
+        "nvidia.riva.tts.RivaSpeechSynthesis",
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }

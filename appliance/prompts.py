@@ -1,0 +1,81 @@
+"""Reference audio that comes with a request: prepared, kept in memory for a while, not stored, not listed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
+
+from appliance.errors import UploadsFull
+from appliance.job import Reference
+from appliance.voices import VoiceStore
+
+KEPT = 16
+"""Prepared prompts in memory, of up to 1.6 MB each; those of requests under way are kept besides."""
+TRANSCRIPTS = 1_024
+"""Remembered by the hash of their audio."""
+WAITING = 4
+"""Prompts that may wait while another is prepared."""
+
+
+class Prompts:
+    """Voices of requests' own, by names that no stored voice can have. Used on the event loop."""
+
+    def __init__(self, store: VoiceStore) -> None:
+        self._store = store
+        self._lent: WeakValueDictionary[str, Reference] = WeakValueDictionary()
+        self._recent: deque[Reference] = deque(maxlen=KEPT)
+        self._transcripts: OrderedDict[str, str] = OrderedDict()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=give_way)
+        self._preparing = 0
+
+    def reference(self, voice: str) -> Reference:
+        """A prompt's reference, else a stored voice's. Raises what VoiceStore.reference does."""
+        return self._lent.get(voice) or self._store.reference(voice)
+
+    async def transcript_of(self, audio: bytes) -> str:
+        """What is said in an earlier prompt or a stored voice with this audio; empty where there is none."""
+        sha256 = hashlib.sha256(audio).hexdigest()
+        if sha256 in self._transcripts:
+            self._transcripts.move_to_end(sha256)
+            return self._transcripts[sha256]
+        same = await asyncio.to_thread(self._store.with_audio, sha256)
+        return same.transcript if same else ""
+
+    async def lend(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
+        """A name for this audio and its reference, by which it is found while the reference is held.
+
+        Raises InvalidReference, UploadsFull.
+        """
+        sha256 = hashlib.sha256(audio).hexdigest()
+        name = f"prompt:{sha256[:16]}:{hashlib.sha256(transcript.encode()).hexdigest()[:16]}"
+        reference = self._lent.get(name)
+        if reference is None:
+            if self._preparing > WAITING:
+                raise UploadsFull(f"{WAITING} audio prompts are waiting already, and no more may")
+            self._preparing += 1
+            try:
+                prepare = asyncio.get_running_loop().run_in_executor
+                reference = await prepare(self._pool, self._store.unstored, audio, transcript)
+            finally:
+                self._preparing -= 1
+            # Another call with the same prompt may have been quicker.
+            reference = self._lent.setdefault(name, reference)
+            self._recent.append(reference)
+        self._transcripts[sha256] = transcript
+        while len(self._transcripts) > TRANSCRIPTS:
+            self._transcripts.popitem(last=False)
+        return name, reference
+
+
+def give_way() -> None:
+    """Run this thread only where the engine leaves a core; Linux has one policy for each thread.
+
+    SCHED_IDLE and not niceness: a nice thread keeps its core for milliseconds when an engine's thread wakes,
+    which it does at each operator.
+    """
+    os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

@@ -1,0 +1,60 @@
+"""Where programs that others wrote are run: scripts/test's environments of clients, and npm packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import ROOT
+
+CLIENTS = Path(__file__).parent / "clients"
+PATIENCE_S = 120.0
+
+
+def interpreter(name: str) -> Path:
+    """The Python of .venvs/NAME; skips the test where scripts/test could not install it."""
+    folder = ROOT / ".venvs" / name
+    if not (folder / ".stamp").exists():
+        pytest.skip(f".venvs/{name} is not installed: scripts/test makes it, from a package index")
+    return folder / "bin" / "python"
+
+
+def run(*command: object, cwd: Path = CLIENTS) -> Any:
+    """Run a client to its end; the JSON on the last line of what it prints."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def node_modules() -> Path:
+    """The packages of clients/package.json, kept in out/; skips the test without npm or a registry."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node or npm is not installed")
+    wanted = (CLIENTS / "package.json").read_text()
+    folder = ROOT / "out" / "interop-node"
+    stamp = folder / "installed"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "package.json").write_text(wanted)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            pytest.skip(f"npm could not install the clients: {done.stderr.strip()[-200:]}")
+        stamp.write_text(wanted)
+    return folder / "node_modules"

@@ -1,0 +1,310 @@
+"""Riva's service by the stubs of nvidia-riva-client, with a fake engine."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import soundfile
+from riva.client.proto import riva_tts_pb2 as riva
+from riva.client.proto import riva_tts_pb2_grpc
+from riva.client.proto.riva_audio_pb2 import AudioEncoding
+from riva.client.proto.riva_common_pb2 import RequestId
+
+from appliance import daemon
+from appliance.audio import encode
+from appliance.audio.compress import Compressor
+from appliance.audio.ogg import OpusPackets
+from appliance.config import SynthesisConfig
+from appliance.job import Encoding, Handling, Spoken
+from appliance.prompts import KEPT, Prompts
+from appliance.rpc import riva as face
+from tests.fakes_engine import samples_of, segment
+from tests.rpc.conftest import Box, speech_wav
+
+NFE = SynthesisConfig().nfe
+
+
+@pytest.fixture
+def stub(channel: grpc.aio.Channel) -> Any:
+    return riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel)
+
+
+def asked(text: str = "one. two", **fields: Any) -> Any:
+    given = {"voice_name": "F5.ann", "language_code": "en-US", "sample_rate_hz": 24_000, "encoding": 1}
+    return riva.SynthesizeSpeechRequest(text=text, **{**given, **fields})
+
+
+def zero_shot(audio: bytes = b"", **fields: Any) -> dict[str, Any]:
+    return {"voice_name": "", "zero_shot_data": {"audio_prompt": audio or speech_wav(1.5), **fields}}
+
+
+async def streamed(stub: Any, *messages: Any) -> list[Any]:
+    return [reply async for reply in stub.SynthesizeOnline(iter(messages))]
+
+
+async def refused(call: Any) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code().name, str(caught.value.details())
+
+
+async def test_the_voices_are_listed_by_the_language_that_is_spoken_in_them(box: Box, stub: Any) -> None:
+    box.store.create("bo", speech_wav(1.0), "Good day.")
+    box.store.create("mei", speech_wav(1.2), "你好，大家好。")
+    (box.store._folder / "ruin").mkdir()
+    reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
+    assert [
+        (one.parameters["language_code"], one.parameters["voice_name"], one.parameters["subvoices"])
+        for one in reply.model_config
+    ] == [("en-US", "F5", "ann:0,bo:1"), ("zh-CN", "F5", "mei:0")]
+    name = reply.model_config[1].model_name
+    only = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest(model_name=name))
+    assert [one.model_name for one in only.model_config] == [name]
+
+
+def expected(*texts: str) -> bytes:
+    samples = [samples_of(segment(t, index=i, nfe=NFE, seed=5)) for i, t in enumerate(texts)]
+    return encode.pcm16(np.concatenate(samples))
+
+
+def seeded(box: Box, **changes: Any) -> None:
+    synthesis = replace(box.speech.defaults.synthesis, seed=5)
+    box.speech.defaults = replace(box.speech.defaults, synthesis=synthesis, **changes)
+
+
+async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
+    seeded(box)
+    reply = await stub.Synthesize(asked(id=RequestId(value="chat-1")))
+    assert reply.audio == expected("one", "two")
+    assert (reply.id.value, reply.meta.text, reply.meta.processed_text) == ("chat-1", "one. two", "one. two")
+
+
+async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) -> None:
+    seeded(box, speakable=lambda text, handling, words: Spoken(text.replace("!!!", "")))
+    replies = await streamed(stub, asked("one. two"), asked("!!!"), asked("three", voice_name="ann"))
+    assert list(dict.fromkeys(reply.meta.text for reply in replies)) == ["one. two", "!!!", "three"]
+    assert b"".join(reply.audio for reply in replies) == expected("one", "two") + expected("three")
+    assert len(box.skipped) == 1 and box.observed[-1] == ("SynthesizeOnline", "OK", "")
+
+
+async def test_a_stream_is_counted_and_ends_when_nothing_comes(box: Box, stub: Any) -> None:
+    box.service._server = replace(box.service._server, session_idle_s=1.0, max_calls=1)
+    call = stub.SynthesizeOnline()
+    await call.write(asked())
+    assert (await call.read()).audio
+    assert (await refused(stub.SynthesizeOnline(iter([asked()])).read()))[0] == "RESOURCE_EXHAUSTED"
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    assert ended.value.code().name == "DEADLINE_EXCEEDED"
+    assert ended.value.details() == "nothing was written for 1 s"
+
+
+async def test_a_client_of_before_2_25_sends_one_message(channel: grpc.aio.Channel) -> None:
+    call = channel.unary_stream(
+        f"/{face.SERVICE}/SynthesizeOnline",
+        request_serializer=riva.SynthesizeSpeechRequest.SerializeToString,
+        response_deserializer=riva.SynthesizeSpeechResponse.FromString,
+    )
+    assert len([reply async for reply in call(asked())]) > 1
+
+
+REFUSALS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"voice_name": "foo"},
+        "INVALID_ARGUMENT",
+        "Model is not available on server: Voice foo for language en-US not found.",
+    ),
+    (
+        {"voice_name": "", "language_code": "de-DE"},
+        "INVALID_ARGUMENT",
+        "Model is not available on server: Voice  for language de-DE not found.",
+    ),
+    ({"text": ""}, "INVALID_ARGUMENT", "text: is empty"),
+    ({"sample_rate_hz": 2}, "INVALID_ARGUMENT", "sample_rate_hz: must be from 8000 to 48000 Hz"),
+    ({"sample_rate_hz": -1}, "INVALID_ARGUMENT", "sample_rate_hz: must not be below 0"),
+    ({"encoding": 7}, "UNIMPLEMENTED", "encoding: 7 is none of Riva's"),
+    (
+        {"encoding": AudioEncoding.OGGOPUS, "sample_rate_hz": 44_100},
+        "INVALID_ARGUMENT",
+        "sample_rate_hz: must be one of 8000",
+    ),
+    (zero_shot(b"RIFF nothing"), "INVALID_ARGUMENT", "zero_shot_data.transcript: is needed"),
+    (
+        zero_shot(b"RIFF nothing", transcript="Hello."),
+        "INVALID_ARGUMENT",
+        "zero_shot_data.audio_prompt: is not audio",
+    ),
+    (
+        {"custom_dictionary": "Anna  Ana,NVIDIA  ɛn.vɪ.diː.ʌ"},
+        "INVALID_ARGUMENT",
+        "custom_dictionary: of 'NVIDIA' has phonemes",
+    ),
+    (
+        {"custom_dictionary": "Anna  "},
+        "INVALID_ARGUMENT",
+        "custom_dictionary: of 'Anna' has an empty side",
+    ),
+    ({"id": RequestId(value="a b")}, "INVALID_ARGUMENT", "id: must be 1 to 64"),
+]
+
+
+async def test_errors_are_about_rivas_fields(stub: Any) -> None:
+    for fields, code, told in REFUSALS:
+        message = asked(**{"text": "one", **fields})
+        for call in (stub.Synthesize(message), streamed(stub, message)):
+            name, details = await refused(call)
+            assert (name, details[: len(told)]) == (code, told)
+
+
+async def test_without_a_name_the_first_voice_of_the_language_speaks(box: Box, stub: Any) -> None:
+    box.store.create("mei", speech_wav(1.2), "你好，大家好。")
+    used: list[str] = []
+    resolve = box.planner.reference
+    box.planner.reference = lambda voice: used.append(voice) or resolve(voice)  # type: ignore[func-returns-value]
+    await stub.Synthesize(asked(voice_name="", language_code="zh-CN"))
+    assert used == ["mei"]
+
+
+async def test_encodings(stub: Any) -> None:
+    pcm = np.frombuffer((await stub.Synthesize(asked(encoding=0))).audio, "<i2")
+    assert len(pcm)
+    for encoding, subtype in ((AudioEncoding.ALAW, "ALAW"), (AudioEncoding.MULAW, "ULAW")):
+        coded = b"".join(
+            r.audio for r in await streamed(stub, asked(encoding=encoding, sample_rate_hz=8_000))
+        )
+        decoded, _ = soundfile.read(
+            io.BytesIO(coded), samplerate=8_000, channels=1, format="RAW", subtype=subtype, dtype="int16"
+        )
+        assert abs(len(decoded) - len(pcm) / 3) < 2
+    flac = (await stub.Synthesize(asked(encoding=AudioEncoding.FLAC))).audio
+    assert len(soundfile.read(io.BytesIO(flac))[0]) == len(pcm)
+    opus = (await stub.Synthesize(asked(encoding=AudioEncoding.OGGOPUS))).audio
+    assert 0.0 <= 0.02 * len(packets(opus)) - len(pcm) / 24_000 < 0.06
+
+
+def packets(framed: bytes) -> list[bytes]:
+    """As Riva's C++ client reads them."""
+    found = []
+    while framed:
+        (length,) = struct.unpack_from("<i", framed)
+        found.append(framed[4 : 4 + length])
+        framed = framed[4 + length :]
+    return found
+
+
+def test_opus_packets_do_not_depend_on_how_the_pages_are_cut() -> None:
+    samples = (8_000 * np.sin(np.arange(48_000) / 9)).astype(np.int16)
+    pages = Compressor(Encoding.OGG_OPUS, 24_000).whole(samples)
+    whole = OpusPackets().push(pages)
+    parser = OpusPackets()
+    assert b"".join(parser.push(pages[i : i + 1]) for i in range(len(pages))) == whole
+    assert all(len(packet) < 1_276 for packet in packets(whole))
+
+
+async def test_quality_is_a_number_of_steps(stub: Any) -> None:
+    for quality, nfe in ((0, NFE), (20, NFE), (40, 2 * NFE), (1, 1), (1_000, 32)):
+        call = stub.Synthesize(asked(**zero_shot(transcript="Hello there.", quality=quality)))
+        await call
+        assert dict(await call.trailing_metadata())["x-nfe"] == str(nfe)
+
+
+@pytest.mark.parametrize("how", ["transcript", "configuration", "earlier", "stored", "named"])
+async def test_the_words_of_a_prompt(box: Box, stub: Any, how: str) -> None:
+    prompt = speech_wav(1.7)
+    fields: dict[str, Any] = zero_shot(prompt)
+    if how == "transcript":
+        fields = zero_shot(prompt, transcript="Good day.")
+    elif how == "configuration":
+        fields["custom_configuration"] = {"transcript": "Good day."}
+    elif how == "earlier":
+        await stub.Synthesize(asked(**zero_shot(prompt, transcript="Good day.")))
+    elif how == "stored":
+        box.store.create("bo", prompt, "Good day.")
+    else:
+        fields["voice_name"] = "F5.ann"
+    seen: list[str] = []
+    resolve = box.planner.reference
+    box.planner.reference = lambda voice: seen.append(resolve(voice).transcript) or resolve(voice)  # type: ignore[func-returns-value]
+    assert any(reply.audio for reply in await streamed(stub, asked(**fields)))
+    assert seen == ["Hello there. " if how == "named" else "Good day. "]
+    assert box.store.names() == (["ann", "bo"] if how == "stored" else ["ann"])
+
+
+async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
+    bare = speech_wav(1.3)[44:]
+    fields = zero_shot(bare, transcript="Hi.", encoding=AudioEncoding.LINEAR_PCM, sample_rate_hz=16_000)
+    assert (await stub.Synthesize(asked(**fields))).audio
+
+
+async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(box: Box, stub: Any) -> None:
+    prompts = Prompts(box.store)
+    name, held = await prompts.lend(speech_wav(0.5), "Hi.")
+    for number in range(KEPT + 2):
+        await prompts.lend(speech_wav(0.3 + number / 100), "Hi.")
+    assert prompts.reference(name) is held
+    assert len(prompts._lent) <= KEPT + 1
+
+
+async def test_a_dictionary_of_plain_words_and_ssml(box: Box, stub: Any) -> None:
+    seen: list[Any] = []
+    seeded(box, speakable=lambda text, handling, words: seen.append((handling, dict(words))) or Spoken("one"))
+    await stub.Synthesize(asked("Ask Xx_Anna", custom_dictionary="Xx_Anna  Anna,GPU gee pee you"))
+    await stub.Synthesize(asked(" <speak>one</speak>"))
+    assert seen == [
+        (Handling.CHAT, {"Xx_Anna": "Anna", "GPU": "gee pee you"}),
+        (Handling.SSML, {}),
+    ]
+
+
+async def test_word_times(stub: Any) -> None:
+    message = asked("one. two", enable_word_time_offsets=True)
+    words = list((await stub.Synthesize(message)).meta.words)
+    assert [word.word for word in words] == ["one", "two"]
+    assert all(0 <= word.start_time < word.end_time <= 2_000 for word in words)
+    last = (await streamed(stub, message))[-1]
+    assert [word.word for word in last.meta.words] == ["one", "two"] and not last.audio
+
+
+async def test_a_cancelled_stream_leaves_the_engine_idle(box: Box, stub: Any) -> None:
+    with box.held() as go:
+        call = stub.SynthesizeOnline(iter([asked("one. two. three. four")] * 3))
+        await box.soon(lambda: box.scheduler.load.running == 1)
+        call.cancel()
+        go.set()
+        await box.soon(lambda: box.scheduler.load.running == 0 and not box.service.planning)
+    await box.still()
+    await box.soon(lambda: box.observed[-1][:2] == ("SynthesizeOnline", "CANCELLED"))
+
+
+async def test_it_is_in_health(box: Box, channel: grpc.aio.Channel) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    await box.listening.set_serving()
+    reply = await health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(service=face.SERVICE)
+    )
+    assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_an_unreadable_message_is_invalid(channel: grpc.aio.Channel) -> None:
+    call = channel.unary_unary(f"/{face.SERVICE}/Synthesize")
+    assert (await refused(call(b"\xff\xff")))[0] == "INVALID_ARGUMENT"
+
+
+def test_a_daemon_without_rivas_messages_starts_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, box: Box
+) -> None:
+    monkeypatch.setitem(sys.modules, "riva.client.proto", None)
+    monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
+    monkeypatch.delattr("appliance.rpc.riva")
+    with caplog.at_level("INFO"):
+        assert daemon._faces(box.service, box.store, Prompts(box.store)) == ()
+    assert "Riva's clients are not served (extra riva)" in caplog.text
