@@ -134,7 +134,8 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert names == {*manifest.files, contract.MANIFEST}
     rows = manifest.parity["rows"]
     assert {(row["against"], row["variant"]) for row in rows} == {
-        (against, variant) for against in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")
+        ("torch", "ort-cuda"),
+        *((a, variant) for a in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")),
     }
     assert max(row["frames"] for row in rows) >= 2000
     assert all(row["error"] <= row["bound"] for row in rows if row["against"] != "exact")
