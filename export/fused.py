@@ -1,10 +1,10 @@
 """Attention by ONNX Runtime's own operator in a step graph, for its CUDA provider.
 
 `MultiHeadAttention` has fused kernels, and each takes other masks. Flash attention takes none; lengths (R)
-run in cuDNN's kernel, which is off by default but on Hopper, or unfused. The memory-efficient kernel takes (3·R + 2) int32:
-each row's number of keys; where each row's queries begin, all rows' being one sequence, and their end; where
-its keys begin, and their end. So padding at both ends of a row is left out, and costs nothing. ONNX Runtime
-1.20 to 1.31: `MASK_1D_KEY_SEQ_LEN_START` in contrib_ops/cpu/bert/attention_common.h;
+run in cuDNN's kernel, which is off by default but on Hopper, or unfused. The memory-efficient kernel takes
+(3·R + 2) int32: each row's number of keys; where each row's queries begin, all rows' being one sequence, and
+their end; where its keys begin, and their end. So padding at both ends of a row is left out, and costs
+nothing. ONNX Runtime from 1.20 on: `MASK_1D_KEY_SEQ_LEN_START` in contrib_ops/cpu/bert/attention_common.h;
 `use_memory_efficient_attention` in contrib_ops/cuda/bert/multihead_attention.cc; `EfficientAttention` in
 attention_impl.cu beside it; `seqstart_k_ptr` in cutlass_fmha/fmha_launch_template.h.
 
