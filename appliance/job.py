@@ -230,6 +230,10 @@ class Segment:
         return key_steps(self.times, self.sampling)
 
 
+WORTHWHILE = 0.05
+"""A lane joins a call only if that saves this share of its own step."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """Seconds of the engine that one segment takes alone."""

@@ -41,7 +41,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import Cost, FloatArray, Load, Made, Priority, Segment, Terms
+from appliance.job import WORTHWHILE, Cost, FloatArray, Load, Made, Priority, Segment, Terms
 from appliance.playout import Channel, Demand, Job, State, Utterance
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,6 @@ MARGIN_S = 0.03
 """From the engine to the caller's end of the wire."""
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """No target is shorter than this times the request's own cost on an idle box."""
-WORTHWHILE = 0.05
-"""A lane joins a call only if that saves this share of its own step."""
 IDLE_TURN_S = 1.0
 """How long the loop rests at most before it shows a sign of life."""
 INTERRUPT_S = 0.02

@@ -20,7 +20,7 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
-from export import calibration, cases, checkpoint, graphs, parity, precision, qdq, to_onnx
+from export import calibration, cases, checkpoint, fused, graphs, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.durable import publish
 from export.families import Family, with_mels_for
@@ -228,14 +228,19 @@ class StepWriter:
             files[name] = self._trace(name, functools.partial(self._step, kind))
             if name != "step":
                 to_onnx.share_weights(self.folder / files[name], self.folder / files["step"])
+        variants = {"default": files}
+        if contract.FUSED in BACKENDS[self.precision]:
+            variants[contract.FUSED] = {name: f"{name}_fused.onnx" for name in kinds}
+            for name, file in variants[contract.FUSED].items():
+                fused.fuse(self.folder / files[name], self.folder / file, self.arch.heads)
         if self.precision == "fp32":
-            return {"default": files, "ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
+            return variants | {"ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
         wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
         rows = {name: f"{name}_rows_float32.onnx" for name in kinds}
         for name, file in {**wide, **rows}.items():
             precision.widen(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(precision.widen, "float32", files["step"])
-        return {"default": files, "ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+        return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from appliance.contract.bundle import FLOAT32, Bundle, Precision, Sampling
+from appliance.contract.bundle import FLOAT32, FUSED, Bundle, Precision, Sampling
 from appliance.contract.graphs import CONTEXT, kept_names, signatures
 from appliance.contract.mel import log_mel
 from appliance.contract.schedule import time_grid
@@ -188,8 +188,8 @@ def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """The variants that some backend runs, or may have to; the CPU's last."""
-    found = {bundle.variant_for(backend) for backend in bundle.manifest.backends}
+    """The variants that some backend runs, or may have to, and a CPU can; its own last."""
+    found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
     found |= {FLOAT32} & bundle.manifest.variants.keys()
     return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
@@ -216,6 +216,8 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
                 report.rows.extend(_samples(engine, expected, variant))
             elif expected.coarse is not None:
                 report.rows.extend(_lossy(engine, expected.coarse, variant))
+    if FUSED in bundle.manifest.variants and expected.trajectories:  # its other graphs are the default's
+        report.rows.extend(velocities(Graphs(bundle, FUSED), expected.trajectories[0]))
     report.samplings = measure_samplings(bundle).samplings
     return report
 
@@ -369,7 +371,8 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
     before, seen = x[None, :known], condition[:1, :known]
     inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
-    keys = graphs.run("step_keys", inputs | _reference(before, seen, padding))
+    first = 0 if graphs.variant == FUSED else padding  # a CPU does not read where its keys begin
+    keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
     yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:])
     context = min(known, CONTEXT)
     missing = CONTEXT - context if graphs.masks else 0

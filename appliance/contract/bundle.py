@@ -30,6 +30,9 @@ VOCAB = "vocab.txt"
 HASH_BLOCK_BYTES = 1 << 20
 FLOAT32 = "float32"
 """The variant of a half-precision bundle whose graphs compute in float32, on the same weights."""
+FUSED = "ort-cuda"
+"""The variant, and the backend, whose step graphs have an attention that reads its masks whole on CUDA only:
+ONNX Runtime's CPU takes keys that are not padding for the first ones."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
 """Values of `max_frames`; upstream's position table ends at 8192."""
 

@@ -58,12 +58,16 @@ class Backend(Protocol):
     buckets: tuple[int, ...]
     """Frames to which rows are padded, ascending; none where shapes are exact."""
     max_batch: int
-    """Rows that one call may hold."""
+    """Rows that one call may hold; see `rows` for those of one size."""
     builds: bool
     """True: graphs are built for this device, and what they compute is compared with the CPU's numbers
     before it is relied on; see `prepare.py`."""
     can_interrupt: bool
     """True if `interrupt` ends a call under way."""
+
+    def rows(self, frames: int) -> int:
+        """Rows of so many frames that one call may hold, at most `max_batch`."""
+        ...
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """Load the graph `name`. Raises BundleError when the runtime cannot read the file."""

@@ -92,6 +92,7 @@ class DeviceMemory:
 
     builds = False
     can_interrupt = False
+    max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
         """`backend` is named in errors. Raises BundleError without cuda-python, driver or device."""
@@ -124,6 +125,10 @@ class DeviceMemory:
         found = self._call("cudaGetDeviceProperties", self.device)
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
         return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
+
+    def rows(self, frames: int) -> int:
+        """See `Backend.rows`."""
+        return self.max_batch
 
     @property
     def stream(self) -> int:

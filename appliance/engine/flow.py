@@ -132,10 +132,10 @@ class Flow:
             for reference in (start, 0) if segment.guidance >= UNGUIDED_BELOW else (start,):
                 frames, padded = self._padded(segment.frames - start, reference)
                 rows[self._graph_of(reference, keys), frames, padded] += 1
-        most = self.backend.max_batch
         return [
             StepCall(graph, frames, reference, min(most, count - first))
             for (graph, frames, reference), count in rows.items()
+            for most in (self.backend.rows(frames),)
             for first in range(0, count, most)
         ]
 

@@ -88,7 +88,25 @@ def compare(
         yield Comparison("condition", frames, 0, 1, distance(found, wanted), bound)
         found, wanted = (_decoded(one, speech.log_mel(frames)) for one in (engine, exact))
         yield Comparison("vocoder", frames, 0, 1, distance(found, wanted), bound)
-    used = graphs_of(manifest.defaults.sampling)
+    yield from compare_steps(engine, exact, speech, buckets, rows)
+    reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
+    defaults = manifest.defaults
+    whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
+    try:
+        share = agreement.share(engine, exact, whole)
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
+    except EngineFault:
+        share = math.inf
+    yield Comparison(WHOLE, reply, reference, 1, share, agreement.ALLOWED)
+
+
+def compare_steps(
+    engine: Synthesizer, exact: Synthesizer, speech: Speech, buckets: Sequence[int], rows: int
+) -> Iterator[Comparison]:
+    """The step graphs alone, as in `compare`."""
+    manifest = engine.manifest
+    bound, used = BOUNDS[manifest.precision], graphs_of(manifest.defaults.sampling)
     for ends in _exact_ends(buckets):
         # Without guidance each lane is one row, and the two ends of a bucket share its calls.
         segments = [speech.segment(n - 1, 1, TIMES[:2], "exact", guidance=0.0, seed=n) for n in ends]
@@ -102,16 +120,6 @@ def compare(
                 for n, p in pairs
             ]
             yield from _steps(engine, exact, segments, graphs, rows, bound)
-    reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
-    defaults = manifest.defaults
-    whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
-    try:
-        share = agreement.share(engine, exact, whole)
-    except (DeviceLost, OutOfDeviceMemory):
-        raise
-    except EngineFault:
-        share = math.inf
-    yield Comparison(WHOLE, reply, reference, 1, share, agreement.ALLOWED)
 
 
 def distance(found: NDArray[np.generic], wanted: NDArray[np.generic]) -> float:

@@ -16,6 +16,11 @@ class HostMemory:
 
     builds = False
     can_interrupt = False
+    max_batch: int
+
+    def rows(self, frames: int) -> int:
+        """See `Backend.rows`."""
+        return self.max_batch
 
     def interrupt(self, on: bool) -> None:
         """See `Backend.interrupt`."""

@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import cast
 
 from appliance.config import EngineConfig
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import FUSED, Bundle
+from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
 from appliance.engine.backend import Backend
 from appliance.engine.backends import AUTO, Options, open_backend
 from appliance.engine.build import Report
+from appliance.engine.cases import Speech
+from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.prepare import OpenBackend
+from appliance.engine.sizes import buckets
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import ApplianceError, BundleError, EngineFault, Interrupted
@@ -115,8 +119,43 @@ def _on(bundle: Bundle, open_: OpenBackend, name: str, lanes: int) -> Synthesize
     device = open_(name)
     try:
         safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
+        wrong = (
+            _fused_is_wrong(bundle, open_) if name == FUSED and FUSED in bundle.manifest.variants else None
+        )
+        if wrong is not None:
+            logger.warning(
+                "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
+            )
+            device.label = f"{name} (plain attention)"
         host = device if name == "ort-cpu" else open_("ort-cpu")
-        return Synthesizer(bundle, device, host=host, lanes=lanes, in_float32=safer)
+        variant = "default" if wrong else None
+        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=safer)
     except Exception:
         device.close()
         raise
+
+
+def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
+    """A step that is not as with the default graphs on this device; None where all are.
+
+    Compared at the shortest number of frames, in padded rows, which a runtime without the kernel that the
+    masks are for computes otherwise.
+    """
+    engines: list[Synthesizer] = []
+    try:
+        for variant in (FUSED, "default"):
+            device = open_(FUSED)
+            try:
+                host = open_("ort-cpu")
+                engines.append(Synthesizer(bundle, device, host=host, lanes=2, variant=variant))
+            except Exception:
+                device.close()
+                raise
+        speech = Speech(bundle.manifest, read_vocabulary(bundle.vocab))
+        shortest = buckets(device, bundle.manifest.max_frames)[:1]
+        fused, plain = engines
+        compared = compare_steps(fused, plain, speech, shortest, rows=2)
+        return next((one for one in compared if not one.holds), None)
+    finally:
+        for engine in engines:
+            engine.shutdown()

@@ -39,7 +39,7 @@ class _Counting:
     def __init__(self, backend: Backend) -> None:
         self.name, self.label = backend.name, backend.label
         self.exact_shapes, self.buckets = backend.exact_shapes, backend.buckets
-        self.max_batch = backend.max_batch
+        self.max_batch, self.rows = backend.max_batch, backend.rows
         self.bytes = 0
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:

@@ -14,6 +14,9 @@ from appliance.engine.ort import OrtBound, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
+MEMORY_EFFICIENT = "2"
+"""`AttentionBackend::EFFICIENT_ATTENTION`: the kernel that fused step graphs are masked for
+(`export/fused.py`). Asked for by name, it takes every length; others read those masks otherwise."""
 
 
 class OrtCudaGraph:
@@ -80,6 +83,7 @@ class OrtCudaBackend(DeviceMemory):
             "user_compute_stream": str(self.stream),
             # Float32 is float32: TF32 has ten bits of mantissa.
             "use_tf32": "0",
+            "sdpa_kernel": MEMORY_EFFICIENT,
             "enable_cuda_graph": str(int(is_step)),
         }
         session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])

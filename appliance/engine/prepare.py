@@ -7,6 +7,7 @@ stay until their successors have passed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -32,7 +33,7 @@ from appliance.engine.sizes import buckets, sizes
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
-from appliance.job import Segment
+from appliance.job import WORTHWHILE, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,9 @@ class Plan:
             ]
         for frames, times in self.step_ms.items():
             told = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
-            lines.append(f"a step of {frames} frames, by rows: {told}")
+            most = gaining(times)
+            used = "all gain" if most == len(times) else f"not used, more than {most} gain nothing"
+            lines.append(f"a step of {frames} frames, by rows: {told} ({used})")
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -147,7 +150,18 @@ def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes
         record = prepare(bundle, backend, open_backend, lanes)
     for graph, why in record.in_float32.items():
         logger.warning("%s is computed in float32: %s", graph, why)
+    backend.limit({int(frames): gaining(times) for frames, times in record.step_ms.items()})
     return tuple(record.in_float32)
+
+
+def gaining(step_ms: Sequence[float]) -> int:
+    """How many rows may share a call, by what a step takes in each number of rows: as the scheduler judges,
+    a row more has to save a share of what it takes alone."""
+    alone = step_ms[0]
+    for rows, (fewer, more) in enumerate(itertools.pairwise(step_ms), 1):
+        if alone - (more - fewer) <= WORTHWHILE * alone:
+            return rows
+    return len(step_ms)
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:

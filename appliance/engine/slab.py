@@ -155,10 +155,10 @@ class Slab:
             self._bound(graph, first, count).run(release=release)
 
     def _spans(self, places: list[int]) -> Iterator[tuple[int, int]]:
-        """Neighbouring places as (first, count), at most `max_batch` each."""
-        first = 0
+        """Neighbouring places as (first, count), as many each as one call may hold."""
+        first, most = 0, self.backend.rows(self._sizes["N"])
         for i in range(1, len(places) + 1):
-            full = i - first == self.backend.max_batch
+            full = i - first == most
             if i == len(places) or places[i] != places[i - 1] + 1 or full:
                 yield places[first], i - first
                 first = i

@@ -95,7 +95,8 @@ class Synthesizer:
         batched = manifest.batch_invariant and not backend.exact_shapes
         # Both rows of a guided lane are in one call with `exact`; otherwise they have other lengths.
         rows = 2 if manifest.defaults.sampling == "exact" else 1
-        self.max_batch = max(backend.max_batch // rows, 1) if batched else 1
+        most = max(map(backend.rows, self._flow.buckets), default=1)
+        self.max_batch = max(most // rows, 1) if batched else 1
         """Lanes that may share a step; the cost table says whether it is worth while."""
         self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
         self._lanes: dict[int, LaneState] = {}

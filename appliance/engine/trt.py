@@ -66,7 +66,7 @@ class TrtBound:
 
 
 class TrtGraph:
-    """An engine, with one execution context for each of its profiles, and one for each captured binding.
+    """An engine, with one execution context for each profile that is used, and one for each captured binding.
 
     Bindings that are not captured take turns with the context of their profile, which is safe because a
     context reads shapes and addresses when work is enqueued, and all work is enqueued on one stream.
@@ -79,8 +79,13 @@ class TrtGraph:
         self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
         self._workspace: DeviceTensor | None = None
         self._contexts: list[Any] = []
-        for number in range(len(self._profiles)):
-            self._add_context(number)
+        # Rows that gain nothing share no call: their profiles need no context.
+        self._shared = {
+            number: self._add_context(number)
+            for number, profile in enumerate(self._profiles)
+            if "R" not in profile.axes or profile.axes["R"][0] <= backend.rows(profile.axes["N"][0])
+        }
+        """Number of a profile → of the context that its bindings take turns with."""
         self._last: dict[int, TrtBound] = {}
         """Number of a context → the binding that it ran last, whose shapes and addresses it has."""
         self._captures = recipe.spec.name in STEPS
@@ -124,10 +129,11 @@ class TrtGraph:
             for spec in specs:
                 _check(spec, tensors[spec.name], sizes, self._fault)
         for number, profile in enumerate(self._profiles):
-            if profile.holds(sizes):
+            if number in self._shared and profile.holds(sizes):
                 given = (cast(Mapping[str, DeviceTensor], tensors) for tensors in (inputs, outputs))
                 own = self._own_context(number)
-                return TrtBound(self, number if own is None else own, *given, is_alone=own is not None)
+                context = self._shared[number] if own is None else own
+                return TrtBound(self, context, *given, is_alone=own is not None)
         raise self._fault("no profile holds", sizes)
 
     def placed(self, name: str, tensor: DeviceTensor) -> DeviceTensor:
@@ -244,7 +250,16 @@ class TrtBackend(DeviceMemory):
         self._deserialiser = self._runtime.Runtime(self._log)
         self._graphs: list[TrtGraph] = []
         self._to_capture = MAX_CAPTURED
+        self._gaining: dict[int, int] = {}
         self._workspace = self.empty((1,), "int8")
+
+    def limit(self, rows: Mapping[int, int]) -> None:
+        """Let calls of a bucket hold so many rows, from the next `load` on. Engines stay as they are."""
+        self._gaining = dict(rows)
+
+    def rows(self, frames: int) -> int:
+        """See `Backend.rows`."""
+        return min(self._gaining.get(frames, self.max_batch), self.max_batch)
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend.load`. Builds the engine, for minutes, where none is kept.

@@ -3,6 +3,8 @@
     python -m tests.benchmarks.gpu WORK [--rounds 5] [--record FILE]
     python -m tests.benchmarks.gpu WORK --rehearse
 
+TensorRT-RTX takes TensorRT's place where that is not installed, and the record says so.
+
 Every stage leaves WORK/STAGE.json and is not repeated; the record is all of them together. `--rehearse` runs
 the same on the fake device with the tiny model, and upstream on the CPU: its figures mean nothing.
 """
@@ -18,6 +20,7 @@ import json
 import os
 import platform
 import statistics
+import string
 import subprocess
 import sys
 import time
@@ -27,8 +30,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
+from appliance.client import CallFailed, Client, End, Piece
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
@@ -42,6 +47,8 @@ from export import bundle as bundles
 from export import parity
 from export.families import Family, family
 from export.random_checkpoint import write_random, write_random_vocos
+from tests import rtx
+from tests.daemons import free_port, reference_wav, write_config
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
@@ -55,6 +62,16 @@ BACKENDS = ("ort-cuda", "tensorrt")
 SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 STREAM_S = (1.5, 3.0, 3.87)
 """Segments of a reply of 8.37 s as LOW_LATENCY cuts it."""
+FIRST_AUDIO_S, STREAMED_RTF = 0.09, 0.3
+"""What is asked of a stream."""
+TRANSCRIPT = "Some call me nature, others call me mother nature, and I have been here for very long."
+TEXT = (
+    "Thanks for the question. That is a really good one, and I would start with the shield, go left at the "
+    "gate, and keep the lamp for the way back down."
+)
+"""About 8 s at the pace of a reference of 5 s with that transcript."""
+START_S = 1800.0
+"""In which a daemon must be ready; its engines are built before."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +221,8 @@ def machine(case: Case) -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
+    if case.device == "cuda":
+        found["tensorrt backend"] = rtx.install() or "not installed"
     for package in ("torch", "onnxruntime-gpu", "onnxruntime", "cuda-bindings", "tensorrt", "f5-tts"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
@@ -228,7 +247,9 @@ def machine(case: Case) -> dict[str, Any]:
 
 def tests() -> dict[str, Any]:
     """The tests that need a GPU, without the plugins of pyproject.toml, which may be missing there."""
-    options = "-m gpu -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
+    options = (
+        "-m gpu -p tests.rtx -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
+    )
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *options.split()],
         env=os.environ | {"F5_REQUIRE_GPU": "1"},
@@ -347,6 +368,76 @@ def stream(case: Case, found: dict[str, Synthesizer], rounds: int) -> dict[str, 
     return rows
 
 
+def daemon(work: Path, case: Case, rounds: int) -> dict[str, Any]:
+    """First audio and RTF of streams of a whole daemon, a process of its own, over gRPC on loopback."""
+    bundle = prepare(work, case)
+    rows: dict[str, Any] = {}
+    for name in BACKENDS:
+        folder = work / f"daemon-{name}"
+        folder.mkdir(exist_ok=True)
+        settings = {"backend": name, "lanes": 2, "cache": str(work / "engines")}
+        try:
+            with _serving(folder, bundle, case, settings) as client:
+                client.add_voice("reference", reference_wav(case.reference * 256 / 24_000), TRANSCRIPT)
+                for nfe in case.nfes:
+                    rows[f"{name}, NFE {nfe}"] = _streams(client, nfe, rounds)
+        except CallFailed as error:
+            print(f"the daemon on {name}: {error}", file=sys.stderr)
+    return rows
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, bundle: Bundle, case: Case, engine: dict[str, Any]) -> Iterator[Client]:
+    """A daemon's client, once it is ready. Raises CallFailed when it does not become so."""
+    config = write_config(folder, bundle.folder, engine=engine, server={"listen": f"127.0.0.1:{free_port()}"})
+    address = yaml.safe_load(config.read_text("utf-8"))["server"]["listen"]
+    module = "tests.rtx" if case.device == "cuda" else "tests.fakes.gpu"
+    command = [sys.executable, "-m", module, "serve", "--config", str(config)]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            with Client(address) as client:
+                _wait_for(client, process)
+                yield client
+        finally:
+            process.terminate()
+
+
+def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
+    """Return when the daemon serves. Raises CallFailed when it has ended, or START_S are over."""
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            if client.health() == "SERVING":
+                return
+        except CallFailed:
+            if process.poll() is not None or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
+
+
+def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
+    """Medians after two warm-ups."""
+    firsts, rtfs = list[float](), list[float]()
+    for _ in range(rounds + 2):
+        begun = time.monotonic()
+        first, rate_hz, samples = 0.0, 0, 0
+        stream = client.stream(TEXT, "reference", nfe=nfe, seed=SEED, segmentation="low_latency")
+        for event in stream:
+            if isinstance(event, Piece):
+                first = first or event.arrived - begun
+            elif isinstance(event, End):
+                samples = event.samples
+            else:
+                rate_hz = event.sample_rate_hertz
+        firsts.append(first)
+        rtfs.append((time.monotonic() - begun) * rate_hz / samples)
+    return {
+        "first_audio_s": statistics.median(firsts[2:]),
+        "rtf": statistics.median(rtfs[2:]),
+        "audio_s": samples / rate_hz,
+    }
+
+
 def table(record: dict[str, Any]) -> str:
     """The record as Markdown."""
     peak, flops = record["machine"]["matmul_flops"], record["case"]["flops_of_a_step"]
@@ -362,17 +453,21 @@ def table(record: dict[str, Any]) -> str:
         share = flops * steps * count / took / peak if name.endswith(("eager", "compiled", "exact")) else None
         shown = "" if share is None else f"{share:.0%}"
         lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {base / took:.2f} | {shown} |")
-    for name, row in record["stream"].items():
-        first = f"first audio {1e3 * row['first_audio_s']:.1f} ms"
-        lines.append(f"| {name}, streamed | | 1 | {first} | | RTF {row['rtf']:.3f} |")
+    for what, streams in (("engine", record["stream"]), ("daemon", record["daemon"])):
+        for name, row in streams.items():
+            first = (
+                f"first audio {1e3 * row['first_audio_s']:.1f} ms (asked: under {1e3 * FIRST_AUDIO_S:.0f})"
+            )
+            rtf = f"RTF {row['rtf']:.3f} (asked: under {STREAMED_RTF})"
+            lines.append(f"| {name}, streamed by the {what} | | 1 | {first} | | {rtf} |")
     return "\n".join(lines)
 
 
 def prepare(work: Path, case: Case) -> Bundle:
     """Checkpoint and bundle, made where they are missing; nothing is measured of random weights."""
     if not (work / "vocos").exists():
-        words = [" ", *(f"t{i}" for i in range(case.vocabulary - 1))]
-        write_random(work / "checkpoint", case.family.arch, words, SEED)
+        words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(case.vocabulary))]
+        write_random(work / "checkpoint", case.family.arch, words[: case.vocabulary], SEED)
         write_random_vocos(work / "vocos", seed=SEED)
     if not (work / "bundle").exists():
         checkpoint = work / "checkpoint"
@@ -402,6 +497,7 @@ def stages(work: Path, case: Case, rounds: int) -> Iterator[tuple[str, Callable[
     yield "errors", lambda: errors(work, case, loaded())
     yield "latency", lambda: latency(work, case, loaded(), rounds)
     yield "stream", lambda: stream(case, loaded(), rounds)
+    yield "daemon", lambda: daemon(work, case, rounds)
 
 
 def main() -> None:
@@ -413,6 +509,9 @@ def main() -> None:
     parser.add_argument("--rehearse", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
+    options.work = options.work.resolve()
+    if not options.rehearse:
+        rtx.install()
     case = REHEARSAL if options.rehearse else Case(family("F5TTS_v1_Base"))
     record: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),

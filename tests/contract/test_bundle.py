@@ -338,7 +338,7 @@ def test_a_folder_that_is_not_there_is_no_bundle(tmp_path: Path) -> None:
 def test_an_unknown_variant_or_graph_names_the_variants(folder: Path) -> None:
     bundle = contract.read(folder)
     for arguments in (("step", "fast"), ("stop", "default")):
-        with pytest.raises(BundleError, match="variants: default, ort-cpu"):
+        with pytest.raises(BundleError, match="variants: default, ort-cuda, ort-cpu"):
             bundle.graph(*arguments)
 
 

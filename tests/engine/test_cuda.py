@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,6 +28,7 @@ from tests.engine.lanes import (
     check_a_request_on_a_device,
     relative,
     segment,
+    solo,
 )
 from tests.fakes.gpu import installed, open_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
@@ -306,3 +308,41 @@ def test_closing_on_a_lost_device_says_nothing_more(device: Device) -> None:
     backend = open_on(device)
     with patch.object(backend._cuda, "cudaEventDestroy", lambda event: (cudaError_t.cudaErrorLaunchFailure,)):
         backend.close()
+
+
+# Fused attention
+
+
+@pytest.fixture
+def short_kv(tiny: Bundle) -> Bundle:
+    defaults = replace(tiny.manifest.defaults, sampling="short-kv")
+    return replace(tiny, manifest=replace(tiny.manifest, defaults=defaults, max_frames=256))
+
+
+@pytest.mark.parametrize(
+    ("fuses", "label", "step"),
+    [(True, "ort-cuda", "step_reply_fused.onnx"), (False, "ort-cuda (plain attention)", "step_reply.onnx")],
+)
+def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
+    short_kv: Bundle,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fuses: bool,
+    label: str,
+    step: str,
+) -> None:
+    """A runtime without its kernel reads the masks as others, and says nothing."""
+    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
+    given = segment(120, nfe=3, sampling="short-kv")
+    with installed(device) as (_, runtime):
+        runtime.fuses = fuses
+        engine = load(short_kv, backend="ort-cuda", threads=1, lanes=2)
+        runtime.sessions.clear()
+        assert engine.backend == label
+        spoken, wanted = (solo(one, given) for one in (engine, Synthesizer(short_kv, OrtBackend(1))))
+        assert relative(spoken, wanted) <= BATCHED
+        assert step in {Path(session.path).name for session in runtime.sessions}
+        engine.shutdown()
+    assert ("fused attention is wrong here, the plain one takes its place" in caplog.text) == (not fuses)
+    assert not device.wrong

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.engine import ort_cuda, trt
 from appliance.engine.backend import Backend
@@ -112,20 +114,36 @@ def test_requests_after_the_warm_up_take_no_memory_of_the_device(engine: Synthes
     assert after >= before
 
 
+@pytest.mark.parametrize("variant", ["default", FUSED])
 @pytest.mark.parametrize("name", STEPS)
-def test_no_step_leaves_the_device(tiny: Bundle, backend: OrtCudaBackend, name: str, tmp_path: Path) -> None:
+def test_no_step_leaves_the_device(
+    tiny: Bundle,
+    backend: OrtCudaBackend,
+    name: str,
+    variant: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Every node is placed there; fused attention runs the kernel that its masks are for."""
+    monkeypatch.setenv("ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO", "1")
     runtime = import_runtime()
     options = runtime.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")
-    providers = [(PROVIDER, {"user_compute_stream": str(backend.stream)})]
-    session = load_session(runtime, tiny.graph(name), options, providers)
+    providers = [
+        (PROVIDER, {"user_compute_stream": str(backend.stream), "sdpa_kernel": ort_cuda.MEMORY_EFFICIENT})
+    ]
+    session = load_session(runtime, tiny.graph(name, variant), options, providers)
     spec = signatures(tiny.manifest.dimensions)[name]
     sizes = {"R": 2, "N": 256, "P": 256, "C": CONTEXT, "S": CAPACITY}
     tensors = {
         t.name: backend.empty([sizes[axis] if isinstance(axis, str) else axis for axis in t.axes], t.dtype)
         for t in (*spec.inputs, *spec.outputs)
     }
+    for lengths in ("lengths", "reference_lengths"):
+        if lengths in tensors:
+            backend.upload(np.array([200, 90], np.int32), tensors[lengths])
     binding = session.io_binding()
     for t in spec.inputs:
         given = tensors[t.name]
@@ -136,3 +154,5 @@ def test_no_step_leaves_the_device(tiny: Bundle, backend: OrtCudaBackend, name: 
     session.run_with_iobinding(binding)
     nodes = json.loads(Path(session.end_profiling()).read_text())
     assert not [node["name"] for node in nodes if "Memcpy" in node["name"]]
+    kernels = re.findall(r"Operator=MultiHeadAttention.*SdpaKernel=(\w+)", capfd.readouterr().out)
+    assert kernels == ["EFFICIENT_ATTENTION"] * (tiny.manifest.arch.depth if variant == FUSED else 0)

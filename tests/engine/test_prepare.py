@@ -24,11 +24,12 @@ from appliance.contract.bundle import FLOAT32, Bundle
 from appliance.engine import build, gate, prepare
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
+from appliance.engine.prepare import gaining
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
 from tests.daemons import write_config
-from tests.engine.lanes import BATCHED, relative, segment, solo
+from tests.engine.lanes import BATCHED, SAMPLINGS, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
@@ -117,6 +118,41 @@ def records(engines: Path) -> list[Path]:
 
 
 # What is right
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "rows"),
+    [((1.0, 1.9), 2), ((1.0, 1.96), 1), ((1.0, 2.5), 1), ((1.0,), 1), ((1.0, 1.5, 2.6, 2.7), 2)],
+)
+def test_rows_gain_as_the_scheduler_judges(step_ms: tuple[float, ...], rows: int) -> None:
+    assert gaining(step_ms) == rows
+
+
+@pytest.mark.parametrize(("longer_ms", "contexts", "lanes"), [(1.2, 4, 2), (2.0, 3, 1)])
+def test_rows_that_gain_nothing_cost_no_context_and_share_no_call(
+    made: Bundle, prepared: Path, tmp_path: Path, longer_ms: float, contexts: int, lanes: int
+) -> None:
+    """At 64 frames two rows gain nothing; at 256 they do, or not."""
+    engines = shutil.copytree(prepared, tmp_path / "engines")
+    [path] = records(engines)
+    record = json.loads(path.read_bytes())
+    record["step_ms"] = {"64": [1.0, 2.0], "256": [1.0, longer_ms]}
+    path.write_text(json.dumps(record))
+    trt = TensorRT(Device())
+    engine = opened(made, engines, trt)
+    for sampling in SAMPLINGS:
+        solo(engine, segment(60, nfe=2, sampling=sampling))
+    steps = [graph for graph in engine._backend._graphs if graph._spec.name.startswith("step")]  # type: ignore[attr-defined]
+    assert {len(graph._shared) for graph in steps} == {contexts - 1}
+    assert (engine.max_batch, trt.device.counts["build"]) == (lanes, 0)
+    given = [segment(n, nfe=2, seed=n, guidance=0.0, reference=20) for n in (40, 50)]
+    opened_lanes = [engine.open(one) for one in given]
+    trt.device.counts.clear()
+    engine.step([lane.id for lane in opened_lanes])
+    # Both in the bucket of 64 frames: a step and an update for each.
+    assert trt.device.counts["run"] + trt.device.counts["replay"] == 4
+    engine.shutdown()
+    assert not trt.device.wrong
 
 
 def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:

@@ -128,13 +128,14 @@ def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
     assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
     assert manifest.licence.weights == "Apache-2.0"
     assert manifest.batch_invariant
-    assert set(manifest.variants) == {"default", "ort-cpu"}
+    assert set(manifest.variants) == {"default", "ort-cpu", "ort-cuda"}
     assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
     names = {path.name for path in made.bundle.folder.iterdir()}
     assert names == {*manifest.files, contract.MANIFEST}
     rows = manifest.parity["rows"]
     assert {(row["against"], row["variant"]) for row in rows} == {
-        (against, variant) for against in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")
+        ("torch", "ort-cuda"),
+        *((a, variant) for a in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")),
     }
     assert max(row["frames"] for row in rows) >= 2000
     assert all(row["error"] <= row["bound"] for row in rows if row["against"] != "exact")

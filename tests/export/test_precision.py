@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from appliance.contract.bundle import FLOAT32, Bundle, Sampling
+from appliance.contract.bundle import FLOAT32, FUSED, Bundle, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import padded_ids, padded_mel
 from appliance.engine.replay import replay
@@ -123,18 +123,23 @@ def test_variants_share_one_file_of_weights(fp16: Made) -> None:
     assert sorted(path.name for path in fp16.bundle.folder.glob("step*")) == [
         "step.onnx",
         "step.onnx.data",
+        "step_fused.onnx",
         "step_keys.onnx",
         "step_keys_float32.onnx",
+        "step_keys_fused.onnx",
         "step_keys_rows_float32.onnx",
         "step_reply.onnx",
         "step_reply_float32.onnx",
+        "step_reply_fused.onnx",
         "step_reply_rows_float32.onnx",
         "step_rows_float32.onnx",
     ]
-    cpu, rows = (fp16.bundle.manifest.variants[variant] for variant in ("ort-cpu", FLOAT32))
+    variants = fp16.bundle.manifest.variants
+    cpu, rows, fused = (variants[variant] for variant in ("ort-cpu", FLOAT32, FUSED))
     assert set(cpu) == {"condition", "step_keys", "step_reply", "vocoder"}
     assert set(rows) == {*cpu, "step"}
-    for own, masks in ((cpu, {"frame"}), (rows, set())):
+    assert set(fused) == {"step", "step_keys", "step_reply"}
+    for own, masks in ((cpu, {"frame"}), (rows, set()), (fused, set())):
         for name, file in own.items():
             narrow, wide = (stored(path) for path in (fp16.bundle.graph(name), fp16.bundle.folder / file))
             without = masks if name.startswith("step") else set()

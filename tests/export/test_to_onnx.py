@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from appliance.contract import graphs as contract
-from appliance.contract.bundle import Bundle
+from appliance.contract.bundle import FUSED, Bundle
+from appliance.contract.graphs import STEPS
 from export import graphs, to_onnx
 from export.checkpoint import load_dit
 from tests.export import small
@@ -122,8 +123,9 @@ def test_upsampling_adds_its_index_to_the_condition(workshop: Workshop) -> None:
 
 
 def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
-    """ONNX Runtime 1.23 and TensorRT 10.3; what is for the CPU alone may leave the standard operators."""
-    own = set(bundle.manifest.variants.get("ort-cpu", {}).values())
+    """ONNX Runtime 1.23 and TensorRT 10.3; what is for ONNX Runtime may leave the standard operators."""
+    variants = bundle.manifest.variants
+    own = {file for variant in ("ort-cpu", FUSED) for file in variants.get(variant, {}).values()}
     for file, (name, model) in models(bundle).items():
         fused = file in own or bundle.manifest.precision == "int8"
         assert model.ir_version <= 10
@@ -131,7 +133,7 @@ def test_older_runtimes_can_read_what_is_written(bundle: Bundle) -> None:
         domains = {opset.domain: opset.version for opset in model.opset_import}
         assert domains[""] <= 20
         others = {node.domain for node in model.graph.node if node.domain}
-        assert others == ({"com.microsoft"} if fused and name in ("step_keys", "step_reply") else set())
+        assert others == ({"com.microsoft"} if fused and name in STEPS else set())
         if not others:
             onnx.checker.check_model(bundle.folder / file, full_check=True)
 

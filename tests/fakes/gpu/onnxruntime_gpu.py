@@ -1,4 +1,8 @@
-"""ONNX Runtime with a CUDA provider: sessions compute on the CPU, late, in the order of their stream."""
+"""ONNX Runtime with a CUDA provider: sessions compute on the CPU, late, in the order of their stream.
+
+Fused attention's masks are read whole on CUDA alone: in the place of a graph that has it, the default graph
+beside it computes. That both give the same numbers is tested in `tests/export/test_fused.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import onnxruntime
 from tests.fakes.gpu.device import Device
 
 PROVIDER = "CUDAExecutionProvider"
+FUSED = "_fused.onnx"
 
 
 class Binding:
@@ -55,6 +60,8 @@ class Binding:
 
 class Session:
     """A session on the provider that it was given."""
+
+    path = ""
 
     def __init__(self, runtime: Runtime, real: Any, options: dict[str, str]) -> None:
         self.real, self._runtime, self._options = real, runtime, options
@@ -114,6 +121,9 @@ class Runtime:
         self.device = device
         self.libraries_missing = False
         """Whether the provider is there but cannot be started, which the real one only logs."""
+        self.fuses = True
+        """Whether the memory-efficient kernel was built in. Without it masks are read as others, as a CPU
+        does in its own way."""
         self.providers = [PROVIDER, "CPUExecutionProvider"]
         self.sessions: list[Session] = []
 
@@ -125,9 +135,14 @@ class Runtime:
         return self.providers
 
     def InferenceSession(self, path: str, options: Any, providers: list[Any]) -> Any:
-        real = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        if not isinstance(providers[0], tuple):
+        on_device = isinstance(providers[0], tuple)
+        if on_device and path.endswith(FUSED) and providers[0][1].get("sdpa_kernel") != "2":
+            raise self.device.refuse(f"{path}: its masks are for the memory-efficient kernel")
+        plain = path.replace(FUSED, ".onnx") if on_device and self.fuses else path
+        real = onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
+        if not on_device:
             return real
         session = Session(self, real, providers[0][1])
+        session.path = path
         self.sessions.append(session)
         return session

@@ -1,0 +1,197 @@
+"""The variant for ONNX Runtime on a GPU: its fused attention computes what the default graphs do.
+
+No CPU kernel reads where keys begin, so ONNX Runtime's operator is spelled out here, as its sources document
+the mask (`MASK_1D_KEY_SEQ_LEN_START` in attention_common.h). Where keys begin at 0 its own kernel runs too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnxscript import FLOAT, INT32, script, values
+from onnxscript import opset20 as op
+
+from appliance.contract.bundle import FUSED, Bundle, Sampling
+from appliance.contract.graphs import CONTEXT, STEPS, GraphSpec, signatures
+from appliance.engine.backend import Graph, Shapes
+from appliance.engine.ort import OrtGraph
+from appliance.engine.synthesizer import Synthesizer
+from tests.engine.lanes import BATCHED, MIXED, SAMPLINGS, Bucketed, relative, segment, solo, staggered
+from tests.export.small import Workshop
+
+pytestmark = pytest.mark.torch
+
+SPELLED_OUT = "tests"
+BOUNDS = {"fp32": 2e-6, "fp16": 2e-3}
+"""‖a − b‖ / ‖b‖ of a velocity; in float16 the default graphs round scores and shares."""
+Arrays = dict[str, NDArray[Any]]
+
+
+@script(values.Opset(SPELLED_OUT, 1), default_opset=op)
+def MultiHeadAttention(
+    query: FLOAT[...], key: FLOAT[...], value: FLOAT[...], bias: FLOAT[...], mask: INT32[...], num_heads: int
+) -> FLOAT[...]:
+    heads = op.Reshape(op.Constant(value_int=num_heads), [1])
+    rows = op.Shape(query, start=0, end=1)
+    queries = op.Shape(query, start=1, end=2)
+    keys = op.Shape(key, start=1, end=2)
+    apart = op.Concat([0, 0], heads, [-1], axis=0)
+    q, k, v = (
+        op.Transpose(op.Reshape(op.Cast(query, to=1), apart), perm=[0, 2, 1, 3]),
+        op.Transpose(op.Reshape(op.Cast(key, to=1), apart), perm=[0, 2, 3, 1]),
+        op.Transpose(op.Reshape(op.Cast(value, to=1), apart), perm=[0, 2, 1, 3]),
+    )
+    entries = op.Cast(mask, to=7)
+    many = op.Slice(entries, [0], rows)
+    queries_begin = op.Slice(entries, rows, 2 * rows + 1)
+    keys_begin = op.Slice(entries, 2 * rows + 1, 3 * rows + 1)
+    number = op.Range(op.Squeeze(op.Constant(value_ints=[0])), op.Squeeze(rows + 1), op.Squeeze([1]))
+    begin = keys_begin - op.Slice(number, [0], rows) * keys
+    place = op.Range(op.Squeeze([0]), op.Squeeze(keys), op.Squeeze([1]))
+    seen = op.And(
+        op.GreaterOrEqual(place, op.Unsqueeze(begin, [1])),
+        op.Less(place, op.Unsqueeze(begin + many, [1])),
+    )
+    scores = op.Where(op.Unsqueeze(seen, [1, 2]), op.MatMul(q, k), op.Constant(value_float=float("-inf")))
+    shares = op.Softmax(scores, axis=-1)
+    out = op.Reshape(op.Transpose(op.MatMul(shares, v), perm=[0, 2, 1, 3]), [0, 0, -1])
+    # Queries that began elsewhere would leave parts of the output unwritten.
+    whole = op.ReduceMin(op.Cast(op.Equal(queries_begin, number * queries), to=6), keepdims=0)
+    return op.CastLike(op.Where(op.Cast(whole, to=9), out, op.Constant(value_float=float("nan"))), query)
+
+
+def spelled_out(path: Path) -> onnxruntime.InferenceSession:
+    """A session of a graph with its attention spelled out."""
+    model = onnx.load(path)
+    nodes = [node for node in model.graph.node if node.op_type == "MultiHeadAttention"]
+    assert nodes
+    for node in nodes:
+        scale = next(a for a in node.attribute if a.name == "scale")
+        assert scale.f == 1.0
+        node.attribute.remove(scale)
+        node.domain = SPELLED_OUT
+    model.functions.append(MultiHeadAttention.to_function_proto())
+    model.opset_import.append(onnx.helper.make_opsetid(SPELLED_OUT, 1))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+class SpelledOut(Bucketed):
+    """The CPU as a runtime of fixed shapes that reads fused attention's mask whole."""
+
+    name = FUSED
+
+    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+        if name in STEPS:
+            return OrtGraph(spelled_out(path), self._run_options)
+        return super().load(name, path, spec, shapes)
+
+
+@pytest.fixture(params=BOUNDS)
+def bundle(request: pytest.FixtureRequest, workshop: Workshop) -> Bundle:
+    return workshop.make("v1", precision=request.param).bundle
+
+
+def inputs_of(bundle: Bundle, name: str, references: tuple[int, int, int]) -> Arrays:
+    """Three rows: one fills its 40 frames, one is padded, one has a single frame. Padding is noise."""
+    d = bundle.manifest.dimensions
+    rng = np.random.default_rng(7)
+    sizes = {"R": 3, "N": 40, "P": 23, "C": CONTEXT, "S": 4}
+    given: Arrays = {}
+    for tensor in signatures(d)[name].inputs:
+        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
+        given[tensor.name] = (rng.standard_normal(shape) * 0.5).astype(tensor.dtype)
+    given |= {"step_index": np.array([1, 0, 3], np.int32), "lengths": np.array([40, 17, 1], np.int32)}
+    if "reference_lengths" in given:
+        given["reference_lengths"] = np.array(references, np.int32)
+    return given
+
+
+def run(session: onnxruntime.InferenceSession, given: Arrays) -> Arrays:
+    return dict(zip([o.name for o in session.get_outputs()], session.run(None, given), strict=True))
+
+
+def plain(path: Path) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def check_rows(bundle: Bundle, name: str, fused: Arrays, given: Arrays) -> None:
+    """Velocities of frames that are not padding, and keys and values of the reference, are the default's."""
+    wanted = run(plain(bundle.graph(name)), given)
+    bound = BOUNDS[bundle.manifest.precision]
+    for row, length in enumerate(given["lengths"].tolist()):
+        velocity = wanted["velocity"][row, :length]
+        assert np.abs(velocity).mean() > 1e-2
+        assert relative(fused["velocity"][row, :length], velocity) <= bound
+        for kept in wanted.keys() - {"velocity"}:
+            known = slice(23 - int(given["reference_lengths"][row]), None)
+            assert relative(fused[kept][row, known], wanted[kept][row, known]) <= bound
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_rows_of_mixed_lengths_are_the_default_graphs(bundle: Bundle, name: str) -> None:
+    given = inputs_of(bundle, name, (23, 5, 11))
+    check_rows(bundle, name, run(spelled_out(bundle.graph(name, FUSED)), given), given)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_runtimes_own_operator_agrees_where_keys_begin_at_0(bundle: Bundle, name: str) -> None:
+    """Its CPU kernel reads the numbers of keys alone. In float16 it computes between casts."""
+    given = inputs_of(bundle, name, (23, 23, 23))
+    check_rows(bundle, name, run(plain(bundle.graph(name, FUSED)), given), given)
+
+
+def test_where_keys_begin_matters(workshop: Workshop) -> None:
+    """Else the tests above could not fail: the CPU's kernel reads the reference's padding as keys."""
+    bundle = workshop.make("v1").bundle
+    for name in ("step_keys", "step_reply"):
+        given = inputs_of(bundle, name, (23, 5, 11))
+        found, wanted = (run(plain(bundle.graph(name, v)), given)["velocity"] for v in (FUSED, "default"))
+        assert relative(found[0], wanted[0]) <= BOUNDS["fp32"]
+        assert relative(found[1, :17], wanted[1, :17]) > 1e-2
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_reply_in_padded_rows_is_the_default_variants(workshop: Workshop, sampling: Sampling) -> None:
+    bundle = workshop.make("v1").bundle
+    given = segment(150, nfe=5, sampling=sampling)
+    fused, usual = (
+        Synthesizer(bundle, SpelledOut(1, (48, 128)), lanes=1),
+        Synthesizer(bundle, Bucketed(1, (48, 128)), lanes=1),
+    )
+    assert relative(solo(fused, given), solo(usual, given)) <= BATCHED
+
+
+def test_lanes_of_all_samplings_share_calls(workshop: Workshop) -> None:
+    bundle = workshop.make("v1").bundle
+    fused = Synthesizer(bundle, SpelledOut(1, (48, 128)), lanes=len(MIXED))
+    alone = Synthesizer(bundle, Bucketed(1, (48, 128)), lanes=1, variant="default")
+    for found, given in zip(staggered(fused, MIXED), MIXED, strict=True):
+        assert relative(found, solo(alone, given)) <= BATCHED
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_each_block_has_one_fused_attention_and_nothing_of_the_plain_one(bundle: Bundle, name: str) -> None:
+    fused, usual = (onnx.load(bundle.graph(name, v), load_external_data=False) for v in (FUSED, "default"))
+    kinds = Counter((node.domain, node.op_type) for node in fused.graph.node)
+    depth = bundle.manifest.arch.depth
+    assert kinds["com.microsoft", "MultiHeadAttention"] == depth
+    assert kinds["", "Softmax"] == 0
+    products = sum(node.op_type == "MatMul" for node in usual.graph.node)
+    assert kinds["", "MatMul"] == products - 2 * depth
+    # Its mask is the same for all blocks, but the last one of `step_keys`.
+    masks = {node.input[4] for node in fused.graph.node if node.op_type == "MultiHeadAttention"}
+    assert len(masks) == (2 if name == "step_keys" else 1)
+
+
+def test_a_bundle_that_is_not_for_it_has_no_such_variant(workshop: Workshop) -> None:
+    for precision in ("int8", "int8-qdq"):
+        assert FUSED not in workshop.make("v1", precision=precision).bundle.manifest.variants  # type: ignore[arg-type]
