@@ -32,9 +32,13 @@ from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
+    PausedChannels,
     QueueEvent,
     Timings,
     Utterance,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
     UtteranceError,
     Voice,
     WordTiming,
@@ -53,8 +57,10 @@ __all__ = [
     "End",
     "Event",
     "Header",
+    "Heard",
     "Operator",
     "Options",
+    "PausedChannels",
     "Piece",
     "Priority",
     "QueueEvent",
@@ -64,6 +70,9 @@ __all__ = [
     "Stream",
     "Timings",
     "Utterance",
+    "UtteranceAudio",
+    "UtteranceBegin",
+    "UtteranceEnd",
     "UtteranceError",
     "Voice",
     "WordTiming",
@@ -184,6 +193,8 @@ class Piece:
 
 
 Event = Header | Piece | End
+Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
+"""What `listen` gives; see appliance.proto."""
 
 
 @dataclass(frozen=True)
@@ -411,6 +422,19 @@ class Client:
         finally:
             call.cancel()
 
+    def listen(self, channel: str = "") -> Iterator[Heard]:
+        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+
+        First the paused channels: what begins from then on is heard.
+        """
+        call = self._queue.Listen(pb.ListenRequest(channel=channel))
+        try:
+            with _failures():
+                for response in call:
+                    yield _heard(response)
+        finally:
+            call.cancel()
+
     def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> list[Utterance]:
@@ -611,6 +635,19 @@ class AsyncClient:
         finally:
             call.cancel()
 
+    async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
+        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+
+        First the paused channels: what begins from then on is heard.
+        """
+        call = self._queue.Listen(pb.ListenRequest(channel=channel))
+        try:
+            with _failures():
+                async for response in call:
+                    yield _heard(response)
+        finally:
+            call.cancel()
+
     async def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> list[Utterance]:
@@ -791,6 +828,15 @@ def _event(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
         audio = message.audio
         return Piece(audio.data, audio.sample_offset, audio.segment, arrived)
     return message.header if message.HasField("header") else message.end
+
+
+def _heard(response: pb.ListenResponse) -> Heard:
+    kind = response.WhichOneof("message")
+    if kind == "begin":
+        return response.begin
+    if kind == "audio":
+        return response.audio
+    return response.end if kind == "end" else response.paused
 
 
 def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:

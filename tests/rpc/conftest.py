@@ -165,7 +165,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     )
     service = Synthesizer(speech, server)
     uploads = Voices(store)
-    queue = Queue(scheduler, speech.clock, service.end)
+    queue = Queue(scheduler, speech.clock, service.end, service.taps)
     listening = await listen(server, service, uploads, queue, lambda *call: observed.append(call), Door())
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
