@@ -7,7 +7,7 @@ import base64
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from functools import partial
 from importlib import metadata
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from appliance.client import AsyncClient, CallFailed, PausedChannels, UtteranceAudio, UtteranceBegin
 from appliance.config import Config
@@ -171,9 +173,26 @@ def _fields(message: Message) -> dict[str, Any]:
     return fields
 
 
+class EventStream(StreamingResponse):
+    """Ends when the page is left, also while there is nothing to send."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group, aclosing(self.body_iterator):  # type: ignore[type-var]
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            with suppress(OSError):
+                await self.stream_response(send)
+            group.cancel_scope.cancel()
+
+
 def _stream(*sources: Events) -> Response:
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_merged(sources), media_type="text/event-stream", headers=headers)
+    return EventStream(_merged(sources), media_type="text/event-stream", headers=headers)
 
 
 async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:

@@ -7,6 +7,7 @@ const parameters = new URLSearchParams(location.search);
 const channel = parameters.get("channel") ?? "";
 const isHeard = parameters.get("voice") !== "off";
 const isShown = parameters.get("captions") !== "off";
+const LATE_S = 0.5; // what began before that is joined where it is now
 const captions = document.getElementById("captions");
 const unmute = document.getElementById("unmute");
 const problem = document.getElementById("problem");
@@ -15,7 +16,8 @@ export const player = new Player();
 window.player = player;
 
 function begin({ utterance, sample_rate_hertz: rate, playout, words }) {
-  const from = Math.max(Math.round((-utterance.starts_in_ms / 1000) * rate), 0);
+  const late_s = -utterance.starts_in_ms / 1000;
+  const from = late_s > LATE_S ? Math.round(late_s * rate) : 0;
   const line = playout === "OVERLAP" ? `request ${utterance.request_id}` : `channel ${utterance.channel}`;
   player.begin(utterance.request_id, { rate, line, from, info: { utterance, words } });
   showState();

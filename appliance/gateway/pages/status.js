@@ -10,11 +10,10 @@ const at = (id) => document.getElementById(id);
 export const player = new Player();
 window.player = player;
 let speaking = null;
-let lines = 0;
+let spoken = ""; // the id of the request that this page plays
 
 at("speak").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const id = `line ${++lines}`;
   player.stopAll();
   player.open(RATE);
   player.resume();
@@ -33,19 +32,18 @@ at("speak").addEventListener("submit", async (event) => {
   const begun = performance.now();
   try {
     const answer = await call("/v1/audio/speech", { body, signal: own.signal });
-    player.begin(id, { rate: RATE });
-    const samples = await play(id, answer.body.getReader(), () => {
+    spoken = answer.headers.get("x-request-id");
+    player.begin(spoken, { rate: RATE });
+    const samples = await play(spoken, answer.body.getReader(), () => {
       at("said").textContent = `First sound after ${Math.round(performance.now() - begun)} ms.`;
     });
     at("said").textContent += ` ${(samples / RATE).toFixed(1)} s of speech.`;
   } catch (error) {
-    player.stop(id);
-    if (error.name === "AbortError") return;
+    player.stopAll();
+    if (own.signal.aborted) return;
     at("said").className = "hint bad";
     at("said").textContent = error.message;
     if (error.status === 401) askToken();
-  } finally {
-    if (speaking === own) at("stop").disabled = !player.sounding().length && own.signal.aborted;
   }
 });
 
@@ -90,7 +88,7 @@ function changed({ utterances, paused }) {
     if (utterance.state === "ENDED") {
       present.delete(utterance.request_id);
       addRecent(utterance);
-      if (utterance.reason === "SKIPPED" || utterance.reason === "CANCELLED") stopOwn(utterance);
+      if (utterance.reason !== "SPOKEN") stopOwn(utterance);
     } else present.set(utterance.request_id, utterance);
   }
   const channels = new Set([...pausedChannels, ...[...present.values()].map((one) => one.channel)]);
@@ -98,12 +96,16 @@ function changed({ utterances, paused }) {
   at("nothing").hidden = channels.size > 0;
 }
 
-// What this page plays is told by its text: the reply's request id is not this page's to choose.
 function stopOwn(utterance) {
-  if (utterance.channel !== at("channel").value || !player.sounding().length) return;
+  if (utterance.request_id !== spoken) return;
   speaking?.abort();
   player.stopAll();
-  at("said").textContent = `${utterance.reason.toLowerCase()}.`;
+  at("stop").disabled = true;
+  at("said").textContent = `Ended: ${reasonOf(utterance)}.`;
+}
+
+function reasonOf(utterance) {
+  return utterance.reason.toLowerCase().replaceAll("_", " ");
 }
 
 function channelElement(channel) {
