@@ -1,4 +1,4 @@
-"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, check, replay, bench."""
+"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, check, …"""
 
 from __future__ import annotations
 

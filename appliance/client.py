@@ -750,6 +750,8 @@ def _arguments(own_connection: bool) -> Sequence[tuple[str, int]]:
         # gRPC's 4 MiB are 80 s of audio.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
+        # gRPC's two minutes are long after a daemon was restarted.
+        ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
 

@@ -240,13 +240,13 @@ class ServerConfig:
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    """HTTP for clients that speak no gRPC: `appliance gateway`. Certificate and tokens are those of `server`."""
+    """HTTP for clients that speak no gRPC: `appliance gateway`. Certificate and tokens are the server's."""
 
     listen: str = LOOPBACK_HTTP
     open_to_network: bool = False
     """Listen to a network without TLS: text and audio can be read, and tokens taken, by whoever is on it."""
     daemon: str = ""
-    """host:port or unix:PATH of the daemon; empty: `server.socket` where there is one, else `server.listen`."""
+    """host:port or unix:PATH; empty: `server.socket` where there is one, else `server.listen`."""
     origins: tuple[str, ...] = ("*",)
     """Web pages that may call it from a browser: scheme://host[:port], "*" for all."""
     voice: str = ""

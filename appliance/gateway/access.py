@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs
-
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appliance.access import Role, Tokens
@@ -75,5 +73,4 @@ def _token(scope: Scope) -> str:
     scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=None)
-    return query.get("token", [""])[-1]
+    return str(QueryParams(scope["query_string"]).get("token") or "")

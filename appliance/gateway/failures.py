@@ -1,4 +1,4 @@
-"""What a request is answered that cannot be served: the one table to HTTP statuses, and the bodies of each API."""
+"""Answers to what cannot be served: the one table to HTTP statuses, and the bodies of each API."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Refusal(Exception):
 
     def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
         """The answer, in the shape of the API that `path` belongs to."""
-        # OpenAI's clients repeat 409 and all from 500 on by themselves: what was skipped would be said after all.
+        # OpenAI's clients repeat 409 and all from 500 on: what was skipped would be said after all.
         sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
         if self.retry_s is not None:
             sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))

@@ -16,12 +16,11 @@ import signal
 import socket
 import ssl
 import sys
-from pathlib import Path
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from appliance.config import Config, is_loopback, split_address
+from appliance.config import Config, GatewayConfig, is_loopback, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.gateway.app import daemon_address, make_app
 from appliance.notify import Notifier
@@ -57,6 +56,10 @@ def main(config: Config) -> int:
         return _ended(
             ADDRESS_IN_USE, f"gateway.listen: cannot listen on {config.gateway.listen}: {error.strerror}"
         )
+    # A client's nonsense is no news, nor is a reply that was cut off on purpose.
+    log = logging.getLogger("uvicorn.error")
+    log.setLevel(logging.ERROR)
+    log.addFilter(lambda record: "without completing response" not in str(record.msg))
     notifier = Notifier.from_environment(os.environ)
     if config.server.tls_certificate and not config.server.tokens:
         logger.warning(
@@ -69,7 +72,7 @@ def main(config: Config) -> int:
     server = Server(
         uvicorn.Config(
             app,
-            http=Protocol,
+            http=type("Protocol", (Protocol,), {"limits": config.gateway}),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -101,9 +104,9 @@ def listen(config: Config) -> socket.socket:
     host, port = split_address("listen", config.gateway.listen)
     if not (config.server.tls_certificate or config.gateway.open_to_network or is_loopback(host)):
         raise ConfigError(
-            f"gateway.listen: {config.gateway.listen} can be reached from the network: set server.tls_certificate "
-            "and server.tls_key, or write the line `open_to_network: true` in the section gateway to speak in "
-            "plain text with whoever comes"
+            f"gateway.listen: {config.gateway.listen} can be reached from the network: set "
+            "server.tls_certificate and server.tls_key, or write the line `open_to_network: true` in the "
+            "section gateway to speak in plain text with whoever comes"
         )
     return socket.create_server(
         (host.strip("[]"), port),
@@ -126,8 +129,8 @@ def tls(config: Config) -> ssl.SSLContext | None:
             context.verify_mode = ssl.CERT_REQUIRED
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ConfigError(
-            f"server.tls_certificate, server.tls_key: {server.tls_certificate} and {server.tls_key} cannot be "
-            f"used: {error}"
+            f"server.tls_certificate, server.tls_key: {server.tls_certificate} and {server.tls_key} "
+            f"cannot be used: {error}"
         ) from error
     return context
 
@@ -156,7 +159,45 @@ class Server(uvicorn.Server):
 
 
 class Protocol(H11Protocol):
-    """uvicorn's connection, with an end to those that make no progress."""
+    """uvicorn's connection, with an end to those that make no progress and a limit to how many there are."""
+
+    limits = GatewayConfig()
+    _looking: asyncio.TimerHandle | None = None
+    _seen: object = None
+    _unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch it."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            transport.abort()
+            return
+        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop watching it."""
+        if self._looking is not None:
+            self._looking.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """End it if nothing has changed since the last look: no request is complete, or nothing was read."""
+        cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
+        idle = cycle is None or cycle.response_complete
+        if (idle and cycle is self._seen) or (unsent and unsent >= self._unsent > 0):
+            # Not close, which would wait until what is unsent is read.
+            self.transport.abort()
+            return
+        self._seen, self._unsent = cycle if idle else object(), unsent
+        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+
+    def shutdown(self) -> None:
+        """Let a reply finish; a stream of events would never."""
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        if is_busy and self.scope["path"].startswith(EVENTS):
+            self.transport.close()
+        else:
+            super().shutdown()
 
 
 def _ended(status: int, error: object) -> int:
