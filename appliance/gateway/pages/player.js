@@ -65,7 +65,8 @@ export class Player extends EventTarget {
     if (!utterance) return;
     const line = this.#lines.get(utterance.line);
     const place = line.indexOf(utterance);
-    for (const one of line.slice(place)) this.#unschedule(one);
+    const isPlayed = utterance.end !== null && utterance.end <= this.context.currentTime;
+    for (const one of isPlayed ? [utterance] : line.slice(place)) this.#unschedule(one);
     line.splice(place, 1);
     this.#utterances.delete(id);
     this.#schedule(utterance.line);

@@ -145,7 +145,8 @@ async function act(path, done) {
 }
 
 function told(utterance, state) {
-  const text = element("p", "", utterance.text);
+  const text = element("p");
+  text.append(element("span", "", utterance.text));
   const who = utterance.user_key ? `${utterance.user_key} · ` : "";
   text.append(element("small", "", `${who}${utterance.voice} · ${(utterance.length_ms / 1000).toFixed(1)} s · ${state}`));
   return text;
@@ -158,6 +159,7 @@ const seen = new Set();
 function addRecent(utterance, last = false) {
   if (seen.has(utterance.request_id)) return;
   seen.add(utterance.request_id);
+  at("none-yet").hidden = true;
   const item = element("li");
   item.append(told(utterance, utterance.reason.toLowerCase().replaceAll("_", " ")));
   at("recent")[last ? "append" : "prepend"](item);
@@ -238,3 +240,7 @@ follow("/api/queue", {}, { queue: changed }, (on) => {
 });
 look();
 setInterval(look, LOOK_MS);
+setInterval(() => {
+  const isSpeaking = speaking !== null && !speaking.signal.aborted && at("said").textContent === "…";
+  at("stop").disabled = !isSpeaking && !player.sounding().length;
+}, 500);
