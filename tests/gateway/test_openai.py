@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import socket
+import threading
 import time
 
 import numpy as np
@@ -171,9 +172,10 @@ def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:
         assert answer.headers["access-control-allow-origin"] == "*"
 
 
-# Of steveseguin/social_stream (tts.js), SillyTavern/SillyTavern (public/scripts/extensions/tts/openai-compatible.js),
+# What these send: steveseguin/social_stream (tts.js), SillyTavern/SillyTavern
+# (public/scripts/extensions/tts/openai-compatible.js),
 # open-webui/open-webui (backend/open_webui/routers/audio.py), Open-LLM-VTuber/Open-LLM-VTuber
-# (src/open_llm_vtuber/tts/openai_tts.py): what they send.
+# (src/open_llm_vtuber/tts/openai_tts.py).
 SHAPES = {
     "Social Stream Ninja": {
         "model": "tts-1",
@@ -230,8 +232,6 @@ def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:
     """Before the first sound a status that OpenAI's client does not repeat; later a broken connection."""
     with Client(gateway.daemon.address) as client:
         client.pause("stage")
-        import threading
-
         answers = []
         sent = {**LINE, "channel": "stage"}
         asking = threading.Thread(target=lambda: answers.append(gateway.ask("/v1/audio/speech", sent)))
