@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -76,6 +78,7 @@ __all__ = [
     "UtteranceError",
     "Voice",
     "WordTiming",
+    "plain",
 ]
 
 ADDRESS = "127.0.0.1:50051"
@@ -839,6 +842,14 @@ def _heard(response: pb.ListenResponse) -> Heard:
     if kind == "audio":
         return response.audio
     return response.end if kind == "end" else response.paused
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON holds it: bytes in base64, enumerations by name, 64-bit integers as strings."""
+    fields: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return fields
 
 
 def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,15 +15,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
-from google.protobuf import json_format
-from google.protobuf.message import Message
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from appliance.client import AsyncClient, CallFailed, PausedChannels, UtteranceAudio, UtteranceBegin
-from appliance.config import Config
+from appliance.client import (
+    AsyncClient,
+    CallFailed,
+    PausedChannels,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
+    plain,
+)
+from appliance.config import DeviceConfig
 from appliance.device import published, sensors
 from appliance.device.box import Box
 from appliance.device.platform import identify
@@ -49,6 +54,8 @@ AHEAD = 64
 RECENT = 50
 VERBS = ("skip", "clear", "pause", "resume")
 ENDED = "ENDED"
+HEARD = {PausedChannels: "paused", UtteranceBegin: "begin", UtteranceAudio: "audio", UtteranceEnd: "end"}
+"""Names of the events that a page is sent of what it hears."""
 
 Event = tuple[str, dict[str, Any]]
 Events = AsyncIterator[Event]
@@ -85,7 +92,7 @@ async def _status(request: Request) -> Response:
         why = error.message
     else:
         why = ""
-    box = await asyncio.to_thread(_box, request.app.state.config)
+    box = await asyncio.to_thread(box_status, request.app.state.config.device)
     return JSONResponse(
         {
             "ready": ready,
@@ -98,11 +105,11 @@ async def _status(request: Request) -> Response:
     )
 
 
-def _box(config: Config) -> dict[str, Any]:
+def box_status(device: DeviceConfig) -> dict[str, Any]:
     """Clocks and temperatures of a Jetson; of another machine that it is none."""
-    box = Box(Root(config.device.sysroot))
+    box = Box(Root(device.sysroot))
     platform = identify(box.root)
-    clocks = published.read(box, str(config.device.clocks))
+    clocks = published.read(box, str(device.clocks))
     return {
         "jetson": platform.model if platform.is_jetson else "",
         "clocks": {"state": clocks.state, "mode": clocks.mode, "why": clocks.why, "repins": clocks.repins},
@@ -120,7 +127,7 @@ async def _verb(request: Request) -> Response:
     if verb not in VERBS:
         return JSONResponse({"error": {"message": f"{verb}: must be {', '.join(VERBS)}"}}, 404)
     ended = await getattr(client, verb)(channel)
-    return JSONResponse({"ended": [_fields(utterance) for utterance in ended or ()]})
+    return JSONResponse({"ended": [plain(utterance) for utterance in ended or ()]})
 
 
 async def _cancel(request: Request) -> Response:
@@ -151,26 +158,12 @@ def _client(request: Request) -> AsyncClient:
 
 async def _heard(client: AsyncClient, channel: str) -> Events:
     async for heard in client.listen(channel):
-        if isinstance(heard, UtteranceAudio):
-            fields = _fields(heard)
-            fields["data"] = base64.b64encode(heard.data).decode()
-            yield "audio", fields
-        elif isinstance(heard, PausedChannels):
-            yield "paused", _fields(heard)
-        else:
-            yield "begin" if isinstance(heard, UtteranceBegin) else "end", _fields(heard)
+        yield HEARD[type(heard)], plain(heard)
 
 
 async def _changes(client: AsyncClient, channel: str) -> Events:
     async for event in client.watch(channel):
-        yield "queue", _fields(event)
-
-
-def _fields(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = json_format.MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    return fields
+        yield "queue", plain(event)
 
 
 class EventStream(StreamingResponse):

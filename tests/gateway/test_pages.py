@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.server
 import json
 import os
@@ -24,8 +25,13 @@ import yaml
 from appliance import access
 from appliance.access import Role
 from appliance.client import Client, UtteranceAudio
+from appliance.config import DeviceConfig
+from appliance.device import published, sensors
+from appliance.device.box import seconds_since_boot
+from appliance.gateway.pages import box_status
 from tests.daemons import PATIENCE_S, ROOT, Running, free_port, running
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
+from tests.health.boxes import well
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -157,6 +163,18 @@ def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
     status = json.loads(gateway.get("/api/status"))
     assert status["ready"] and status["voices"] == [{"name": "ann", "display_name": "", "problem": ""}]
     assert status["jetson"] == "" and status["clocks"]["state"] in ("unknown", "unsupported")
+
+
+def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
+    jetson = well(tmp_path)
+    box = jetson.box()
+    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": {"current": 1_300_500_000}})
+    published.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
+    status = box_status(DeviceConfig(sysroot=jetson.root))
+    assert "Orin" in status["jetson"]
+    assert (status["clocks"]["state"], status["clocks"]["mode"]) == ("pinned", "MAXN")
+    assert status["domains"]["gpu"]["current"] == 1_300_500_000
+    assert status["temperatures"] == sensors.temperatures(box.root) and status["temperatures"]["tj"] > 0
 
 
 def test_other_sites_do_not_moderate(gateway: Gateway) -> None:
