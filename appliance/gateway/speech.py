@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
-import anyio
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
@@ -160,16 +160,22 @@ class WholeReply(Response):
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
     """Do the work; cancel it when the client goes away."""
-    async with anyio.create_task_group() as group:
+    # Not a task group: a call of grpc.aio ends with a CancelledError of its own, which that would pass on.
+    working = asyncio.ensure_future(work())
+    leaving = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.wait((working, leaving))
+    if not working.cancelled():
+        working.result()
 
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
 
-        group.start_soon(watch)
-        await work()
-        group.cancel_scope.cancel()
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def voice_of(request: Request, asked: str) -> str:

@@ -135,7 +135,7 @@ def _gone_back(target: Target, name: str, problem: str, again: str, old: str) ->
 
 
 def _restart_others(target: Target, name: str) -> None:
-    """Timers, whose new settings count from now on, and the gateway. One that does not start stops nothing."""
+    """Timers, whose new settings count from now on, and the gateway. A failure is health's to report."""
     with contextlib.suppress(Failure):
         systemctl(
             target,

@@ -88,9 +88,11 @@ def daemon_voice(daemon: Running, token: str) -> None:
 def certificate(folder: Path) -> tuple[Path, Path]:
     crt, key = folder / "tls.crt", folder / "tls.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        + ["-days", "2", "-subj", "/CN=box", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-        + ["-keyout", str(key), "-out", str(crt)],
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-days", "2", "-subj", "/CN=box", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+            *("-keyout", str(key), "-out", str(crt)),
+        ],
         check=True,
         capture_output=True,
     )
@@ -112,7 +114,7 @@ def test_https_with_the_daemons_certificate(tmp_path: Path) -> None:
     [
         (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
         (["gateway.listen=voicebox:8880"], "can be reached from the network"),
-        (["gateway.listen=8880"], "gateway: listen: must be host:port"),
+        (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
         (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
         (["gateway.stall_s=0"], "stall_s: must be between"),
         (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "cannot be used"),
@@ -192,7 +194,7 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gatewa
 
 
 @pytest.mark.parametrize(
-    "begun", [b"", b"POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\n", b"GET /livez HTTP/1.1\r\n\r\nGET"]
+    "begun", [b"", b"POST /tts HTTP/1.1\r\nhost: x\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET"]
 )
 def test_who_makes_no_progress_is_cut_off(gateway: Gateway, begun: bytes) -> None:
     with gateway_of(gateway.daemon, stall_s=0.2) as other:
