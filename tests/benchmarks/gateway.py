@@ -1,6 +1,6 @@
 """First sound through the HTTP gateway against gRPC's, and what readers that do not read cost the others.
 
-    python -m tests.benchmarks.gateway [--address HOST:PORT] [--http HOST:PORT] [--voice demo] [--rounds 60] [--slow]
+    python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--slow]
 
 Needs a running daemon and gateway that do nothing else. Both ways take turns, and each begins a pair every
 second time, since a line that follows another finds warm caches.
