@@ -232,7 +232,7 @@ HEADERS = st.lists(
         )
         | st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=20),
         st.sampled_from(
-            (b"Bearer " + b"x" * 5_000, b"-1", b"99999999999999999999", b"chunked", b"gzip", b"\x80", b"")
+            (b"Bearer " + b"x" * 200, b"-1", b"99999999999999999999", b"chunked", b"gzip", b"\x80", b"")
         )
         | st.binary(max_size=40).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"")),
     ),

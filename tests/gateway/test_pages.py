@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import http.server
 import json
 import os
-import subprocess
-import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from appliance import access
 from appliance.access import Role
@@ -29,75 +25,15 @@ from appliance.config import DeviceConfig
 from appliance.device import published, sensors
 from appliance.device.box import seconds_since_boot
 from appliance.gateway.pages import box_status
-from tests.daemons import PATIENCE_S, ROOT, Running, free_port, running
+from tests.daemons import PATIENCE_S, ROOT, free_port
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
+from tests.gateway.conftest import Gateway, gateway_of
 from tests.health.boxes import well
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)
 SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
-
-
-@dataclass
-class Gateway:
-    """A gateway in front of a daemon."""
-
-    daemon: Running
-    address: str
-    config: Path
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "appliance", "gateway", "--config", str(self.config)]
-        with (self.config.parent / "gateway.log").open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
-        end = time.monotonic() + PATIENCE_S
-        while True:
-            with contextlib.suppress(OSError):
-                assert self.get("/livez")
-                return
-            assert self.process.poll() is None and time.monotonic() < end
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-    def get(self, path: str) -> bytes:
-        with urllib.request.urlopen(self.url + path, timeout=PATIENCE_S) as answer:
-            return bytes(answer.read())
-
-    def post(self, path: str, **headers: str) -> int:
-        request = urllib.request.Request(self.url + path, b"{}", headers)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
-
-    def client(self) -> Client:
-        return Client(self.daemon.address)
-
-
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    folder = tmp_path_factory.mktemp("pages")
-    address = f"127.0.0.1:{free_port()}"
-    with running(folder, gateway={"listen": address}) as daemon:
-        daemon.add_voice()
-        gateway = Gateway(daemon, address, folder / "config.yaml")
-        gateway.start()
-        try:
-            yield gateway
-        finally:
-            gateway.stop()
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +87,15 @@ def test_assets_are_the_gateways_own_and_name_no_other_address(gateway: Gateway)
     folder = ROOT / "appliance" / "gateway" / "pages"
     for file in folder.iterdir():
         path = {"status.html": "/", "overlay.html": "/overlay"}.get(file.name, f"/static/{file.name}")
-        page = gateway.get(path)
+        page = gateway.ask(path).body
         assert page == file.read_bytes()
         assert b"http://" not in page and b"https://" not in page
     for path in ("/static/..%2fpages.py", "/static/status.html", "/static/none.js"):
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            gateway.get(path)
+        assert gateway.ask(path).status == 404
 
 
 def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
-    status = json.loads(gateway.get("/api/status"))
+    status = gateway.ask("/api/status").json
     assert status["ready"] and status["voices"] == [{"name": "ann", "display_name": "", "problem": ""}]
     assert status["jetson"] == "" and status["clocks"]["state"] in ("unknown", "unsupported")
 
@@ -178,15 +113,15 @@ def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
 
 
 def test_other_sites_do_not_moderate(gateway: Gateway) -> None:
-    json_type = {"content-type": "application/json"}
+    def post(path: str, **headers: str) -> int:
+        return gateway.ask(path, {}, **headers).status
+
     for path in ("/api/channels/stage/pause", "/api/channels/stage/resume"):
-        assert gateway.post(path) == 415
-        assert gateway.post(path, **{"content-type": "application/x-www-form-urlencoded"}) == 415
-        assert gateway.post(path, **json_type, origin="http://elsewhere.example") == 403
-        assert gateway.post(path, **json_type, origin=gateway.url) == 200
-        assert gateway.post(path, **json_type) == 200
-    assert gateway.post("/api/channels/stage/destroy", **json_type) == 404
-    assert gateway.post("/api/requests/none/cancel", **json_type) == 404
+        assert post(path, content_type="text/plain") == 415
+        assert post(path, content_type="application/x-www-form-urlencoded") == 415
+        assert post(path, origin="http://elsewhere.example") == 403
+        assert post(path, origin=gateway.url) == post(path) == 200
+    assert post("/api/channels/stage/destroy") == post("/api/requests/none/cancel") == 404
 
 
 def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
@@ -210,7 +145,7 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
     page.until("document.querySelector('#voice').value === 'ann'")
     page.run(TAP)
     page.type("#text", LONG)
-    with gateway.client() as client:
+    with Client(gateway.daemon.address) as client:
         listener = client.listen("status")
         next(listener)  # from now on it hears
         page.click("#say")
@@ -241,10 +176,17 @@ def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -
 def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
     gateway: Gateway, browser: Browser
 ) -> None:
-    page = browser.page(f"{gateway.url}/overlay?channel=stage")
+    address = f"127.0.0.1:{free_port()}"
+    with ExitStack() as gateways:
+        own = gateways.enter_context(gateway_of(gateway.daemon, listen=address))
+        _follow_a_channel(own, gateways, browser)
+
+
+def _follow_a_channel(own: Gateway, gateways: ExitStack, browser: Browser) -> None:
+    page = browser.page(f"{own.url}/overlay?channel=stage")
     page.run(TAP)
     page.until("document.querySelector('#problem').hidden")
-    with gateway.client() as client:
+    with Client(own.daemon.address) as client:
         plain = client.speak(LONG, "ann", encoding="pcm16", **SEED).audio
         names = ["first", "second"]
         for name in names:
@@ -259,14 +201,15 @@ def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
         page.send("Emulation.setDefaultBackgroundColorOverride", color={"r": 60, "g": 90, "b": 60, "a": 1})
         _shots(page, "overlay")
         # The gateway is killed; what begins meanwhile is heard when it is back, and nothing twice.
-        gateway.stop()
+        own.process.kill()
+        own.process.wait()
         page.until("!document.querySelector('#problem').hidden")
         page.run(
             "window.before = JSON.stringify(Object.keys(given)); window.again = 0; "
             "player.addEventListener('scheduled', ({ detail }) => { if (detail.id !== 'third') again++; })"
         )
         client.speak(LONG, "ann", channel="stage", request_id="third", **SEED)
-        gateway.start()
+        gateways.enter_context(gateway_of(own.daemon, listen=own.address))
         page.until("given.third")
         page.until("document.querySelector('#problem').hidden")
         assert page.run("again") == 0
@@ -295,35 +238,24 @@ def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
     gateway: Gateway, browser: Browser, tmp_path: Path
 ) -> None:
     tokens = {role.value: access.add(tmp_path / "tokens.json", role.value, [role]) for role in Role}
-    address = f"127.0.0.1:{free_port()}"
-    settings = {
-        "server": {"tokens": str(tmp_path / "tokens.json")},
-        "gateway": {"listen": address, "daemon": gateway.daemon.address},
-    }
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump({**gateway.daemon.config, **settings}))
-    closed = Gateway(gateway.daemon, address, config)
-    closed.start()
-    try:
+    server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens.json")}
+    daemon = dataclasses.replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
+    with gateway_of(daemon) as closed:
         for path in ("/api/status", "/api/queue", "/api/listen?channel=stage"):
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                closed.get(path)
-        verb, json_type = "/api/channels/stage/skip", {"content-type": "application/json"}
-        assert closed.post(verb, **json_type, authorization=f"Bearer {tokens['speak']}") == 403
+            assert closed.ask(path).status == 401
+        verb, bearer = "/api/channels/stage/skip", f"Bearer {tokens['speak']}"
+        assert closed.ask(verb, {}, authorization=bearer).status == 403
         page = browser.page(closed.url)
         page.until("!document.querySelector('#ask-token').hidden")
         page.type("#token", tokens["admin"])
         page.click("#ask-token button")
         page.until("document.querySelector('#voice').value === 'ann'")
-        with gateway.client() as client:
+        with Client(daemon.address) as client:
             client.pause("stage")
             page.until("document.querySelector('[aria-label=\"resume stage\"]')")
             page.click("[aria-label='resume stage']")
             page.until("document.querySelector('#nothing').hidden === false")
-            assert not client.utterances("stage")
         page.close()
-    finally:
-        closed.stop()
 
 
 @needs_chromium
