@@ -34,6 +34,7 @@ from appliance.device import published, sensors
 from appliance.device.box import Box
 from appliance.device.platform import identify
 from appliance.device.root import Root
+from appliance.gateway.failures import Refusal
 
 FOLDER = Path(__file__).with_name("pages")
 ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
@@ -121,34 +122,31 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
 
 
 async def _verb(request: Request) -> Response:
-    client, channel, verb = _client(request), request.path_params["channel"], request.path_params["verb"]
-    if (refused := _cross_site(request)) is not None:
-        return refused
+    _check_site(request)
+    channel, verb = request.path_params["channel"], request.path_params["verb"]
     if verb not in VERBS:
-        return JSONResponse({"error": {"message": f"{verb}: must be {', '.join(VERBS)}"}}, 404)
-    ended = await getattr(client, verb)(channel)
+        raise Refusal(404, f"{verb}: must be {', '.join(VERBS)}")
+    ended = await getattr(_client(request), verb)(channel)
     return JSONResponse({"ended": [plain(utterance) for utterance in ended or ()]})
 
 
 async def _cancel(request: Request) -> Response:
-    if (refused := _cross_site(request)) is not None:
-        return refused
+    _check_site(request)
     await _client(request).cancel(request.path_params["request_id"])
     return JSONResponse({})
 
 
-def _cross_site(request: Request) -> Response | None:
-    """The refusal of what another site's page has had its visitor send; None for all else.
+def _check_site(request: Request) -> None:
+    """Refuse what another site's page has had its visitor send.
 
     A form cannot send JSON. CORS lets pages of all origins speak, but only those that are named moderate.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return JSONResponse({"error": {"message": "content-type: must be application/json"}}, 415)
+        raise Refusal(415, "content-type: must be application/json")
     origin = request.headers.get("origin")
     named = request.app.state.config.gateway.origins
-    if origin is None or urlsplit(origin).netloc == request.headers.get("host") or origin in named:
-        return None
-    return JSONResponse({"error": {"message": f"{origin[:200]}: is not named in gateway.origins"}}, 403)
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host") and origin not in named:
+        raise Refusal(403, f"{origin[:200]}: is not named in gateway.origins")
 
 
 def _client(request: Request) -> AsyncClient:
