@@ -1,4 +1,4 @@
-"""The command line: serve, prepare, say, cancel, queue, voices, tokens, admin, check, replay, bench."""
+"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, check, …"""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the daemon"))
+    _add_gateway(commands.add_parser("gateway", help="HTTP for clients that speak no gRPC"))
     _add_prepare(commands.add_parser("prepare", help="build the GPU's engines before the first start"))
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
@@ -106,6 +107,20 @@ def _serve(options: argparse.Namespace) -> int:
     from appliance import daemon
 
     return daemon.main(options.config, options.set)
+
+
+# gateway
+
+
+def _add_gateway(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser)
+    parser.set_defaults(run=_gateway)
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    from appliance.gateway import serving
+
+    return serving.main(config.load(options.config, options.set))
 
 
 # prepare

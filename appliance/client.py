@@ -23,6 +23,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 import grpc
+from google.protobuf import json_format
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -32,9 +34,13 @@ from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
+    PausedChannels,
     QueueEvent,
     Timings,
     Utterance,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
     UtteranceError,
     Voice,
     WordTiming,
@@ -53,8 +59,10 @@ __all__ = [
     "End",
     "Event",
     "Header",
+    "Heard",
     "Operator",
     "Options",
+    "PausedChannels",
     "Piece",
     "Priority",
     "QueueEvent",
@@ -64,9 +72,13 @@ __all__ = [
     "Stream",
     "Timings",
     "Utterance",
+    "UtteranceAudio",
+    "UtteranceBegin",
+    "UtteranceEnd",
     "UtteranceError",
     "Voice",
     "WordTiming",
+    "plain",
 ]
 
 ADDRESS = "127.0.0.1:50051"
@@ -184,6 +196,8 @@ class Piece:
 
 
 Event = Header | Piece | End
+Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
+"""What `listen` gives; see appliance.proto."""
 
 
 @dataclass(frozen=True)
@@ -411,6 +425,19 @@ class Client:
         finally:
             call.cancel()
 
+    def listen(self, channel: str = "") -> Iterator[Heard]:
+        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+
+        First the paused channels: what begins from then on is heard.
+        """
+        call = self._queue.Listen(pb.ListenRequest(channel=channel))
+        try:
+            with _failures():
+                for response in call:
+                    yield _heard(response)
+        finally:
+            call.cancel()
+
     def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> list[Utterance]:
@@ -611,6 +638,19 @@ class AsyncClient:
         finally:
             call.cancel()
 
+    async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
+        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+
+        First the paused channels: what begins from then on is heard.
+        """
+        call = self._queue.Listen(pb.ListenRequest(channel=channel))
+        try:
+            with _failures():
+                async for response in call:
+                    yield _heard(response)
+        finally:
+            call.cancel()
+
     async def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> list[Utterance]:
@@ -713,6 +753,8 @@ def _arguments(own_connection: bool) -> Sequence[tuple[str, int]]:
         # gRPC's 4 MiB are 80 s of audio.
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
+        # gRPC's two minutes are long after a daemon was restarted.
+        ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
 
@@ -791,6 +833,23 @@ def _event(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
         audio = message.audio
         return Piece(audio.data, audio.sample_offset, audio.segment, arrived)
     return message.header if message.HasField("header") else message.end
+
+
+def _heard(response: pb.ListenResponse) -> Heard:
+    kind = response.WhichOneof("message")
+    if kind == "begin":
+        return response.begin
+    if kind == "audio":
+        return response.audio
+    return response.end if kind == "end" else response.paused
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON holds it: bytes in base64, enumerations by name, 64-bit integers as strings."""
+    fields: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return fields
 
 
 def _whole(reply: pb.SynthesizeResponse, begun: float) -> Reply:

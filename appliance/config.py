@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +22,12 @@ from appliance.errors import ConfigError
 
 LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"
+LOOPBACK_HTTP = "127.0.0.1:8880"
 MIB = 1 << 20
 MAX_GUIDANCE = 10.0
 LEAST_PIECE_S = 15.0
 """The longest reference and some speech after it."""
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#]+")
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,7 @@ class ServerConfig:
             raise ValueError("tls_certificate and tls_key: one is of no use without the other")
         if self.tls_clients and not self.tls_certificate:
             raise ValueError("tls_clients: needs tls_certificate and tls_key")
-        if not (self.tls_certificate or self.open_to_network or _is_loopback(host)):
+        if not (self.tls_certificate or self.open_to_network or is_loopback(host)):
             raise ValueError(
                 f"listen: {self.listen} can be reached from the network: set tls_certificate and tls_key, or "
                 "write the line `open_to_network: true` to speak in plain text with whoever comes"
@@ -232,6 +235,45 @@ class ServerConfig:
         _at_least("max_calls", self.max_calls, 1)
         _at_least("max_calls_of_peer", self.max_calls_of_peer, 1)
         _between("session_idle_s", self.session_idle_s, 1.0, 86_400.0)
+        _between("drain_s", self.drain_s, 0.0, 3_600.0)
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """HTTP for clients that speak no gRPC: `appliance gateway`. Certificate and tokens are the server's."""
+
+    listen: str = LOOPBACK_HTTP
+    open_to_network: bool = False
+    """Listen to a network without TLS: text and audio can be read, and tokens taken, by whoever is on it."""
+    daemon: str = ""
+    """host:port or unix:PATH; empty: `server.socket` where there is one, else `server.listen`."""
+    origins: tuple[str, ...] = ("*",)
+    """Web pages that may call it from a browser: scheme://host[:port], "*" for all."""
+    voice: str = ""
+    """Speaks for OpenAI's own voice names and where none is named; empty: the only voice that is stored."""
+    voices: dict[str, str] = field(default_factory=dict)
+    """Other names for stored voices: `alloy: anna`."""
+    max_body_bytes: int = 1 * MIB
+    max_requests: int = 128
+    """Requests that are worked on at a time; one more is refused."""
+    max_connections: int = 512
+    """One more is closed at once."""
+    stall_s: float = 30.0
+    """Seconds without progress of a request on its way in, or a reply on its way out; then it is cut off."""
+    drain_s: float = 20.0
+    """How long replies may take to finish after SIGTERM."""
+
+    def __post_init__(self) -> None:
+        split_address("listen", self.listen)
+        if self.daemon and not self.daemon.startswith("unix:/"):
+            split_address("daemon", self.daemon)
+        for origin in self.origins:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise ValueError(f'origins: must be scheme://host[:port] or "*", not {origin!r}')
+        _at_least("max_body_bytes", self.max_body_bytes, 1)
+        _at_least("max_requests", self.max_requests, 1)
+        _at_least("max_connections", self.max_connections, 1)
+        _between("stall_s", self.stall_s, 0.1, 3_600.0)
         _between("drain_s", self.drain_s, 0.0, 3_600.0)
 
 
@@ -268,6 +310,7 @@ class Config:
     cache: CacheConfig = field(default_factory=CacheConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
@@ -292,7 +335,8 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that host; no for a name other than localhost."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a name

@@ -167,7 +167,7 @@ class Daemon:
         door = _door(self._config.server)
         synthesizer = Synthesizer(speech, self._config.server, door.peer)
         voices = Voices(self._store)
-        queue = Queue(self._scheduler, speech.clock, synthesizer.end)
+        queue = Queue(self._scheduler, speech.clock, synthesizer.end, synthesizer.taps)
         self._catch_signals()
         listening = await listen(
             self._config.server,

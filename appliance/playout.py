@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -239,3 +239,15 @@ class Utterance:
     """When it began or is to begin to sound; the clock's now for one that has ended."""
     why: ApplianceError | None = None
     """Why it ended before it was spoken, if it did."""
+
+
+def next_change(present: Iterable[Utterance], now: float) -> float:
+    """When the next of them begins or ends to sound by itself; infinite where none does."""
+    times = (
+        when
+        for u in present
+        if u.job.audible is not None
+        for when in (u.starts, u.starts + u.job.audio_s)
+        if when > now
+    )
+    return min(times, default=math.inf)

@@ -378,6 +378,19 @@ class Scheduler:
             ended = [utterance for number, utterance in self._history if number > since]
             return present, ended, self._history[-1][0] if self._history else since
 
+    def standing(self, job: Job) -> tuple[Utterance, list[Job]]:
+        """How an admitted request stands, and what is played before it on its channel."""
+        with self._changed:
+            now = self._clock()
+            self._forget_idle(now)
+            channel, before = job.channel, list[Job]()
+            for other, _, starts in channel.playing(channel.paused or now):
+                if other is job:
+                    return self._utterance(job, starts, channel.paused or now), before
+                before.append(other)
+            ended = (utterance for _, utterance in reversed(self._history) if utterance.job is job)
+            return next(ended, Utterance(job, State.ENDED, now)), []
+
     @property
     def paused(self) -> list[str]:
         """Names of the channels that are paused."""

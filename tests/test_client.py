@@ -30,9 +30,14 @@ from appliance.client import (
     Client,
     End,
     Header,
+    Heard,
     Options,
+    PausedChannels,
     Piece,
     Reply,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
     UtteranceError,
 )
 from appliance.config import LOOPBACK_GRPC
@@ -353,6 +358,41 @@ def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) ->
     assert client.cancel_of(user="bob") == []
     client.resume("stage")
     assert client.speak(TEXT, "ann", channel="stage").audio
+
+
+async def test_both_clients_hear_what_a_third_asks_for(box: Running, client: Client) -> None:
+    """Sample for sample what a plain stream of the same request gives."""
+    asked: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
+    plain = client.stream(LONG, "ann", **asked).reply()
+    heard = client.listen("hall")
+    assert next(heard) == PausedChannels()
+    async with AsyncClient(box.address) as other:
+        also_heard = other.listen("hall")
+        assert await anext(also_heard) == PausedChannels()
+        client.speak(LONG, "ann", channel="hall", user="mo", **asked)
+        client.skip("hall")
+        for events in (list(_of_one(heard)), [event async for event in _of_one_async(also_heard)]):
+            begin, end = events[0], events[-1]
+            assert isinstance(begin, UtteranceBegin) and isinstance(end, UtteranceEnd)
+            u = begin.utterance
+            assert (u.channel, u.user_key, u.voice, u.text) == ("hall", "mo", "ann", plain.header.text)
+            audio = b"".join(event.data for event in events if isinstance(event, UtteranceAudio))
+            assert audio == plain.audio
+            assert end.reason == "SKIPPED"
+
+
+def _of_one(heard: Iterator[Heard]) -> Iterator[Heard]:
+    for event in heard:
+        yield event
+        if isinstance(event, UtteranceEnd):
+            return
+
+
+async def _of_one_async(heard: AsyncIterator[Heard]) -> AsyncIterator[Heard]:
+    async for event in heard:
+        yield event
+        if isinstance(event, UtteranceEnd):
+            return
 
 
 async def test_a_moderator_in_asyncio(box: Running) -> None:

@@ -41,13 +41,14 @@ def test_names_that_must_not_drift() -> None:
     assert defaults.server.listen == "127.0.0.1:50051"
     assert defaults.server.socket == "/run/f5-appliance/grpc.sock"
     assert defaults.server.metrics == "127.0.0.1:9464"
+    assert defaults.gateway.listen == "127.0.0.1:8880"
     assert defaults.server.max_receive_bytes == 16 * 1024 * 1024
     assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"
     assert str(defaults.engine.cache) == "/var/cache/f5-appliance/engines"
     assert str(defaults.voices.cache) == "/var/cache/f5-appliance"
     assert str(defaults.device.clocks) == published.CLOCKS == "/run/f5-appliance/clocks.json"
     assert [f.name for f in dataclasses.fields(Config)] == (
-        ["bundle", "engine", "synthesis", "text", "voices", "cache", "scheduler", "server", "device", "log"]
+        ["bundle", "engine", "synthesis", "text", "voices", "cache", "scheduler", "server", "gateway", "device", "log"]
     )
 
 

@@ -9,19 +9,19 @@ import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
-from appliance.job import FloatArray, Made, Request
+from appliance.job import Encoding, FloatArray, Made
 
 
 class Reply:
     """Cross-fade, resampler and encoder of one reply."""
 
-    def __init__(self, manifest: Manifest, request: Request, message_s: float) -> None:
+    def __init__(self, manifest: Manifest, encoding: Encoding, rate_hz: int, message_s: float) -> None:
         """`message_s` is the longest audio in one message of a stream."""
-        self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, request.sample_rate_hz
+        self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
-        self._encoding = request.encoding
-        self._encoder = encode.Encoder(request.encoding, self._rate_hz)
+        self._encoding = encoding
+        self._encoder = encode.Encoder(encoding, self._rate_hz)
         self._longest = round(message_s * self._rate_hz)
         self._kept: list[FloatArray] = []
         self._waiting = 0

@@ -38,7 +38,7 @@ TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
     r"|(?:CUDA|CUDNN|NVPM|NVMAP|GPU|EMC|CPU|TRT|ORT|RAM|INFO|WARNING|ERROR|DEBUG|CRITICAL|OOM)[A-Z0-9_]{0,24}"
     r"|(?:appliance\.[a-z_.]+)"
-    r"|(?:f5-(?:appliance|clocks|clocks-check|health|guard)\.(?:service|timer))"
+    r"|(?:f5-(?:appliance|gateway|clocks|clocks-check|health|guard)\.(?:service|timer))"
     r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
     r"|(?:SIG[A-Z]{3,6})"
 )
@@ -107,6 +107,19 @@ SETTINGS = {
         "max_calls",
         "max_calls_of_peer",
         "session_idle_s",
+        "drain_s",
+    },
+    "gateway": {
+        "listen",
+        "open_to_network",
+        "daemon",
+        "origins",
+        "voice",
+        "voices",
+        "max_body_bytes",
+        "max_requests",
+        "max_connections",
+        "stall_s",
         "drain_s",
     },
     "device": {"sysroot", "clocks"},

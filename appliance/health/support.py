@@ -32,6 +32,7 @@ from appliance.health.redact import outline
 
 UNITS = (
     "f5-appliance.service",
+    "f5-gateway.service",
     "f5-clocks.service",
     "f5-clocks-check.service",
     "f5-clocks-check.timer",
@@ -43,7 +44,7 @@ UNITS = (
     "nvpower.service",
     "nvfancontrol.service",
 )
-JOURNALS = ("f5-appliance", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard", "nvpmodel")
+JOURNALS = ("f5-appliance", "f5-gateway", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard", "nvpmodel")
 LINES = "2000"
 TOOL_S = 15.0
 RELEASE = "/etc/nv_tegra_release"

@@ -24,6 +24,7 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "CancelSynthesis": (Role.SPEAK,),
     "ListUtterances": (Role.SPEAK,),
     "WatchQueue": (Role.SPEAK,),
+    "Listen": (Role.SPEAK,),
     "CancelUtterances": (),
     "Skip": (),
     "Clear": (),

@@ -392,6 +392,70 @@ class QueueEvent(_message.Message):
     paused: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, utterances: _Optional[_Iterable[_Union[Utterance, _Mapping]]] = ..., paused: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListenRequest(_message.Message):
+    __slots__ = ("channel",)
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    channel: str
+    def __init__(self, channel: _Optional[str] = ...) -> None: ...
+
+class ListenResponse(_message.Message):
+    __slots__ = ("paused", "begin", "audio", "end")
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    paused: PausedChannels
+    begin: UtteranceBegin
+    audio: UtteranceAudio
+    end: UtteranceEnd
+    def __init__(self, paused: _Optional[_Union[PausedChannels, _Mapping]] = ..., begin: _Optional[_Union[UtteranceBegin, _Mapping]] = ..., audio: _Optional[_Union[UtteranceAudio, _Mapping]] = ..., end: _Optional[_Union[UtteranceEnd, _Mapping]] = ...) -> None: ...
+
+class PausedChannels(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, channels: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UtteranceBegin(_message.Message):
+    __slots__ = ("utterance", "sample_rate_hertz", "playout", "words")
+    UTTERANCE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_RATE_HERTZ_FIELD_NUMBER: _ClassVar[int]
+    PLAYOUT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    utterance: Utterance
+    sample_rate_hertz: int
+    playout: Playout
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    def __init__(self, utterance: _Optional[_Union[Utterance, _Mapping]] = ..., sample_rate_hertz: _Optional[int] = ..., playout: _Optional[_Union[Playout, str]] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
+
+class UtteranceAudio(_message.Message):
+    __slots__ = ("request_id", "data", "sample_offset", "segment", "last", "words")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    data: bytes
+    sample_offset: int
+    segment: int
+    last: bool
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., sample_offset: _Optional[int] = ..., segment: _Optional[int] = ..., last: bool = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
+
+class UtteranceEnd(_message.Message):
+    __slots__ = ("request_id", "reason", "samples", "words")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    reason: str
+    samples: int
+    words: _containers.RepeatedCompositeFieldContainer[WordTiming]
+    def __init__(self, request_id: _Optional[str] = ..., reason: _Optional[str] = ..., samples: _Optional[int] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ...) -> None: ...
+
 class CancelUtterancesRequest(_message.Message):
     __slots__ = ("request_ids", "user_key", "channel")
     REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -259,6 +259,11 @@ class QueueStub(object):
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.SerializeToString,
                 response_deserializer=appliance_dot_rpc_dot_appliance__pb2.QueueEvent.FromString,
                 _registered_method=True)
+        self.Listen = channel.unary_stream(
+                '/appliance.v1.Queue/Listen',
+                request_serializer=appliance_dot_rpc_dot_appliance__pb2.ListenRequest.SerializeToString,
+                response_deserializer=appliance_dot_rpc_dot_appliance__pb2.ListenResponse.FromString,
+                _registered_method=True)
         self.CancelUtterances = channel.unary_unary(
                 '/appliance.v1.Queue/CancelUtterances',
                 request_serializer=appliance_dot_rpc_dot_appliance__pb2.CancelUtterancesRequest.SerializeToString,
@@ -302,6 +307,15 @@ class QueueServicer(object):
     def WatchQueue(self, request, context):
         """All of that at first, then whatever changes. A player stops what it plays when that has ENDED with a
         reason other than SPOKEN, since its audio may have been sent already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Listen(self, request, context):
+        """What a channel speaks, as it is made, for a player that did not ask for it: an overlay. First the channels
+        that are paused; then each utterance's begin, audio and end, in the order in which a channel plays them.
+        Who comes in the middle of one gets all of it. A listener that does not keep up is ended (READER_STALLED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -353,6 +367,11 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.WatchQueue,
                     request_deserializer=appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.FromString,
                     response_serializer=appliance_dot_rpc_dot_appliance__pb2.QueueEvent.SerializeToString,
+            ),
+            'Listen': grpc.unary_stream_rpc_method_handler(
+                    servicer.Listen,
+                    request_deserializer=appliance_dot_rpc_dot_appliance__pb2.ListenRequest.FromString,
+                    response_serializer=appliance_dot_rpc_dot_appliance__pb2.ListenResponse.SerializeToString,
             ),
             'CancelUtterances': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelUtterances,
@@ -437,6 +456,33 @@ class Queue(object):
             '/appliance.v1.Queue/WatchQueue',
             appliance_dot_rpc_dot_appliance__pb2.WatchQueueRequest.SerializeToString,
             appliance_dot_rpc_dot_appliance__pb2.QueueEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Listen(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/appliance.v1.Queue/Listen',
+            appliance_dot_rpc_dot_appliance__pb2.ListenRequest.SerializeToString,
+            appliance_dot_rpc_dot_appliance__pb2.ListenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,17 +11,15 @@ from typing import Any
 import grpc
 
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
-from appliance.playout import State, Utterance
+from appliance.playout import State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.requests import key
-from appliance.rpc.status import reason_of
+from appliance.rpc.listen import Taps
+from appliance.rpc.requests import key, utterance_of
 from appliance.scheduler import Clock, Scheduler
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-SPOKEN = "SPOKEN"
-STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
 MAX_WATCHERS = 64
 MOVED_S = 0.05
 """A change of the expected start that watchers are told."""
@@ -31,10 +29,14 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     """Shows and changes the scheduler's queue; see appliance.proto."""
 
     def __init__(
-        self, scheduler: Scheduler, clock: Clock, end_call: Callable[[str, ApplianceError], object]
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        end_call: Callable[[str, ApplianceError], object],
+        taps: Taps,
     ) -> None:
         """Construct on the event loop that serves it; `end_call` ends the call of a request."""
-        self._scheduler, self._clock, self._end_call = scheduler, clock, end_call
+        self._scheduler, self._clock, self._end_call, self._taps = scheduler, clock, end_call, taps
         self._loop = asyncio.get_running_loop()
         self._watchers: set[asyncio.Event] = set()
         scheduler.on_change = self._changed
@@ -49,7 +51,7 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     ) -> pb.ListUtterancesResponse:
         channel = key("channel", message.channel)
         present, _, _ = self._scheduler.utterances()
-        found = [self._message(u) for u in present if _is_on(u, channel)]
+        found = [utterance_of(u, self._clock()) for u in present if _is_on(u, channel)]
         return pb.ListUtterancesResponse(utterances=found, paused=self._paused(channel))
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
@@ -71,13 +73,17 @@ class Queue(appliance_pb2_grpc.QueueServicer):
                 told = {u.job.terms.request_id: (u.state, u.starts) for u in here}
                 held = self._paused(channel)
                 if gone or new or held != paused:
-                    event = pb.QueueEvent(utterances=map(self._message, (*gone, *new)), paused=held)
-                    await context.write(event)
+                    utterances = [utterance_of(u, self._clock()) for u in (*gone, *new)]
+                    await context.write(pb.QueueEvent(utterances=utterances, paused=held))
                     paused = held
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(changed.wait(), self._next_s(here))
+                    left_s = max(next_change(here, now := self._clock()) - now, 0.0) + 1e-3
+                    await asyncio.wait_for(changed.wait(), left_s if math.isfinite(left_s) else None)
         finally:
             self._watchers.discard(changed)
+
+    async def Listen(self, message: pb.ListenRequest, context: Context) -> None:
+        await self._taps.listen(key("channel", message.channel), context)
 
     async def CancelUtterances(
         self, message: pb.CancelUtterancesRequest, context: Context
@@ -122,7 +128,7 @@ class Queue(appliance_pb2_grpc.QueueServicer):
         for utterance in ended:
             # What the engine has finished may still be on its way to its reader.
             self._end_call(utterance.job.terms.request_id, why)
-        return pb.EndedUtterances(utterances=map(self._message, ended))
+        return pb.EndedUtterances(utterances=[utterance_of(u, self._clock()) for u in ended])
 
     def _paused(self, channel: str) -> list[str]:
         return [name for name in self._scheduler.paused if channel in ("", name)]
@@ -135,38 +141,7 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     def _wake(self) -> None:
         for changed in self._watchers:
             changed.set()
-
-    def _next_s(self, present: list[Utterance]) -> float | None:
-        """Seconds until something begins or ends to sound by itself."""
-        now = self._clock()
-        times = [
-            when
-            for u in present
-            if u.job.audible is not None
-            for when in (u.starts, u.starts + u.job.audio_s)
-            if when > now
-        ]
-        return min(times) - now + 1e-3 if times else None
-
-    def _message(self, utterance: Utterance) -> pb.Utterance:
-        job, terms = utterance.job, utterance.job.terms
-        ended = utterance.state is State.ENDED
-        now = self._clock() if job.channel.paused is None else job.channel.paused
-        starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - now
-        reason = reason_of(type(utterance.why)) if utterance.why else SPOKEN
-        return pb.Utterance(
-            request_id=terms.request_id,
-            channel=terms.channel,
-            user_key=terms.user,
-            voice=job.voice,
-            text=job.text,
-            priority=pb.Priority.Name(terms.priority.value),
-            state=pb.UtteranceState.Name(STATES[utterance.state]),
-            starts_in_ms=1e3 * starts_s,
-            length_ms=1e3 * job.audio_s,
-            merged=job.merged,
-            reason=reason if ended else "",
-        )
+        self._taps.changed.set()
 
 
 def _is_on(utterance: Utterance, channel: str) -> bool:

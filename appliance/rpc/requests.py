@@ -13,7 +13,9 @@ from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms, Timings
+from appliance.playout import State, Utterance
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.status import reason_of
 from appliance.text.clean import clean
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
@@ -28,6 +30,8 @@ SEGMENTATIONS: dict[int, Segmentation] = {
     pb.UPSTREAM: Segmentation.UPSTREAM,
     pb.LOW_LATENCY: Segmentation.LOW_LATENCY,
 }
+STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
+SPOKEN = "SPOKEN"
 HANDLINGS: dict[int, Handling] = {
     pb.TEXT_HANDLING_UNSPECIFIED: Handling.CHAT,
     pb.CHAT: Handling.CHAT,
@@ -223,6 +227,27 @@ def words_of(words: Sequence[Word]) -> list[pb.WordTiming]:
         pb.WordTiming(word=word.text, start_s=word.start_s, end_s=word.end_s, segment=word.segment)
         for word in words
     ]
+
+
+def utterance_of(utterance: Utterance, now: float) -> pb.Utterance:
+    """A request as those see it who watch the queue; `now` is the scheduler's clock."""
+    job, terms = utterance.job, utterance.job.terms
+    ended = utterance.state is State.ENDED
+    now = now if job.channel.paused is None else job.channel.paused
+    starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - now
+    return pb.Utterance(
+        request_id=terms.request_id,
+        channel=terms.channel,
+        user_key=terms.user,
+        voice=job.voice,
+        text=job.text,
+        priority=pb.Priority.Name(terms.priority.value),
+        state=pb.UtteranceState.Name(STATES[utterance.state]),
+        starts_in_ms=1e3 * starts_s,
+        length_ms=1e3 * job.audio_s,
+        merged=job.merged,
+        reason=reason_of(type(utterance.why)) if utterance.why else SPOKEN if ended else "",
+    )
 
 
 def timings_of(timings: Timings) -> pb.Timings:

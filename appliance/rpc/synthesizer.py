@@ -17,6 +17,7 @@ import grpc
 from appliance import words
 from appliance.audio.reply import Reply
 from appliance.config import ServerConfig
+from appliance.contract.bundle import Manifest
 from appliance.errors import (
     ApplianceError,
     Cancelled,
@@ -32,6 +33,7 @@ from appliance.plan import Planner
 from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.listen import Taps
 from appliance.rpc.requests import (
     Asked,
     Defaults,
@@ -93,11 +95,13 @@ class Call:
     peer: str
     """Whose it is, for limits; empty for the box's own."""
     task: asyncio.Task[Any]
+    manifest: Manifest = field(init=False)
+    """Of the bundle that it is planned for."""
     request: Request = field(init=False)
     """As it is served."""
     reply: Reply = field(init=False)
     admitted: bool = False
-    """Whether it has the two above."""
+    """Whether it has the three above."""
     cached: bool = False
     """Whether its audio was made for an earlier request."""
     key: Key | None = None
@@ -163,11 +167,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._idle.set()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._sound = ThreadPoolExecutor(SOUND_THREADS, thread_name_prefix="sound")
+        self.taps = Taps(speech.scheduler, speech.clock, self._sounding, server.message_s)
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
         asked = self.asked(message, context, stream=False)
         if asked.is_empty:
-            audio = Reply(self.speech.planner.manifest, asked.ways[0], self._server.message_s).whole()
+            audio = self._reply(self.speech.planner.manifest, asked.ways[0]).whole()
             return pb.SynthesizeResponse(audio=audio, header=self.skipped(asked, context), timings={})
         async with self.call(message, context, stream=False, asked=asked) as call:
             async for made in call.made():
@@ -250,6 +255,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         for call in self._calls:
             if call.stalled_s(now, playing=playing) > limit_s:
                 call.end(ReaderStalled("the reader has taken no audio for too long"))
+        self.taps.drop_stalled(limit_s)
 
     def _named(self, request_id: str) -> Call | None:
         return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
@@ -272,12 +278,19 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         self._check_room(peer := self._peer(context), len(self._calls))
         asked = asked or self.asked(message, context, stream=stream)
         results: asyncio.Queue[Result] = asyncio.Queue()
+        request_id = asked.terms.request_id
         loop = asyncio.get_running_loop()
+
+        def arrive(result: Result) -> None:
+            # It must not hold on to the call: those who watch the queue remember ended jobs.
+            results.put_nowait(result)
+            if self.taps.are_open and isinstance(result, Made) and (call := self._named(request_id)):
+                self.taps.made(call.job, call.manifest, result)
 
         def deliver(result: Result) -> None:
             # A closed loop has no reader left.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(results.put_nowait, result)
+                loop.call_soon_threadsafe(arrive, result)
 
         job = Job(
             asked.terms,
@@ -291,6 +304,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         def admit() -> Request:
             while True:
                 generation = speech.scheduler.generation  # read before what is planned with
+                call.manifest = speech.planner.manifest
                 earlier = speech.scheduler.mergeable(asked.terms)
                 job.merged = merge_count(message) + (earlier.merged if earlier else 0)
                 wanted = asked.ways
@@ -326,7 +340,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                 call.request = admit()
             else:
                 call.request = await loop.run_in_executor(self._planning, admit)
-            call.reply = Reply(speech.planner.manifest, call.request, self._server.message_s)
+            call.reply = self._reply(call.manifest, call.request)
             call.admitted = True
             yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
@@ -348,6 +362,9 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
+
+    def _reply(self, manifest: Manifest, request: Request) -> Reply:
+        return Reply(manifest, request.encoding, request.sample_rate_hz, self._server.message_s)
 
     def _check_room(self, peer: str, under_way: int) -> None:
         """Raises TooManyCalls when there is no room for another call of that peer."""

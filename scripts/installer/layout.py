@@ -26,6 +26,7 @@ WRAPPER = "/usr/local/bin/appliance"
 SBIN = "/usr/local/sbin"
 
 SERVICE = "f5-appliance.service"
+GATEWAY = "f5-gateway.service"
 CLOCKS = "f5-clocks.service"
 RECORD = "installed.json"
 UNIT_ENDINGS = (".service", ".timer", ".target", ".socket", ".path")

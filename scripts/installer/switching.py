@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scripts.installer import bundles
 from scripts.installer.actions import Failure, Tell, told
-from scripts.installer.layout import CURRENT, PREVIOUS, SERVICE, UNPROVEN
+from scripts.installer.layout import CURRENT, GATEWAY, PREVIOUS, SERVICE, UNPROVEN
 from scripts.installer.releases import damage, known, linked, names, record
 from scripts.installer.system import (
     of_release,
@@ -94,7 +94,7 @@ def switch(target: Target, name: str, tell: Tell, gate: Gate | None, *, bundle: 
         bundles.settle(target)
     if gate:
         remove(target.at(UNPROVEN))
-        _restart_timers(target, name)
+        _restart_others(target, name)
     tell(f"{name} runs" if gate else f"{name} runs from the next start")
 
 
@@ -134,13 +134,17 @@ def _gone_back(target: Target, name: str, problem: str, again: str, old: str) ->
     return f"{what}; {runs} and runs", f"{LOOK}, correct that, and try again"
 
 
-def _restart_timers(target: Target, name: str) -> None:
-    """Their new settings count from now on; one that does not start is health's to report."""
+def _restart_others(target: Target, name: str) -> None:
+    """Timers, whose new settings count from now on, and the gateway. A failure is health's to report."""
     with contextlib.suppress(Failure):
         systemctl(
             target,
             "restart",
-            *(unit for unit in startable(of_release(target, name)) if unit.endswith(".timer")),
+            *(
+                unit
+                for unit in startable(of_release(target, name))
+                if unit.endswith(".timer") or unit == GATEWAY
+            ),
         )
 
 

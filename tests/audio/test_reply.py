@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from appliance.audio import compress, encode, join
 from appliance.audio.reply import Reply
 from appliance.contract import bundle
-from appliance.job import Encoding, FloatArray, Made, Request, Segmentation
+from appliance.contract.bundle import Manifest
+from appliance.job import Encoding, FloatArray, Made
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
 MESSAGE_S = 0.2
 
 
-def asked(rate_hz: int = 24_000, encoding: Encoding = Encoding.PCM16) -> Request:
-    return Request(
-        "hello", "ann", 7, 1, 2.0, Segmentation.UPSTREAM, encoding=encoding, sample_rate_hz=rate_hz
-    )
+def reply_of(
+    rate_hz: int = 24_000, encoding: Encoding = Encoding.PCM16, manifest: Manifest = MANIFEST
+) -> Reply:
+    return Reply(manifest, encoding, rate_hz, MESSAGE_S)
 
 
 def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[Made]:
@@ -61,9 +62,9 @@ def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
 ) -> None:
     manifest = replace(MANIFEST, defaults=replace(MANIFEST.defaults, cross_fade_s=cross_fade_s))
     segments = made_of(lengths, pauses_s)
-    streamed = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)
+    streamed = reply_of(rate_hz, encoding, manifest)
     messages = [message for made in segments for message in streamed.messages(made)]
-    whole = Reply(manifest, asked(rate_hz, encoding), MESSAGE_S)
+    whole = reply_of(rate_hz, encoding, manifest)
     for made in segments:
         whole.keep(made)
     head = 44 if encoding is Encoding.WAV else 0
@@ -85,7 +86,7 @@ def test_a_stream_a_whole_reply_and_the_plain_way_are_the_same(
 def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, encoding: Encoding) -> None:
     segments = made_of(lengths)
     wanted = plainly(segments, rate_hz, MANIFEST.defaults.cross_fade_s)
-    reply = Reply(MANIFEST, asked(rate_hz, encoding), MESSAGE_S)
+    reply = reply_of(rate_hz, encoding)
     messages = [message for made in segments for message in reply.messages(made)]
     assert reply.samples == len(wanted) == sum(count for _, count in messages)
     if not len(wanted):
@@ -98,7 +99,7 @@ def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, 
 
 @pytest.mark.parametrize("count", [1, 2_399, 4_800, 4_801, 9_600, 12_544, 100_000])
 def test_messages_of_a_segment_are_even(count: int) -> None:
-    reply = Reply(MANIFEST, asked(), MESSAGE_S)
+    reply = reply_of()
     lengths = [samples for _, samples in reply.messages(Made(np.zeros(count, np.float32), 0, True))]
     assert sum(lengths) == count
     assert max(lengths) <= 4_800
@@ -107,6 +108,6 @@ def test_messages_of_a_segment_are_even(count: int) -> None:
 
 
 def test_no_samples_make_no_message() -> None:
-    reply = Reply(MANIFEST, asked(), MESSAGE_S)
+    reply = reply_of()
     assert list(reply.messages(Made(np.zeros(0, np.float32), 0, True))) == []
-    assert Reply(MANIFEST, asked(), MESSAGE_S).whole() == b""
+    assert reply_of().whole() == b""

@@ -76,6 +76,7 @@ def test_units_are_on_as_systemctl_makes_them(jetson: Jetson, workshop: Workshop
     assert wanted == {
         "multi-user.target.wants/f5-appliance.service",
         "multi-user.target.wants/f5-clocks.service",
+        "multi-user.target.wants/f5-gateway.service",
         "timers.target.wants/f5-clocks-check.timer",
         "timers.target.wants/f5-health.timer",
         "timers.target.wants/f5-guard.timer",

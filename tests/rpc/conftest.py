@@ -167,7 +167,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     )
     service = Synthesizer(speech, server)
     uploads = Voices(store)
-    queue = Queue(scheduler, speech.clock, service.end)
+    queue = Queue(scheduler, speech.clock, service.end, service.taps)
     faces = (riva.face(service, store, prompts),)
     listening = await listen(
         server, service, uploads, queue, lambda *call: observed.append(call), Door(), faces

@@ -34,6 +34,7 @@ WantedBy=multi-user.target
 ENABLED = (
     "f5-appliance.service",
     "f5-clocks.service",
+    "f5-gateway.service",
     "f5-clocks-check.timer",
     "f5-health.timer",
     "f5-guard.timer",

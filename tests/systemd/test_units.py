@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from appliance import daemon
-from appliance.config import ServerConfig
+from appliance.config import GatewayConfig, ServerConfig
 from appliance.daemon import Exit
 from appliance.device import published
+from appliance.gateway import serving
 from appliance.notify import Notifier
 from appliance.supervision import SILENCE_S, Supervision
 from tests.systemd.staging import CURRENT, ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
@@ -23,6 +24,7 @@ needs_systemd = pytest.mark.skipif(
     reason="systemd is not installed here",
 )
 DAEMON = (SOURCE / "f5-appliance.service").read_text()
+GATEWAY = (SOURCE / "f5-gateway.service").read_text()
 CLOCKS = (SOURCE / "f5-clocks.service").read_text()
 
 
@@ -41,7 +43,7 @@ def test_the_units_that_the_design_names() -> None:
     pairs = [
         f"f5-{name}.{kind}" for name in ("clocks-check", "health", "guard") for kind in ("service", "timer")
     ]
-    assert unit_names() == sorted(["f5-appliance.service", "f5-clocks.service", *pairs])
+    assert unit_names() == sorted(["f5-appliance.service", "f5-clocks.service", "f5-gateway.service", *pairs])
 
 
 def test_what_is_enabled_is_what_can_be() -> None:
@@ -110,11 +112,12 @@ def exposure(unit: Path) -> tuple[int, float]:
 
 
 @needs_systemd
-def test_the_daemon_is_exposed_to_little(staged: Staged) -> None:
-    unit = staged.unit("f5-appliance.service")
+@pytest.mark.parametrize("name", ["f5-appliance.service", "f5-gateway.service"])
+def test_what_serves_is_exposed_to_little(staged: Staged, name: str) -> None:
+    unit = staged.unit(name)
     code, level = exposure(unit)
     assert code == 0 and level <= 4.0
-    staged.change("f5-appliance.service", "CapabilityBoundingSet=", "# no bounding set")
+    staged.change(name, "CapabilityBoundingSet=", "# no bounding set")
     code, level = exposure(unit)
     assert code == 1 and level > 4.0
 
@@ -145,6 +148,17 @@ def test_systemd_starts_again_what_may_go_better_then() -> None:
 def test_a_drain_ends_before_systemd_ends_it() -> None:
     (stop,) = values(DAEMON, "TimeoutStopSec")
     assert seconds(stop) >= ServerConfig().drain_s + daemon.AFTER_DRAIN_S + 5.0
+    (stop,) = values(GATEWAY, "TimeoutStopSec")
+    assert seconds(stop) >= GatewayConfig().drain_s + 5.0
+
+
+def test_the_gateway_outlives_its_daemon_and_feeds_its_watchdog() -> None:
+    assert values(GATEWAY, "Wants") == ["f5-appliance.service"]
+    assert not values(GATEWAY, "Requires") and not values(GATEWAY, "BindsTo")
+    (watchdog,) = values(GATEWAY, "WatchdogSec")
+    assert seconds(watchdog) > 2 * serving.BEAT_S
+    (prevented,) = values(GATEWAY, "RestartPreventExitStatus")
+    assert [int(code) for code in prevented.split()] == [serving.STORAGE, serving.CONFIG]
 
 
 def test_without_systemd_the_engine_is_given_the_same_time() -> None:

@@ -1,0 +1,126 @@
+"""The ASGI application: routes, who may ask from where, and one answer for every error."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from appliance.access import Tokens
+from appliance.client import AsyncClient, CallFailed
+from appliance.config import Config
+from appliance.errors import ConfigError
+from appliance.gateway import openai, pages, sovits
+from appliance.gateway.access import Door
+from appliance.gateway.failures import Refusal, refusal
+
+PROBE_S = 2.0
+GONE = 499
+
+
+def daemon_address(config: Config) -> str:
+    """Where the daemon is reached. Raises ConfigError where it would want a token or a certificate there."""
+    server, gateway = config.server, config.gateway
+    if gateway.daemon:
+        return gateway.daemon
+    is_closed = bool(server.tokens or server.tls_certificate)
+    if server.socket and (is_closed or Path(server.socket).exists()):
+        return f"unix:{Path(server.socket).absolute()}"
+    if is_closed:
+        raise ConfigError(
+            "server.socket: is empty, and at server.listen the daemon asks for TLS or tokens; the gateway "
+            "reaches it by the Unix socket: set server.socket"
+        )
+    return server.listen
+
+
+def make_app(config: Config) -> Starlette:
+    """The application. Raises ConfigError, StorageError; connects to the daemon when it is first needed."""
+    address = daemon_address(config)
+    tokens = Tokens(Path(config.server.tokens)) if config.server.tokens else None
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncClient(address) as client:
+            app.state.client = client
+            yield
+
+    app = Starlette(
+        routes=[
+            Route("/livez", _alive),
+            Route("/readyz", _ready),
+            *openai.ROUTES,
+            *sovits.ROUTES,
+            *pages.ROUTES,
+        ],
+        middleware=[
+            Middleware(
+                CORSMiddleware,
+                allow_origins=config.gateway.origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=["retry-after", "x-request-id"],
+                # A page of the internet that calls this box is asked for it by Chromium.
+                allow_private_network=True,
+            ),
+            Middleware(Door, tokens, config.gateway.max_requests),
+        ],
+        exception_handlers={
+            HTTPException: _http_error,
+            Refusal: _refused,
+            CallFailed: _call_failed,
+            ClientDisconnect: _gone,
+            Exception: _fault,
+        },
+        lifespan=lifespan,
+    )
+    app.state.config = config
+    return app
+
+
+async def _alive(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _ready(request: Request) -> Response:
+    try:
+        serving = await request.app.state.client.health(timeout=PROBE_S) == "SERVING"
+    except CallFailed:
+        serving = False
+    return PlainTextResponse("ok\n" if serving else "no\n", 200 if serving else 503)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    phrase = HTTPStatus(error.status_code).phrase.lower()
+    code = phrase.replace(" ", "_")
+    message = f"{request.method} {request.url.path[:100]}: {phrase}"
+    return Refusal(error.status_code, message, code=code).response(request.url.path, error.headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response(request.url.path)
+
+
+async def _call_failed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CallFailed)
+    return refusal(error).response(request.url.path)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=GONE)
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    # uvicorn logs it.
+    return Refusal(500, "internal error; the gateway's log has it").response(request.url.path)

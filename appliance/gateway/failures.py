@@ -1,0 +1,85 @@
+"""Answers to what cannot be served: the one table to HTTP statuses, and the bodies of each API."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from appliance.client import CallFailed
+
+STATUSES: Mapping[str, int] = {
+    "INVALID_ARGUMENT": 400,
+    "UNIMPLEMENTED": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "ABORTED": 409,
+    "FAILED_PRECONDITION": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "INTERNAL": 500,
+    "UNKNOWN": 502,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""gRPC status → HTTP status; any other is 502."""
+REASONS: Mapping[str, int] = {"OUT_OF_DEVICE_MEMORY": 503, "STORAGE_ERROR": 503, "BUNDLE_ERROR": 503}
+"""The daemon's reason → HTTP status, where it says more than gRPC's."""
+KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+"""HTTP status → `type` of OpenAI's errors; else by whose mistake it is."""
+AWAY_S = 2.0
+"""When to try again while no daemon answers."""
+SOVITS = ("/tts", "/control", "/set_")
+"""Paths whose errors have the shape of GPT-SoVITS; all others have OpenAI's."""
+
+
+class Refusal(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(
+        self, status: int, message: str, *, code: str = "", param: str = "", retry_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.retry_s = retry_s
+        """Seconds after which the same request may succeed; None: it will not."""
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        kind = KINDS.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
+        return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
+
+    def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
+        """The answer, in the shape of the API that `path` belongs to."""
+        # OpenAI's clients repeat 409 and all from 500 on: what was skipped would be said after all.
+        sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
+        if self.retry_s is not None:
+            sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
+        if self.status in (408, 413):
+            # What is left of such a request is not waited for.
+            sent["connection"] = "close"
+        body: dict[str, Any] = {"error": self.error}
+        if path.startswith(SOVITS):
+            body = {"message": self.message, **({"Exception": self.code} if self.code else {})}
+        return JSONResponse(body, self.status, sent)
+
+
+def refusal(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+    """The answer to a failed call. `names`: field of the gRPC request → parameter of this API."""
+    message, param = error.message, error.field
+    if param and names and param in names:
+        param = names[param]
+        message = message.replace(f"{error.field}:", f"{param}:", 1)
+    retry_s = error.retry_s
+    if error.status == "UNAVAILABLE" and retry_s is None:
+        retry_s = AWAY_S
+    if error.unreachable:
+        message = "the daemon does not answer; it may be starting"
+    status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)
+    code = (error.reason or error.status).lower()
+    return Refusal(status, message, code=code, param=param, retry_s=retry_s)

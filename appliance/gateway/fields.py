@@ -1,0 +1,146 @@
+"""The parameters of a request, from JSON or a query: typed, in range, and named when they are wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+
+from appliance.client import PRIORITIES, Options
+from appliance.gateway.failures import Refusal
+
+MAX_SEED = 2**64 - 1
+MAX_NFE = 64
+SHOWN_CHARACTERS = 60
+HANDLINGS = ("chat", "verbatim", "ssml")
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+CALLED: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
+"""Fields of the gRPC request → parameters of every API here."""
+
+
+class Fields:
+    """The parameters. None and absent are the same; those that nothing reads are ignored."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def get(self, name: str) -> Any:
+        """A value as it came."""
+        return self._given.get(name)
+
+    def text(self, name: str) -> str | None:
+        """A string that can be written as UTF-8."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise wrong(name, f"must be a string, not {shown(value)}")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise wrong(name, "holds half of a surrogate pair, which is no text") from None
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """A number, also as a string."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        try:
+            number = float(value) if isinstance(value, (int, float, str)) and value is not True else None
+        except (ValueError, OverflowError):
+            number = None
+        # Written so that NaN is refused.
+        if number is None or isinstance(value, bool) or not least <= number <= most:
+            raise wrong(name, f"must be a number from {least:g} to {most:g}, not {shown(value)}")
+        return number
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """A whole number, also as a string."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        try:
+            number = int(value) if isinstance(value, (int, str)) or _is_whole(value) else None
+        except ValueError:
+            number = None
+        if number is None or isinstance(value, bool) or not least <= number <= most:
+            raise wrong(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
+        return number
+
+    def choice(self, name: str, allowed: Iterable[str], aside: str = "") -> str | None:
+        """One of these words, in upper or lower case. `aside`: more to say to another."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or value.lower() not in allowed:
+            raise wrong(name, f"must be one of {', '.join(allowed)}, not {shown(value)}{aside}")
+        return value.lower()
+
+    def flag(self, name: str) -> bool:
+        """True or false, also as a number or a word; absent: false."""
+        word = str(self._given.get(name) or "").lower()
+        if word not in TRUE and word not in FALSE and not (word.isascii() and word.isdigit()):
+            raise wrong(name, f"must be true or false, not {shown(self._given[name])}")
+        return word not in FALSE
+
+    def common(self) -> Options:
+        """What every request that speaks may say."""
+        options: Options = {
+            "channel": self.text("channel"),
+            "user": self.text("user"),
+            "priority": self.choice("priority", PRIORITIES),  # type: ignore[typeddict-item]
+            "seed": self.whole("seed", -1, MAX_SEED),
+            "nfe": self.whole("nfe", 1, MAX_NFE),
+            "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
+        }
+        if options["seed"] == -1:
+            options["seed"] = None
+        if not options["channel"]:
+            # One connection carries all requests: without a channel they would wait for each other.
+            options["playout"] = "overlap"
+        return options
+
+
+async def posted(request: Request) -> Fields:
+    """The JSON object of a request's body. Raises Refusal: too long, too slow, or not an object."""
+    limits = request.app.state.config.gateway
+    body = bytearray()
+    try:
+        with anyio.fail_after(limits.stall_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.max_body_bytes:
+                    raise Refusal(413, f"the body has over {limits.max_body_bytes} bytes", code="too_large")
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {limits.stall_s:g} s", code="timeout") from None
+    try:
+        given = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is not JSON: {shown(str(error))}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, f"the body must be a JSON object, not {shown(given)}", code="invalid_json")
+    return Fields(given)
+
+
+def wrong(name: str, message: str) -> Refusal:
+    """A parameter that is wrong."""
+    return Refusal(400, f"{name}: {message}", code="invalid_request", param=name)
+
+
+def shown(value: object) -> str:
+    """A value in a message, shortened."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        text = "a number of thousands of digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()

@@ -1,0 +1,125 @@
+"""OpenAI's HTTP interface for speech, as its SDKs, Open WebUI and Social Stream Ninja call it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from appliance.contract import bundle
+from appliance.errors import BundleError
+from appliance.gateway.failures import Refusal
+from appliance.gateway.fields import Fields, posted, wrong
+from appliance.gateway.speech import Form, Reply, Wanted, voice_of
+
+RATE_HZ = 24_000
+"""Of all that OpenAI sends; its PCM does not say so."""
+FORMS = {
+    "mp3": Form("mp3", "audio/mpeg", RATE_HZ),
+    "opus": Form("ogg_opus", "audio/ogg", RATE_HZ),
+    "flac": Form("flac", "audio/flac", RATE_HZ),
+    "wav": Form("wav", "audio/wav", RATE_HZ),
+    "pcm": Form("pcm16", "audio/pcm", RATE_HZ),
+}
+NO_AAC = "; nothing on this machine writes AAC"
+MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
+"""Names of OpenAI's that clients insist on; each is the bundle here."""
+NAMES = {
+    "text": "input",
+    "audio_config.speaking_rate": "speed",
+    "audio_config.encoding": "response_format",
+}
+DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
+
+
+async def speech(request: Request) -> Response:
+    """POST /v1/audio/speech."""
+    fields = await posted(request)
+    text = fields.text("input")
+    if text is None:
+        raise wrong("input", "is missing: the text to speak")
+    form = fields.choice("response_format", FORMS, NO_AAC) or "mp3"
+    options = fields.common()
+    options["speed"] = fields.number("speed", 0.25, 4.0)
+    streamed = fields.choice("stream_format", ("audio", "sse"))
+    wanted = Wanted(text, await voice_of(request, _voice(fields)), FORMS[form], options, NAMES)
+    if streamed == "sse":
+        return Reply(
+            request.app.state.client, wanted, media_type="text/event-stream", frame=_delta, last=_event(DONE)
+        )
+    return Reply(request.app.state.client, wanted)
+
+
+def _voice(fields: Fields) -> str:
+    """A name, or the object that OpenAI's later clients send for a voice of one's own."""
+    given = fields.get("voice")
+    return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
+
+
+def _delta(data: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(content)}\n\n".encode()
+
+
+async def models(request: Request) -> Response:
+    """GET /v1/models."""
+    return JSONResponse({"object": "list", "data": [_model(name) for name in await _models(request)]})
+
+
+async def model(request: Request) -> Response:
+    """GET /v1/models/{id}."""
+    name, there = request.path_params["name"], await _models(request)
+    if name not in there:
+        raise Refusal(
+            404,
+            f"there is no such model; there are {', '.join(there)}",
+            code="model_not_found",
+            param="model",
+        )
+    return JSONResponse(_model(name))
+
+
+async def _models(request: Request) -> list[str]:
+    """The bundle's family, where the gateway can read the bundle, and OpenAI's names."""
+    folder = request.app.state.config.bundle.path
+    try:
+        read = await run_in_threadpool(bundle.read, folder, verify=False)
+    except BundleError:
+        return list(MODELS)
+    return [read.manifest.family, *MODELS]
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "f5-appliance"}
+
+
+async def voices(request: Request) -> Response:
+    """GET /v1/audio/voices: stored voices, and the names that the configuration gives them."""
+    stored = {
+        voice.name: voice.display_name or voice.name async for voice in request.app.state.client.voices()
+    }
+    others = {
+        name: name for name, voice in request.app.state.config.gateway.voices.items() if voice in stored
+    }
+    listed = [{"id": name, "name": shown} for name, shown in {**others, **stored}.items()]
+    return JSONResponse({"voices": listed})
+
+
+ROUTES: list[BaseRoute] = [
+    Route("/v1/audio/speech", speech, methods=["POST"]),
+    Route("/v1/models", models),
+    Route("/v1/models/{name:path}", model),
+    Route("/v1/audio/voices", voices),
+    Route("/v1/voices", voices),
+    # Clients whose base address was given without /v1.
+    Route("/audio/speech", speech, methods=["POST"]),
+    Route("/audio/voices", voices),
+]

@@ -1,0 +1,253 @@
+"""The pages for people, and the endpoints that they call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from dataclasses import asdict
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from appliance.client import (
+    AsyncClient,
+    CallFailed,
+    PausedChannels,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
+    plain,
+)
+from appliance.config import DeviceConfig
+from appliance.device import published, sensors
+from appliance.device.box import Box
+from appliance.device.platform import identify
+from appliance.device.root import Root
+from appliance.gateway.failures import Refusal
+
+FOLDER = Path(__file__).with_name("pages")
+ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
+POLICY = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'"
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-cache",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""The token may be in a page's address: it is told to nobody."""
+ALIVE_S = 10.0
+"""A comment is sent after so long without an event."""
+RETRY_MS = 1_000
+"""When a page comes back that has lost its connection."""
+AHEAD = 64
+"""Events that wait for a page; more wait in the daemon, which ends a listener that does not keep up."""
+RECENT = 50
+VERBS = ("skip", "clear", "pause", "resume")
+ENDED = "ENDED"
+HEARD = {PausedChannels: "paused", UtteranceBegin: "begin", UtteranceAudio: "audio", UtteranceEnd: "end"}
+"""Names of the events that a page is sent of what it hears."""
+
+Event = tuple[str, dict[str, Any]]
+Events = AsyncIterator[Event]
+
+
+async def _page(name: str, request: Request) -> Response:
+    return FileResponse(FOLDER / name, headers=HEADERS)
+
+
+async def _asset(request: Request) -> Response:
+    file = ASSETS.get(request.path_params["name"])
+    return Response(status_code=404) if file is None else FileResponse(file, headers=HEADERS)
+
+
+async def _listen(request: Request) -> Response:
+    client, channel = _client(request), request.query_params.get("channel", "")
+    return _stream(_heard(client, channel), _changes(client, channel))
+
+
+async def _queue(request: Request) -> Response:
+    return _stream(_changes(_client(request), request.query_params.get("channel", "")))
+
+
+async def _status(request: Request) -> Response:
+    client, recent = _client(request), _recent(request)
+    try:
+        ready = await client.health() == "SERVING"
+        voices = [
+            {"name": voice.name, "display_name": voice.display_name, "problem": voice.problem}
+            async for voice in client.voices()
+        ]
+    except CallFailed as error:
+        ready, voices = False, []
+        why = error.message
+    else:
+        why = ""
+    box = await asyncio.to_thread(box_status, request.app.state.config.device)
+    return JSONResponse(
+        {
+            "ready": ready,
+            "why": why,
+            "version": metadata.version("f5-appliance"),
+            "voices": voices,
+            "recent": list(recent),
+            **box,
+        }
+    )
+
+
+def box_status(device: DeviceConfig) -> dict[str, Any]:
+    """Clocks and temperatures of a Jetson; of another machine that it is none."""
+    box = Box(Root(device.sysroot))
+    platform = identify(box.root)
+    clocks = published.read(box, str(device.clocks))
+    return {
+        "jetson": platform.model if platform.is_jetson else "",
+        "clocks": {"state": clocks.state, "mode": clocks.mode, "why": clocks.why, "repins": clocks.repins},
+        "domains": {name: dict(domain) for name, domain in clocks.domains.items()},
+        "last_unpin": clocks.last_unpin and asdict(clocks.last_unpin),
+        "temperatures": sensors.temperatures(box.root),
+        "slowed": sensors.cooling(box.root),
+    }
+
+
+async def _verb(request: Request) -> Response:
+    _check_site(request)
+    channel, verb = request.path_params["channel"], request.path_params["verb"]
+    if verb not in VERBS:
+        raise Refusal(404, f"{verb}: must be {', '.join(VERBS)}")
+    ended = await getattr(_client(request), verb)(channel)
+    return JSONResponse({"ended": [plain(utterance) for utterance in ended or ()]})
+
+
+async def _cancel(request: Request) -> Response:
+    _check_site(request)
+    await _client(request).cancel(request.path_params["request_id"])
+    return JSONResponse({})
+
+
+def _check_site(request: Request) -> None:
+    """Refuse what another site's page has had its visitor send.
+
+    A form cannot send JSON. CORS lets pages of all origins speak, but only those that are named moderate.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refusal(415, "content-type: must be application/json")
+    origin = request.headers.get("origin")
+    named = request.app.state.config.gateway.origins
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host") and origin not in named:
+        raise Refusal(403, f"{origin[:200]}: is not named in gateway.origins")
+
+
+def _client(request: Request) -> AsyncClient:
+    client: AsyncClient = request.app.state.client
+    return client
+
+
+async def _heard(client: AsyncClient, channel: str) -> Events:
+    async for heard in client.listen(channel):
+        yield HEARD[type(heard)], plain(heard)
+
+
+async def _changes(client: AsyncClient, channel: str) -> Events:
+    async for event in client.watch(channel):
+        yield "queue", plain(event)
+
+
+class EventStream(StreamingResponse):
+    """Ends when the page is left, also while there is nothing to send."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group, aclosing(self.body_iterator):  # type: ignore[type-var]
+
+            async def watch() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            with suppress(OSError):
+                await self.stream_response(send)
+            group.cancel_scope.cancel()
+
+
+def _stream(*sources: Events) -> Response:
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return EventStream(_merged(sources), media_type="text/event-stream", headers=headers)
+
+
+async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
+    """The sources' events as they come, until one of them ends; a failure is an event of its own."""
+    waiting: asyncio.Queue[Event | None] = asyncio.Queue(AHEAD)
+
+    async def read(source: Events) -> None:
+        try:
+            async for event in source:
+                await waiting.put(event)
+        except CallFailed as error:
+            await waiting.put(("fault", {"message": error.message, "reason": error.reason or error.status}))
+        await waiting.put(None)
+
+    tasks = [asyncio.ensure_future(read(source)) for source in sources]
+    try:
+        yield f"retry: {RETRY_MS}\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(waiting.get(), ALIVE_S)
+            except asyncio.TimeoutError:
+                yield ":\n\n"
+                continue
+            if event is None:
+                return
+            kind, fields = event
+            yield f"event: {kind}\ndata: {json.dumps(fields, ensure_ascii=False)}\n\n"
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _recent(request: Request) -> deque[dict[str, Any]]:
+    """The requests that have ended since a page was first open, the last one first."""
+    state = request.app.state
+    if not hasattr(state, "recent"):
+        state.recent = deque(maxlen=RECENT)
+        state.recent_task = asyncio.ensure_future(_remember(state.client, state.recent))
+    recent: deque[dict[str, Any]] = state.recent
+    return recent
+
+
+async def _remember(client: AsyncClient, recent: deque[dict[str, Any]]) -> None:
+    while True:
+        with suppress(CallFailed):
+            async for _, event in _changes(client, ""):
+                for utterance in event["utterances"]:
+                    if utterance["state"] == ENDED:
+                        recent.appendleft(utterance)
+        await asyncio.sleep(RETRY_MS / 1e3)
+
+
+def _get(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+    return Route(path, endpoint, methods=["GET"])
+
+
+ROUTES: list[BaseRoute] = [
+    _get("/", partial(_page, "status.html")),
+    _get("/overlay", partial(_page, "overlay.html")),
+    _get("/static/{name}", _asset),
+    _get("/api/listen", _listen),
+    _get("/api/queue", _queue),
+    _get("/api/status", _status),
+    Route("/api/channels/{channel:path}/{verb}", _verb, methods=["POST"]),
+    Route("/api/requests/{request_id}/cancel", _cancel, methods=["POST"]),
+]

@@ -1,0 +1,48 @@
+// The gateway's endpoints, with the token that it may ask for.
+
+const parameters = new URLSearchParams(location.search);
+const BACK_MS = 1500;
+
+export function token() {
+  return parameters.get("token") || localStorage.getItem("token") || "";
+}
+
+export function keepToken(value) {
+  localStorage.setItem("token", value);
+}
+
+function headers(more) {
+  return token() ? { authorization: `Bearer ${token()}`, ...more } : more;
+}
+
+// Throws an Error with `status` and the gateway's own message.
+export async function call(path, { body, signal } = {}) {
+  const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  const sent = headers(body === undefined ? {} : { "content-type": "application/json" });
+  const answer = await fetch(path, { ...options, headers: sent, signal });
+  if (!answer.ok) {
+    const told = await answer.json().catch(() => ({}));
+    const error = new Error(told.error?.message || `${answer.status} ${answer.statusText}`);
+    error.status = answer.status;
+    throw error;
+  }
+  return answer;
+}
+
+// Follows a stream of events for ever: EventSource comes back by itself from a lost connection, but not from a
+// refusal. `handlers` by name of the event; `state` is told true and false.
+export function follow(path, query, handlers, state = () => {}) {
+  let source = null;
+  const connect = () => {
+    const all = new URLSearchParams({ ...query, ...(token() ? { token: token() } : {}) });
+    source = new EventSource(`${path}?${all}`);
+    source.onopen = () => state(true);
+    source.onerror = () => {
+      state(false);
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, BACK_MS);
+    };
+    for (const [name, handle] of Object.entries(handlers))
+      source.addEventListener(name, (event) => handle(JSON.parse(event.data)));
+  };
+  connect();
+}

@@ -1,0 +1,155 @@
+// Plays utterances through Web Audio as their samples arrive: those of a line one after the other without a gap.
+// Every buffer that is given to Web Audio is told in an event "scheduled": {id, offset, samples, when, rate}.
+
+const LEAD_S = 0.1; // what has just begun starts so much later, so that its next piece is there in time
+const REMEMBERED = 200; // ended utterances, of which nothing is played again
+
+export class Player extends EventTarget {
+  #lines = new Map();
+  #utterances = new Map();
+  #ended = new Set();
+  #held = false;
+  context = null;
+
+  // The context must have the audio's own rate: resampled pieces would not join without a seam.
+  open(rate) {
+    if (this.context?.sampleRate === rate) return;
+    this.context?.close();
+    this.context = new AudioContext({ sampleRate: rate });
+    this.context.addEventListener("statechange", () => this.dispatchEvent(new Event("state")));
+    if (this.#held) this.context.suspend();
+  }
+
+  get blocked() {
+    return !this.#held && this.context !== null && this.context.state !== "running";
+  }
+
+  resume() {
+    if (!this.#held) this.context?.resume();
+  }
+
+  hold(on) {
+    this.#held = on;
+    if (on) this.context?.suspend();
+    else this.context?.resume();
+  }
+
+  // `from`: the first sample that is to be heard. `line`: what is played in order.
+  begin(id, { rate, line = "", from = 0, info = null }) {
+    if (this.#utterances.has(id) || this.#ended.has(id)) return;
+    this.open(rate);
+    const utterance = { id, rate, line, from, info, next: from, complete: false, pieces: [], start: null, end: null };
+    this.#utterances.set(id, utterance);
+    if (!this.#lines.has(line)) this.#lines.set(line, []);
+    this.#lines.get(line).push(utterance);
+  }
+
+  // Samples that were given before are passed over: who reconnects is sent all of an utterance again.
+  audio(id, offset, bytes, last) {
+    const utterance = this.#utterances.get(id);
+    if (!utterance || utterance.complete) return;
+    const skip = Math.max(utterance.next - offset, 0);
+    const samples = floats(bytes).subarray(skip);
+    if (samples.length) {
+      utterance.pieces.push({ offset: offset + skip, samples, source: null });
+      utterance.next = offset + skip + samples.length;
+    }
+    utterance.complete = last;
+    this.#schedule(utterance.line);
+  }
+
+  // Stops an utterance at once; what follows it on its line moves up.
+  stop(id) {
+    const utterance = this.#utterances.get(id);
+    this.#remember(id);
+    if (!utterance) return;
+    const line = this.#lines.get(utterance.line);
+    const place = line.indexOf(utterance);
+    const isPlayed = utterance.end !== null && utterance.end <= this.context.currentTime;
+    for (const one of isPlayed ? [utterance] : line.slice(place)) this.#unschedule(one);
+    line.splice(place, 1);
+    this.#utterances.delete(id);
+    this.#schedule(utterance.line);
+    this.dispatchEvent(new CustomEvent("stopped", { detail: { id } }));
+  }
+
+  stopAll() {
+    for (const id of [...this.#utterances.keys()]) this.stop(id);
+  }
+
+  // What sounds now, and how many seconds of it have been heard.
+  sounding() {
+    const now = this.context ? this.context.currentTime - (this.context.outputLatency || 0) : 0;
+    this.#forget();
+    return [...this.#utterances.values()]
+      .filter((one) => one.start !== null && one.start <= now && (one.end === null || now < one.end))
+      .map((one) => ({ id: one.id, info: one.info, at: now - one.start + one.from / one.rate }));
+  }
+
+  #schedule(name) {
+    const now = this.context.currentTime;
+    let free = 0;
+    for (const one of this.#lines.get(name) ?? []) {
+      if (!one.pieces.length && !one.complete) return;
+      one.start ??= Math.max(free, frame(now + LEAD_S, one.rate));
+      for (const piece of one.pieces) {
+        if (piece.source) continue;
+        let when = one.start + (piece.offset - one.from) / one.rate;
+        if (when < now) {
+          one.start += frame(now + LEAD_S, one.rate) - when; // it came too late
+          when = one.start + (piece.offset - one.from) / one.rate;
+        }
+        this.#play(one, piece, when);
+      }
+      if (!one.complete) return;
+      free = one.end = one.start + (one.next - one.from) / one.rate;
+    }
+  }
+
+  #play(one, piece, when) {
+    const buffer = this.context.createBuffer(1, piece.samples.length, one.rate);
+    buffer.copyToChannel(piece.samples, 0);
+    piece.source = new AudioBufferSourceNode(this.context, { buffer });
+    piece.source.connect(this.context.destination);
+    piece.source.start(when);
+    const detail = { id: one.id, offset: piece.offset, samples: piece.samples, when, rate: one.rate };
+    this.dispatchEvent(new CustomEvent("scheduled", { detail }));
+  }
+
+  #unschedule(one) {
+    for (const piece of one.pieces) {
+      piece.source?.stop();
+      piece.source?.disconnect();
+      piece.source = null;
+    }
+    one.start = one.end = null;
+  }
+
+  #forget() {
+    for (const line of this.#lines.values())
+      while (line.length && line[0].end !== null && line[0].end < this.context.currentTime - 1) {
+        const { id } = line.shift();
+        this.#utterances.delete(id);
+        this.#remember(id);
+      }
+  }
+
+  #remember(id) {
+    this.#ended.add(id);
+    if (this.#ended.size > REMEMBERED) this.#ended.delete(this.#ended.values().next().value);
+  }
+}
+
+function frame(seconds, rate) {
+  return Math.ceil(seconds * rate) / rate;
+}
+
+// 16-bit little-endian → floats, as the daemon made them: ±32767 is full scale.
+function floats(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: bytes.byteLength >> 1 }, (_, i) => view.getInt16(2 * i, true) / 32767);
+}
+
+export function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}

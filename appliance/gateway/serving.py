@@ -1,0 +1,205 @@
+"""One life of the gateway: listen → serve until SIGTERM or SIGINT → let replies finish.
+
+exit status  meaning                                              start again?
+0            ended after SIGTERM or SIGINT                        -
+74           the file of tokens cannot be used                    no
+75           the address is in use                                yes
+78           the configuration cannot be used                     no
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from appliance.config import Config, GatewayConfig, is_loopback, split_address
+from appliance.errors import ConfigError, StorageError
+from appliance.gateway.app import daemon_address, make_app
+from appliance.notify import Notifier
+
+logger = logging.getLogger(__name__)
+
+OK, STORAGE, ADDRESS_IN_USE, CONFIG = 0, 74, 75, 78
+MAX_HEAD_BYTES = 64 << 10
+"""Request line and headers: a text of 2,000 Chinese characters in a URL takes 18 KB."""
+KEEP_ALIVE_S = 30
+BEAT_S = 5
+"""A sign of life for systemd; WatchdogSec of f5-gateway.service is more than twice that."""
+EVENTS = "/api/"
+"""Below it are streams without an end: they are not waited for."""
+
+
+def main(config: Config) -> int:
+    """Serve until told to stop; whatever keeps it from starting is one line on stderr."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.log.level.upper(),
+        format="%(levelname)s %(name)s: %(message)s",
+        force=True,
+    )
+    try:
+        app, context, address = make_app(config), tls(config), daemon_address(config)
+        listener = listen(config)
+    except ConfigError as error:
+        return _ended(CONFIG, error)
+    except StorageError as error:
+        return _ended(STORAGE, error)
+    except OSError as error:
+        return _ended(
+            ADDRESS_IN_USE, f"gateway.listen: cannot listen on {config.gateway.listen}: {error.strerror}"
+        )
+    # A client's nonsense is no news, nor is a reply that was cut off on purpose.
+    log = logging.getLogger("uvicorn.error")
+    log.setLevel(logging.ERROR)
+    log.addFilter(lambda record: "without completing response" not in str(record.msg))
+    notifier = Notifier.from_environment(os.environ)
+    if config.server.tls_certificate and not config.server.tokens:
+        logger.warning(
+            "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen
+        )
+
+    async def beat() -> None:
+        notifier.watchdog()
+
+    server = Server(
+        uvicorn.Config(
+            app,
+            http=type("Protocol", (Protocol,), {"limits": config.gateway}),
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=round(config.gateway.drain_s),
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            callback_notify=beat,
+            timeout_notify=BEAT_S,
+            # uvicorn makes its context of these files itself; ours has been tried before anything listens.
+            ssl_context_factory=(lambda *_: context) if context else None,
+            ssl_certfile=config.server.tls_certificate or None,
+        ),
+        config,
+        notifier,
+        address,
+    )
+    # uvicorn raises the signal that ended it once more when all is over.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listener])
+    return OK
+
+
+def listen(config: Config) -> socket.socket:
+    """The socket. Raises ConfigError where it may not be opened to a network, OSError where it is taken."""
+    host, port = split_address("listen", config.gateway.listen)
+    if not (config.server.tls_certificate or config.gateway.open_to_network or is_loopback(host)):
+        raise ConfigError(
+            f"gateway.listen: {config.gateway.listen} can be reached from the network: set "
+            "server.tls_certificate and server.tls_key, or write the line `open_to_network: true` in the "
+            "section gateway to speak in plain text with whoever comes"
+        )
+    return socket.create_server(
+        (host.strip("[]"), port),
+        family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+        backlog=config.gateway.max_connections,
+    )
+
+
+def tls(config: Config) -> ssl.SSLContext | None:
+    """The server's certificate for HTTPS; None without one. Raises ConfigError."""
+    server = config.server
+    if not server.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without a password OpenSSL would ask the terminal for one.
+        context.load_cert_chain(server.tls_certificate, server.tls_key, password=lambda: b"")
+        if server.tls_clients:
+            context.load_verify_locations(server.tls_clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"server.tls_certificate, server.tls_key: {server.tls_certificate} and {server.tls_key} "
+            f"cannot be used: {error}"
+        ) from error
+    return context
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which tells systemd how it is."""
+
+    def __init__(
+        self, uvicorn_config: uvicorn.Config, config: Config, notifier: Notifier, daemon: str
+    ) -> None:
+        super().__init__(uvicorn_config)
+        self._config, self._notifier, self._daemon = config, notifier, daemon
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets)
+        where = f"{'https' if self.config.ssl else 'http'}://{self._config.gateway.listen}"
+        logger.info("ready on %s, for the daemon at %s", where, self._daemon)
+        self._notifier.ready()
+        self._notifier.status(f"serves {where}, for the daemon at {self._daemon}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let replies finish."""
+        self._notifier.stopping()
+        await super().shutdown(sockets)
+
+
+class Protocol(H11Protocol):
+    """uvicorn's connection, with an end to those that make no progress and a limit to how many there are."""
+
+    limits = GatewayConfig()
+    _looking: asyncio.TimerHandle | None = None
+    _seen: object = None
+    _unsent = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch it."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.max_connections:
+            transport.abort()
+            return
+        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop watching it."""
+        if self._looking is not None:
+            self._looking.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """End it if nothing has changed since the last look: no request is complete, or nothing was read."""
+        cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
+        idle = cycle is None or cycle.response_complete
+        if (idle and cycle is self._seen) or (unsent and unsent >= self._unsent > 0):
+            # Not close, which would wait until what is unsent is read.
+            self.transport.abort()
+            return
+        self._seen, self._unsent = cycle if idle else object(), unsent
+        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+
+    def shutdown(self) -> None:
+        """Let a reply finish; a stream of events would never."""
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        if is_busy and self.scope["path"].startswith(EVENTS):
+            self.transport.close()
+        else:
+            super().shutdown()
+
+
+def _ended(status: int, error: object) -> int:
+    print(f"appliance gateway: {error}", file=sys.stderr)
+    return status

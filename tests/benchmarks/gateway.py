@@ -1,0 +1,114 @@
+"""First sound through the HTTP gateway against gRPC's, and what readers that do not read cost the others.
+
+    python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--slow]
+
+Needs a running daemon and gateway that do nothing else. Both ways take turns, and each begins a pair every
+second time, since a line that follows another finds warm caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import socket
+import statistics
+import time
+
+import numpy as np
+
+from appliance.client import ADDRESS, AsyncClient, Piece
+
+TEXT = "Thanks for the follow, and welcome to the stream."
+LONG = "It was a long way to the top of the hill, and nobody had brought any water. " * 20
+SLOW = 50
+
+
+async def grpc_s(client: AsyncClient, voice: str, seed: int) -> float:
+    """Seconds to the first sound."""
+    begun, heard = time.perf_counter(), 0.0
+    async for event in client.stream(TEXT, voice, seed=seed, rate=24_000, playout="overlap"):
+        if isinstance(event, Piece) and not heard:
+            heard = time.perf_counter() - begun
+    return heard
+
+
+def asked(voice: str, **more: object) -> bytes:
+    """A request of OpenAI's."""
+    body = json.dumps({"input": TEXT, "voice": voice, "response_format": "pcm", **more}).encode()
+    head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: box\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def http_s(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, voice: str, seed: int) -> float:
+    """Seconds to the first bytes of the body, over a connection that is open already."""
+    begun, heard = time.perf_counter(), 0.0
+    writer.write(asked(voice, seed=seed))
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    while size := int(await reader.readline(), 16):
+        await reader.readexactly(size + 2)
+        heard = heard or time.perf_counter() - begun
+    await reader.readline()
+    return heard
+
+
+def hold(address: str, voice: str) -> socket.socket:
+    """A client that asks for a long text and reads none of it."""
+    host, port = address.split(":")
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    connection.connect((host, int(port)))
+    connection.sendall(asked(voice, input=LONG, priority="bulk"))
+    return connection
+
+
+async def compare(address: str, http: str, voice: str, rounds: int) -> None:
+    """Print the two distributions and that of their difference in a pair."""
+    reader, writer = await asyncio.open_connection(*http.split(":"))
+    ways: dict[str, list[float]] = {"gRPC": [], "HTTP": []}
+    async with AsyncClient(address) as client:
+        await grpc_s(client, voice, 1)
+        await http_s(reader, writer, voice, 2)
+        for number in range(rounds):
+            seed = 10 + 2 * number
+            calls = [("gRPC", grpc_s(client, voice, seed)), ("HTTP", http_s(reader, writer, voice, seed + 1))]
+            for name, call in calls if number % 2 else reversed(calls):
+                ways[name].append(await call)
+    ways["HTTP − gRPC"] = [b - a for a, b in zip(ways["gRPC"], ways["HTTP"], strict=True)]
+    print(f"{'first sound, ms':<16} {'P50':>7} {'P95':>7}")
+    for name, times in ways.items():
+        middle, high = np.percentile(times, (50, 95)) * 1e3
+        print(f"{name:<16} {middle:7.1f} {high:7.1f}")
+    writer.close()
+    await writer.wait_closed()
+
+
+async def beside_slow_readers(address: str, http: str, voice: str, rounds: int) -> None:
+    """Print the first sound of others before and while SLOW clients read nothing."""
+    async with AsyncClient(address) as client:
+        before = [await grpc_s(client, voice, 1_000 + n) for n in range(rounds)]
+        held = [hold(http, voice) for _ in range(SLOW)]
+        try:
+            # Until what they asked for is made, or set aside: from then on only their not reading is left.
+            while any(u.state == 1 for u in await client.utterances()):
+                await asyncio.sleep(0.5)
+            during = [await grpc_s(client, voice, 2_000 + n) for n in range(rounds)]
+        finally:
+            for connection in held:
+                connection.close()
+    a, b = statistics.median(before), statistics.median(during)
+    print(f"{SLOW} readers that do not read: {a * 1e3:.1f} → {b * 1e3:.1f} ms, ratio {b / a:.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--address", default=ADDRESS)
+    parser.add_argument("--http", default="127.0.0.1:8880")
+    parser.add_argument("--voice", default="demo")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--slow", action="store_true", help="readers that do not read, too")
+    options = parser.parse_args()
+    asyncio.run(compare(options.address, options.http, options.voice, options.rounds))
+    if options.slow:
+        asyncio.run(beside_slow_readers(options.address, options.http, options.voice, options.rounds))

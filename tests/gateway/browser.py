@@ -1,0 +1,179 @@
+"""Headless Chromium over its debugging pipe: NUL-separated JSON on two file descriptors, so no library."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import queue
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PATIENCE_S = 20.0
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--autoplay-policy=no-user-gesture-required",
+    "--remote-debugging-pipe",
+)
+
+
+class PageError(Exception):
+    """What a script or a command in the browser failed with."""
+
+
+class Browser:
+    """One process; `page` opens tabs of it."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        assert CHROMIUM is not None
+        read_commands, self._commands = os.pipe()
+        self._answers, write_answers = os.pipe()
+
+        def connect() -> None:
+            # Chromium reads commands from descriptor 3 and answers on 4.
+            a, b = os.dup(read_commands), os.dup(write_answers)
+            os.dup2(a, 3)
+            os.dup2(b, 4)
+
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+                stdout=out,
+                stderr=out,
+                close_fds=False,
+                preexec_fn=connect,
+            )
+        os.close(read_commands)
+        os.close(write_answers)
+        self._number = 0
+        self._replies: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
+        """Do a command and return its result. Raises PageError."""
+        self._number += 1
+        reply = self._replies[self._number] = queue.SimpleQueue()
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if session:
+            message["sessionId"] = session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        answer = reply.get(timeout=PATIENCE_S)
+        if "error" in answer:
+            raise PageError(f"{method}: {answer['error']['message']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def page(self, url: str, *, width: int = 1280, height: int = 800, phone: bool = False) -> Page:
+        """Open a tab of that size in CSS pixels."""
+        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, session, target)
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
+        page.send("Page.navigate", url=url)
+        page.until("document.readyState === 'complete'")
+        return page
+
+    def close(self) -> None:
+        """End it."""
+        with contextlib.suppress(Exception):
+            self.send("Browser.close")
+        with contextlib.suppress(OSError):
+            os.close(self._commands)
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _read(self) -> None:
+        rest = b""
+        while data := os.read(self._answers, 1 << 16):
+            *messages, rest = (rest + data).split(b"\0")
+            for raw in messages:
+                message = json.loads(raw)
+                if (reply := self._replies.pop(message.get("id"), None)) is not None:
+                    reply.put(message)
+        os.close(self._answers)
+
+
+class Page:
+    """A tab."""
+
+    def __init__(self, browser: Browser, session: str, target: str) -> None:
+        self._browser, self._session, self._target = browser, session, target
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Do a command in it."""
+        return self._browser.send(method, self._session, **parameters)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression; a promise is awaited. Raises PageError."""
+        result = self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in result:
+            details = result["exceptionDetails"]
+            raise PageError(details.get("exception", {}).get("description") or details["text"])
+        return result["result"].get("value")
+
+    def until(self, condition: str) -> None:
+        """Look again and again until an expression is true."""
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            with contextlib.suppress(PageError):  # a page that is being loaded
+                if self.run(f"Boolean({condition})"):
+                    return
+            assert time.monotonic() < end, (
+                f"{condition} did not come true: {self.run('document.body.innerText')}"
+            )
+            time.sleep(0.02)
+
+    def type(self, selector: str, text: str) -> None:
+        """Type into a field, as a keyboard would."""
+        self.run(f"document.querySelector({selector!r}).focus()")
+        self.send("Input.insertText", text=text)
+
+    def click(self, selector: str) -> None:
+        """Click the middle of an element."""
+        x, y = self.run(
+            f"(() => {{ const e = document.querySelector({selector!r});"
+            " e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def screenshot(self, path: Path) -> None:
+        """What is seen of it, as PNG."""
+        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
+
+    def close(self) -> None:
+        """Close the tab."""
+        self._browser.send("Target.closeTarget", targetId=self._target)
+
+
+@contextlib.contextmanager
+def chromium(folder: Path) -> Iterator[Browser]:
+    """Start it with a profile of its own, and leave none behind."""
+    browser = Browser(folder / "profile", folder / "chromium.log")
+    try:
+        yield browser
+    finally:
+        browser.close()

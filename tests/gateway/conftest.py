@@ -1,0 +1,115 @@
+"""A daemon on the tiny bundle with the gateway before it, each a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.client import HTTPMessage
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.daemons import PATIENCE_S, ROOT, Running, free_port, running
+
+
+@dataclass
+class Answer:
+    """An HTTP reply."""
+
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Gateway:
+    """A gateway that was started, and its daemon."""
+
+    process: subprocess.Popen[str]
+    daemon: Running
+    address: str
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def ask(self, path: str, sent: Any = None, method: str | None = None, **headers: str) -> Answer:
+        """A request; `sent` is the body, as bytes or as what becomes JSON."""
+        body = sent if isinstance(sent, bytes) or sent is None else json.dumps(sent).encode()
+        given = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        request = urllib.request.Request(f"{self.url}{path}", body, given, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+                return Answer(reply.status, reply.headers, reply.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, error.headers, error.read())
+
+    def until(self, pattern: str) -> None:
+        """Wait for a line of the log."""
+        end = time.monotonic() + PATIENCE_S
+        while not any(re.search(pattern, line) for line in self.lines):
+            assert self.process.poll() is None, "".join(self.lines)
+            assert time.monotonic() < end, "".join(self.lines)
+            time.sleep(0.01)
+
+    def stop(self) -> int:
+        """Ask it to end; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+
+@contextlib.contextmanager
+def gateway_of(daemon: Running, **keys: Any) -> Iterator[Gateway]:
+    """Start a gateway, with these keys in its section, and leave none behind."""
+    address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
+    path = daemon.folder / f"gateway-{address.rpartition(':')[2]}.yaml"
+    path.write_text(yaml.safe_dump({**daemon.config, "gateway": keys}))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "appliance", "gateway", "--config", str(path)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    gateway = Gateway(process, daemon, address)
+    stderr = process.stderr
+    assert stderr is not None
+    reader = threading.Thread(target=lambda: gateway.lines.extend(stderr))
+    reader.start()
+    try:
+        gateway.until("ready on")
+        yield gateway
+    except BaseException:
+        print("".join(gateway.lines))
+        raise
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        reader.join()
+        stderr.close()
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """With one voice, `ann`."""
+    with running(tmp_path_factory.mktemp("box")) as daemon:
+        daemon.add_voice()
+        with gateway_of(daemon, voices={"shimmer": "ann"}) as gateway:
+            yield gateway

@@ -1,0 +1,309 @@
+"""Hostile HTTP over sockets: an answer below 500 or a closed connection for all, and speech goes on.
+
+Some hundreds by default; `F5_HOSTILE=2000 pytest -s tests/gateway/test_hostile.py` sends that many and prints
+what became of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.daemons import PATIENCE_S, running
+from tests.gateway.conftest import Gateway, gateway_of
+from tests.gateway.test_openai import LINE
+
+COUNT = int(os.environ.get("F5_HOSTILE", "300"))
+CONTROL_EVERY = 50
+GROWTH_BYTES = 48 << 20
+STALL_S = 5.0
+BODY_BYTES = 64 << 10
+
+
+def share(part: float) -> Any:
+    """Settings for so much of all requests."""
+    return settings(
+        max_examples=max(round(part * COUNT), 5),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate,),
+    )
+
+
+@dataclass(repr=False)
+class Victim:
+    """A gateway, and a client that sends it bytes."""
+
+    gateway: Gateway
+    said: bytes = b""
+    sent: int = 0
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    memory: list[int] = field(default_factory=list)
+    held: list[socket.socket] = field(default_factory=list)
+    """Connections that never finish their request."""
+
+    def send(self, kind: str, raw: bytes, *, stay: bool = False, whole: bool = True) -> int:
+        """Send bytes, read the answer; its status, 0 for none. `stay` leaves the request unfinished.
+
+        `whole` False: nothing more is promised to come, so that half a request is not waited for.
+        """
+        host, port = self.gateway.address.split(":")
+        connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            connection.sendall(raw)
+            if stay:
+                self.held.append(connection)
+            else:
+                if not whole:
+                    connection.shutdown(socket.SHUT_WR)
+                while part := connection.recv(65_536):
+                    answer += part
+        if not stay:
+            connection.close()
+        found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
+        status = int(found[1]) if found else 0
+        assert status < 500, (raw[:500], answer[:500])
+        self.seen[kind, str(status or "closed")] += 1
+        self.sent += 1
+        if self.sent % CONTROL_EVERY == 0:
+            assert self.speak() == self.said
+            pages = Path(f"/proc/{self.gateway.process.pid}/statm").read_text().split()[1]
+            self.memory.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
+        return status
+
+    def speak(self) -> bytes:
+        answer = self.gateway.ask("/v1/audio/speech", {**LINE, "response_format": "pcm"})
+        assert answer.status == 200
+        return answer.body
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    folder = tmp_path_factory.mktemp("hostile") / "box"
+    folder.mkdir()
+    limits = {"max_body_bytes": BODY_BYTES, "stall_s": STALL_S}
+    with running(folder) as daemon:
+        daemon.add_voice()
+        with gateway_of(daemon, **limits) as gateway:
+            made = Victim(gateway)
+            made.said = made.speak()
+            assert len(made.said) > 10_000
+            yield made
+            for connection in made.held:
+                connection.close()
+            if "F5_HOSTILE" in os.environ:
+                for (kind, outcome), count in sorted(made.seen.items()):
+                    print(f"{kind:<12} {outcome:<8} {count:6}")
+                print(f"MB after each {CONTROL_EVERY}: {[size >> 20 for size in made.memory]}")
+
+
+def request(
+    path: str | bytes, body: bytes = b"", method: str = "POST", headers: tuple[tuple[str, bytes], ...] = ()
+) -> bytes:
+    target = path if isinstance(path, bytes) else path.encode()
+    lines = [method.encode() + b" " + target + b" HTTP/1.1", b"host: x", b"connection: close"]
+    lines += [f"content-length: {len(body)}".encode()] if body or method == "POST" else []
+    lines += [name.encode() + b": " + value for name, value in headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(
+        (10**400, "\ud800", "\x00", "x" * 3_000, "哈" * 900, -1, 2**64, "NaN", "1e999", "../x")
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = {
+    "/v1/audio/speech": (
+        *("input", "voice", "response_format", "speed", "stream_format", "seed", "nfe", "channel", "user"),
+        *("priority", "text_handling", "model", "instructions"),
+    ),
+    "/tts": (
+        *("text", "ref_audio_path", "media_type", "streaming_mode", "speed_factor", "seed", "text_lang"),
+        *("prompt_text", "channel", "user", "priority", "nfe"),
+    ),
+}
+WHOLE = {
+    "/v1/audio/speech": {**LINE, "input": "Hi.", "nfe": 1},
+    "/tts": {"text": "Hi.", "ref_audio_path": "ann.wav", "nfe": 1, "seed": 1},
+}
+
+
+@share(0.35)
+@given(st.data(), st.sampled_from(tuple(NAMES)))
+def test_wrong_types_and_values(victim: Victim, data: st.DataObject, path: str) -> None:
+    wrong = data.draw(st.dictionaries(st.sampled_from(NAMES[path]), JSON, min_size=1, max_size=3))
+    body = json.dumps({**WHOLE[path], **wrong}).encode()
+    assert victim.send("values", request(path, body)) in (200, 400, 404)
+
+
+@share(0.15)
+@given(st.sampled_from(tuple(NAMES)), st.integers(0, 2**32), st.sampled_from((0.02, 0.2, 0.9)))
+def test_mutated_bodies(victim: Victim, path: str, seed: int, rate: float) -> None:
+    dice, body = random.Random(seed), bytearray(json.dumps(WHOLE[path]).encode())
+    for _ in range(max(round(rate * len(body)), 1)):
+        at = dice.randrange(len(body))
+        body[at : at + dice.randrange(3)] = bytes(dice.randrange(256) for _ in range(dice.randrange(3)))
+        body = body or bytearray(b"{")
+    assert victim.send("bodies", request(path, bytes(body))) in (200, 400, 404)
+
+
+@share(0.1)
+@given(st.binary(max_size=300).filter(lambda raw: b"\n" not in raw[:1]))
+def test_bytes_that_are_no_http(victim: Victim, raw: bytes) -> None:
+    assert victim.send("bytes", raw + b"\r\n\r\n", whole=False) in (0, 400, 404, 405)
+
+
+PATHS = st.sampled_from(
+    (
+        *(
+            "/../../etc/passwd",
+            "/%2e%2e/%2e%2e/etc/passwd",
+            "/v1/models/../../x",
+            "/v1/models/%00",
+            "//",
+            "/%",
+        ),
+        *(
+            "/static/../serving.py",
+            "/static/%2e%2e%2fserving.py",
+            "/static/..\\app.py",
+            "/%ff%fe",
+            "/v1//models",
+        ),
+        *("/tts?text=%ff", "/tts?text=Hi&ref_audio_path=%2fetc%2fpasswd", "/tts?" + "a=b&" * 5_000, "*", "x"),
+        *(
+            "/tts?text=Hi&ref_audio_path=//host/share/ann.wav&nfe=1",
+            "http://other/livez",
+            "/v1/models/" + "m" * 900,
+        ),
+        *("/api/channels/%2e%2e/skip", "/overlay?channel=" + "c" * 900, "/" + "p" * 70_000),
+    )
+) | st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=40).map(lambda text: f"/{text}")
+
+
+@share(0.2)
+@given(PATHS, st.sampled_from(("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "FOO")))
+def test_paths_lead_nowhere(victim: Victim, path: str, method: str) -> None:
+    if path.startswith(("/api/listen", "/api/queue")):  # streams without an end
+        return
+    raw = request(path, method=method)
+    host, port = victim.gateway.address.split(":")
+    assert victim.send("paths", raw) < 500
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        connection.sendall(request("/livez", method="GET"))
+        assert b"root:" not in connection.recv(4096)
+
+
+HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            (
+                "authorization",
+                "content-type",
+                "content-length",
+                "transfer-encoding",
+                "expect",
+                "origin",
+                "upgrade",
+            )
+        )
+        | st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=20),
+        st.sampled_from(
+            (b"Bearer " + b"x" * 200, b"-1", b"99999999999999999999", b"chunked", b"gzip", b"\x80", b"")
+        )
+        | st.binary(max_size=40).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"")),
+    ),
+    max_size=8,
+)
+
+
+@share(0.15)
+@given(HEADERS, st.sampled_from((1, 1, 400, 5_000)))
+def test_headers(victim: Victim, headers: list[tuple[str, bytes]], times: int) -> None:
+    body = json.dumps(WHOLE["/tts"]).encode()
+    # A length that is not the body's leaves the connection waiting, or in the middle of a second request.
+    raw = request("/tts", body, headers=tuple(headers * times)[:9_000])
+    victim.send("headers", raw, whole=False)
+
+
+@share(0.03)
+@given(st.sampled_from((b"", b"{", b"[" * 1_000)), st.booleans())
+def test_huge_bodies(victim: Victim, begun: bytes, is_chunked: bool) -> None:
+    body = begun + b" " * (4 * BODY_BYTES)
+    if is_chunked:
+        framed = b"".join(
+            b"%x\r\n%s\r\n" % (4_096, body[at : at + 4_096].ljust(4_096)) for at in range(0, len(body), 4_096)
+        )
+        raw = request("/tts", headers=(("transfer-encoding", b"chunked"),)).replace(
+            b"content-length: 0\r\n", b""
+        )
+        assert victim.send("huge", raw + framed + b"0\r\n\r\n") in (0, 413)
+    else:
+        assert victim.send("huge", request("/v1/audio/speech", body)) in (0, 413)
+
+
+@share(0.02)
+@given(
+    st.sampled_from(
+        (
+            b"",
+            b"G",
+            b"POST /tts HTTP/1.1\r\nhost",
+            b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+        )
+    )
+)
+def test_requests_that_never_end(victim: Victim, begun: bytes) -> None:
+    victim.send("unfinished", begun, stay=True)
+
+
+def test_who_leaves_in_the_middle(victim: Victim) -> None:
+    host, port = victim.gateway.address.split(":")
+    long = json.dumps({**LINE, "input": "A long story. " * 100}).encode()
+    for bytes_read in (0, 0, 1, 10_000):
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+            connection.sendall(request("/v1/audio/speech", long))
+            if bytes_read:
+                assert connection.recv(bytes_read).startswith(b"H")
+        victim.sent += 1
+
+
+def test_afterwards_it_is_as_it_was(victim: Victim) -> None:
+    """The last test: speech, memory, log, and a way out."""
+    assert victim.sent >= 0.9 * COUNT
+    assert victim.speak() == victim.said
+    settled = victim.memory[len(victim.memory) // 3 :]
+    assert max(settled) - settled[0] < GROWTH_BYTES, victim.memory
+    # What never ended was ended.
+    for connection in victim.held:
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(4096):
+                pass
+    for lines in (victim.gateway.lines, victim.gateway.daemon.lines):
+        log = "".join(lines)
+        assert "Traceback" not in log and "internal error" not in log, log[-3_000:]
+    assert victim.gateway.stop() == 0
+    assert victim.gateway.daemon.stop() == 0

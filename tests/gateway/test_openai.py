@@ -1,0 +1,254 @@
+"""OpenAI's interface: against gRPC's own samples, in the request shapes of real clients."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.client import Client
+from tests.daemons import PATIENCE_S
+from tests.gateway.conftest import Gateway
+
+LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
+KINDS = {
+    "mp3": ("audio/mpeg", "MP3"),
+    "opus": ("audio/ogg", "OGG"),
+    "flac": ("audio/flac", "FLAC"),
+    "wav": ("audio/wav", "WAV"),
+    "pcm": ("audio/pcm", ""),
+}
+
+
+def said(gateway: Gateway, encoding: str) -> bytes:
+    """The same line over gRPC."""
+    with Client(gateway.daemon.address) as client:
+        options = {"encoding": encoding, "seed": 7, "nfe": 2, "rate": 24_000}
+        return client.stream("One, two, three.", "ann", **options).reply().audio  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", KINDS)
+def test_every_format_is_what_grpc_sends(gateway: Gateway, form: str) -> None:
+    media_type, container = KINDS[form]
+    answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form})
+    assert (answer.status, answer.headers["content-type"]) == (200, media_type), answer.body
+    assert answer.headers["transfer-encoding"] == "chunked"
+    encoding = {"opus": "ogg_opus", "pcm": "pcm16"}.get(form, form)
+    if form != "opus":  # an Ogg stream has a serial number of its own
+        assert answer.body == said(gateway, encoding)
+    if container:
+        with soundfile.SoundFile(io.BytesIO(answer.body)) as file:
+            assert (file.format, file.samplerate, file.channels) == (container, 24_000, 1)
+    pcm = np.frombuffer(said(gateway, "pcm16"), "<i2")
+    assert len(pcm) > 10_000 and pcm.any()
+
+
+def test_mp3_where_no_format_is_named(gateway: Gateway) -> None:
+    assert gateway.ask("/v1/audio/speech", LINE).headers["content-type"] == "audio/mpeg"
+
+
+def test_events_carry_the_same_audio(gateway: Gateway) -> None:
+    sent = {**LINE, "response_format": "pcm", "stream_format": "sse"}
+    answer = gateway.ask("/v1/audio/speech", sent)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.body.decode().split("\n\n") if line]
+    assert [event["type"] for event in events[-2:]] == ["speech.audio.delta", "speech.audio.done"]
+    audio = b"".join(base64.b64decode(event["audio"]) for event in events[:-1])
+    assert audio == said(gateway, "pcm16")
+    assert "usage" in events[-1]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\u200b", "\U0001f3fb"])
+@pytest.mark.parametrize("form", KINDS)
+def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: str, form: str) -> None:
+    """A bot's queue goes on: an error would have to be told from a failure."""
+    answer = gateway.ask("/v1/audio/speech", {**LINE, "input": text, "response_format": form})
+    assert answer.status == 200, answer.body
+    raw = {"channels": 1, "samplerate": 24_000, "format": "RAW", "subtype": "PCM_16"} if form == "pcm" else {}
+    samples, rate = soundfile.read(io.BytesIO(answer.body), **raw)
+    assert rate == 24_000 and 0 < len(samples) < rate and not np.abs(samples).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "param", "told"),
+    [
+        ({"input": None}, 400, "input", "is missing"),
+        ({"input": 5}, 400, "input", "must be a string, not 5"),
+        ({"input": "\ud800"}, 400, "input", "surrogate"),
+        ({"input": "x" * 2_001}, 400, "input", "at most 2000"),
+        ({"voice": "bob"}, 404, None, "bob"),
+        ({"voice": ["ann"]}, 400, "voice", "must be a string"),
+        (
+            {"response_format": "aac"},
+            400,
+            "response_format",
+            "must be one of mp3, opus, flac, wav, pcm, not 'aac'",
+        ),
+        ({"speed": 9}, 400, "speed", "must be a number from 0.25 to 4"),
+        ({"speed": 0}, 400, "speed", "not 0"),
+        ({"speed": True}, 400, "speed", "not True"),
+        ({"seed": -2}, 400, "seed", "must be a whole number from -1"),
+        ({"nfe": 65}, 400, "nfe", "from 1 to 64"),
+        ({"nfe": 33}, 400, "nfe", "must be between 1 and 32"),
+        ({"priority": "soon"}, 400, "priority", "must be one of bulk, normal, high, realtime"),
+        ({"stream_format": "ws"}, 400, "stream_format", "must be one of audio, sse"),
+        ({"channel": "c" * 300}, 400, "channel", "at most 128"),
+        ({"text_handling": "ssml"}, 400, "input", "as SSML"),
+    ],
+)
+def test_what_is_wrong_is_named_in_openais_shape(
+    gateway: Gateway, change: dict[str, object], status: int, param: str | None, told: str
+) -> None:
+    answer = gateway.ask("/v1/audio/speech", {**LINE, **change})
+    error = answer.json["error"]
+    assert (answer.status, error["param"]) == (status, param), error
+    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
+    assert told in error["message"]
+    assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 20_000, b'{"input": NaN}'])
+def test_a_body_that_is_no_object(gateway: Gateway, body: bytes) -> None:
+    answer = gateway.ask("/v1/audio/speech", body)
+    assert answer.status == 400 and answer.json["error"]["type"] == "invalid_request_error"
+
+
+def test_a_body_that_is_too_long(gateway: Gateway) -> None:
+    answer = gateway.ask("/v1/audio/speech", b" " * (1 << 20) + b" ")
+    assert (answer.status, answer.json["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("voice", ["alloy", "shimmer", "ann", {"id": "ann"}, None])
+def test_openais_voices_are_the_only_one_or_the_one_that_is_mapped(gateway: Gateway, voice: object) -> None:
+    answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, "response_format": "pcm"})
+    assert answer.body == said(gateway, "pcm16")
+
+
+def test_among_several_voices_the_default_speaks(gateway: Gateway) -> None:
+    gateway.daemon.add_voice("bea")
+    try:
+        answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": "alloy"})
+        assert answer.status == 404 and "those here are ann, bea" in answer.json["error"]["message"]
+        shapes = gateway.ask("/v1/audio/voices").json["voices"]
+        # Open WebUI (backend/open_webui/routers/audio.py) reads id and name of each.
+        assert [voice["id"] for voice in shapes] == ["shimmer", "ann", "bea"]
+        assert all(isinstance(voice["name"], str) for voice in shapes)
+    finally:
+        with Client(gateway.daemon.address) as client:
+            client.remove_voice("bea")
+
+
+def test_models(gateway: Gateway) -> None:
+    answer = gateway.ask("/v1/models").json
+    names = [model["id"] for model in answer["data"]]
+    assert answer["object"] == "list" and names[1:] == ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    assert all(gateway.ask(f"/v1/models/{name}").json["id"] == name for name in names)
+    assert gateway.ask("/v1/models/whisper").json["error"]["code"] == "model_not_found"
+
+
+def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:
+    """Social Stream Ninja (steveseguin/social_stream) is such a page: CORS is what fails most often."""
+    asked = {
+        "origin": "https://socialstream.ninja",
+        "access_control_request_method": "POST",
+        "access_control_request_headers": "authorization,content-type",
+        "access_control_request_private_network": "true",
+    }
+    answer = gateway.ask("/v1/audio/speech", method="OPTIONS", **asked)
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert "authorization" in answer.headers["access-control-allow-headers"]
+    assert answer.headers["access-control-allow-private-network"] == "true"
+    for sent in (LINE, {**LINE, "voice": "bob"}):
+        answer = gateway.ask("/v1/audio/speech", sent, origin="https://socialstream.ninja")
+        assert answer.headers["access-control-allow-origin"] == "*"
+
+
+# What these send: steveseguin/social_stream (tts.js), SillyTavern/SillyTavern
+# (public/scripts/extensions/tts/openai-compatible.js),
+# open-webui/open-webui (backend/open_webui/routers/audio.py), Open-LLM-VTuber/Open-LLM-VTuber
+# (src/open_llm_vtuber/tts/openai_tts.py).
+SHAPES = {
+    "Social Stream Ninja": {
+        "model": "tts-1",
+        "input": "hello chat",
+        "voice": "alloy",
+        "response_format": "mp3",
+        "speed": 1.0,
+    },
+    "SillyTavern": {"model": "tts-1", "input": "Hi.", "voice": "ann", "response_format": "mp3", "speed": 1},
+    "Open WebUI": {"model": "tts-1", "input": "Hi there.", "voice": "ann", "speed": "1.25", "lang": "en"},
+    "Open-LLM-VTuber": {
+        "model": "kokoro",
+        "voice": "ann",
+        "input": "Hello.",
+        "response_format": "wav",
+        "extra": {"a": [1]},
+    },
+}
+
+
+@pytest.mark.parametrize("client", SHAPES)
+def test_shapes_of_clients(gateway: Gateway, client: str) -> None:
+    answer = gateway.ask("/v1/audio/speech", SHAPES[client], authorization="Bearer none")
+    assert answer.status == 200, answer.body
+    samples, _ = soundfile.read(io.BytesIO(answer.body))
+    assert len(samples) > 1_000
+
+
+def test_who_goes_away_ends_the_call(gateway: Gateway) -> None:
+    """Seen in the daemon's queue, without its own cancel: also before the first sound, while it waits."""
+    sent = {**LINE, "input": "A long story. " * 100, "channel": "gone", "user": "eve", "nfe": 7}
+    body = json.dumps(sent).encode()
+    head = (
+        f"POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    host, port = gateway.address.split(":")
+    with Client(gateway.daemon.address) as client:
+        client.pause("held")
+        for channel, has_sound in (("gone", True), ("held", False)):
+            with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+                line = body.replace(b'"gone"', f'"{channel}"'.encode())
+                connection.sendall(head.encode() + line)
+                until(lambda channel=channel: client.utterances(channel))  # type: ignore[misc]
+                (utterance,) = client.utterances(channel)
+                assert utterance.user_key == "eve"
+                if has_sound:
+                    assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            until(lambda channel=channel: not client.utterances(channel))  # type: ignore[misc]
+        client.resume("held")
+
+
+def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:
+    """Before the first sound a status that OpenAI's client does not repeat; later a broken connection."""
+    with Client(gateway.daemon.address) as client:
+        client.pause("stage")
+        answers = []
+        sent = {**LINE, "channel": "stage"}
+        asking = threading.Thread(target=lambda: answers.append(gateway.ask("/v1/audio/speech", sent)))
+        asking.start()
+        until(lambda: client.utterances("stage"))
+        client.clear("stage")
+        client.skip("stage")
+        asking.join()
+        client.resume("stage")
+    (answer,) = answers
+    assert answer.status == 409, answer.body
+    assert answer.headers["x-should-retry"] == "false"
+
+
+def until(check: object) -> None:
+    """Wait until it is true."""
+    end = time.monotonic() + PATIENCE_S
+    while not check():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -1,0 +1,308 @@
+"""The pages in headless Chromium, with a daemon and a gateway as processes of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import json
+import os
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance import access
+from appliance.access import Role
+from appliance.client import Client, UtteranceAudio
+from appliance.config import DeviceConfig
+from appliance.device import published, sensors
+from appliance.device.box import seconds_since_boot
+from appliance.gateway.pages import box_status
+from tests.daemons import PATIENCE_S, ROOT, free_port
+from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
+from tests.gateway.conftest import Gateway, gateway_of
+from tests.health.boxes import well
+
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+TEXT = "Thanks for the follow, welcome to the stream."
+LONG = " ".join([TEXT] * 4)
+SEED: dict[str, Any] = {"seed": 7, "nfe": 2}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+TAP = """(() => {
+  window.given = {};
+  player.addEventListener("scheduled", ({ detail: { id, offset, samples, when, rate } }) => {
+    (given[id] ??= {})[offset] = { samples: [...samples], when, rate };
+  });
+})()"""
+
+
+@dataclass
+class Given:
+    """What Web Audio was given of one utterance."""
+
+    samples: np.ndarray[Any, Any]
+    begins: float
+    ends: float
+
+
+def given(page: Page, name: str) -> Given:
+    """Its samples, joined; fails where pieces do not follow each other without a gap."""
+    pieces = page.run(f"given[{json.dumps(name)}]")
+    samples: list[float] = []
+    begins = ends = -1.0
+    for offset in sorted(pieces, key=int):
+        piece = pieces[offset]
+        assert int(offset) == len(samples)
+        if ends >= 0.0:
+            assert abs(piece["when"] - ends) * piece["rate"] < 1e-3
+        else:
+            begins = piece["when"]
+        samples += piece["samples"]
+        ends = piece["when"] + len(piece["samples"]) / piece["rate"]
+    return Given(np.rint(np.array(samples) * 32_767).astype(np.int16), begins, ends)
+
+
+def pcm(audio: bytes) -> np.ndarray[Any, Any]:
+    return np.frombuffer(audio, "<i2")
+
+
+# Without a browser.
+
+
+def test_assets_are_the_gateways_own_and_name_no_other_address(gateway: Gateway) -> None:
+    folder = ROOT / "appliance" / "gateway" / "pages"
+    for file in folder.iterdir():
+        path = {"status.html": "/", "overlay.html": "/overlay"}.get(file.name, f"/static/{file.name}")
+        page = gateway.ask(path).body
+        assert page == file.read_bytes()
+        assert b"http://" not in page and b"https://" not in page
+    for path in ("/static/..%2fpages.py", "/static/status.html", "/static/none.js"):
+        assert gateway.ask(path).status == 404
+
+
+def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
+    status = gateway.ask("/api/status").json
+    assert status["ready"] and status["voices"] == [{"name": "ann", "display_name": "", "problem": ""}]
+    assert status["jetson"] == "" and status["clocks"]["state"] in ("unknown", "unsupported")
+
+
+def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
+    jetson = well(tmp_path)
+    box = jetson.box()
+    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": {"current": 1_300_500_000}})
+    published.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
+    status = box_status(DeviceConfig(sysroot=jetson.root))
+    assert "Orin" in status["jetson"]
+    assert (status["clocks"]["state"], status["clocks"]["mode"]) == ("pinned", "MAXN")
+    assert status["domains"]["gpu"]["current"] == 1_300_500_000
+    assert status["temperatures"] == sensors.temperatures(box.root) and status["temperatures"]["tj"] > 0
+
+
+def test_other_sites_do_not_moderate(gateway: Gateway) -> None:
+    def post(path: str, **headers: str) -> int:
+        return gateway.ask(path, {}, **headers).status
+
+    for path in ("/api/channels/stage/pause", "/api/channels/stage/resume"):
+        assert post(path, content_type="text/plain") == 415
+        assert post(path, content_type="application/x-www-form-urlencoded") == 415
+        assert post(path, origin="http://elsewhere.example") == 403
+        assert post(path, origin=gateway.url) == post(path) == 200
+    assert post("/api/channels/stage/destroy") == post("/api/requests/none/cancel") == 404
+
+
+def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
+    """The daemon's 64 places for listeners and watchers are enough for one that is loaded again and again."""
+    for _ in range(100):
+        with urllib.request.urlopen(f"{gateway.url}/api/listen?channel=x", timeout=PATIENCE_S) as events:
+            assert events.readline() == b"retry: 1000\n"
+            missing = {b"event: paused\n", b"event: queue\n"}
+            while missing:
+                line = events.readline()
+                assert line and line != b"event: fault\n", events.readline()
+                missing.discard(line)
+
+
+# In Chromium.
+
+
+@needs_chromium
+def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -> None:
+    page = browser.page(gateway.url)
+    page.until("document.querySelector('#voice').value === 'ann'")
+    page.run(TAP)
+    page.type("#text", LONG)
+    with Client(gateway.daemon.address) as client:
+        listener = client.listen("status")
+        next(listener)  # from now on it hears
+        page.click("#say")
+        audio = []
+        for event in listener:
+            if isinstance(event, UtteranceAudio):
+                audio.append(event.data)
+                if event.last:
+                    name = event.request_id
+                    break
+    page.until("/s of speech/.test(document.querySelector('#said').innerText)")
+    assert page.run("Object.keys(given)") == [name]
+    assert np.array_equal(given(page, name).samples, pcm(b"".join(audio)))
+    page.until("document.querySelector('.channel .sounds') && player.sounding().length")
+    _shots(page, "status")
+    page.run(
+        "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
+    )
+    page.click("[aria-label='skip status']")
+    page.until("stopped.length")
+    assert page.run("stopped") == [name] and page.run("player.sounding().length") == 0
+    page.until("/skipped/.test(document.querySelector('#recent').innerText)")
+    assert page.run("document.querySelector('#said').innerText") == "Ended: skipped."
+    page.close()
+
+
+@needs_chromium
+def test_the_overlay_plays_sample_for_sample_through_a_reconnect_and_a_skip(
+    gateway: Gateway, browser: Browser
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with ExitStack() as gateways:
+        own = gateways.enter_context(gateway_of(gateway.daemon, listen=address))
+        _follow_a_channel(own, gateways, browser)
+
+
+def _follow_a_channel(own: Gateway, gateways: ExitStack, browser: Browser) -> None:
+    page = browser.page(f"{own.url}/overlay?channel=stage")
+    page.run(TAP)
+    page.until("document.querySelector('#problem').hidden")
+    with Client(own.daemon.address) as client:
+        plain = client.speak(LONG, "ann", encoding="pcm16", **SEED).audio
+        names = ["first", "second"]
+        for name in names:
+            client.speak(LONG, "ann", channel="stage", user="mo", request_id=name, **SEED)
+        page.until("given.second && player.sounding().length")
+        heard = [given(page, name) for name in names]
+        for one in heard:
+            assert np.array_equal(one.samples, pcm(plain))
+        assert abs(heard[1].begins - heard[0].ends) * 24_000 < 1e-3
+        page.until("document.querySelector('.word.now')")
+        assert "mo" in page.run("document.querySelector('.who').innerText")
+        page.send("Emulation.setDefaultBackgroundColorOverride", color={"r": 60, "g": 90, "b": 60, "a": 1})
+        _shots(page, "overlay")
+        # The gateway is killed; what begins meanwhile is heard when it is back, and nothing twice.
+        own.process.kill()
+        own.process.wait()
+        page.until("!document.querySelector('#problem').hidden")
+        page.run(
+            "window.before = JSON.stringify(Object.keys(given)); window.again = 0; "
+            "player.addEventListener('scheduled', ({ detail }) => { if (detail.id !== 'third') again++; })"
+        )
+        client.speak(LONG, "ann", channel="stage", request_id="third", **SEED)
+        gateways.enter_context(gateway_of(own.daemon, listen=own.address))
+        page.until("given.third")
+        page.until("document.querySelector('#problem').hidden")
+        assert page.run("again") == 0
+        assert np.array_equal(given(page, "third").samples, pcm(plain))
+        # What sounds is skipped, and what follows moves up.
+        page.run(
+            "window.stopped = []; player.addEventListener('stopped', ({ detail }) => stopped.push(detail.id))"
+        )
+        [skipped] = client.skip("stage")
+        page.until("stopped.length")
+        assert page.run("stopped") == [skipped.request_id]
+        left = [name for name in ("first", "second", "third") if name != skipped.request_id]
+        page.until("player.sounding().length")
+        assert page.run("player.sounding()[0].id") in left
+        client.pause("stage")
+        page.until("player.context.state === 'suspended'")
+        client.resume("stage")
+        page.until("player.context.state === 'running'")
+        client.cancel_of(channel="stage")
+        page.until("player.sounding().length === 0 && !document.querySelector('.said')")
+    page.close()
+
+
+@needs_chromium
+def test_a_page_asks_for_the_token_and_moderates_with_an_admins(
+    gateway: Gateway, browser: Browser, tmp_path: Path
+) -> None:
+    tokens = {role.value: access.add(tmp_path / "tokens.json", role.value, [role]) for role in Role}
+    server = {**gateway.daemon.config["server"], "tokens": str(tmp_path / "tokens.json")}
+    daemon = dataclasses.replace(gateway.daemon, config={**gateway.daemon.config, "server": server})
+    with gateway_of(daemon) as closed:
+        for path in ("/api/status", "/api/queue", "/api/listen?channel=stage"):
+            assert closed.ask(path).status == 401
+        verb, bearer = "/api/channels/stage/skip", f"Bearer {tokens['speak']}"
+        assert closed.ask(verb, {}, authorization=bearer).status == 403
+        page = browser.page(closed.url)
+        page.until("!document.querySelector('#ask-token').hidden")
+        page.type("#token", tokens["admin"])
+        page.click("#ask-token button")
+        page.until("document.querySelector('#voice').value === 'ann'")
+        with Client(daemon.address) as client:
+            client.pause("stage")
+            page.until("document.querySelector('[aria-label=\"resume stage\"]')")
+            page.click("[aria-label='resume stage']")
+            page.until("document.querySelector('#nothing').hidden === false")
+        page.close()
+
+
+@needs_chromium
+def test_a_page_of_another_origin_may_speak(gateway: Gateway, browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<title>other</title>")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(tmp_path))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        page = browser.page(f"http://127.0.0.1:{other.server_port}/")
+        body = json.dumps({"model": "tts-1", "input": TEXT, "voice": "ann", "response_format": "wav"})
+        fetched = page.run(
+            f"fetch('{gateway.url}/v1/audio/speech', {{method: 'POST', body: {json.dumps(body)},"
+            " headers: {'content-type': 'application/json', authorization: 'Bearer none'}})"
+            ".then(async (a) => [a.status, new TextDecoder().decode((await a.arrayBuffer()).slice(0, 4))])"
+        )
+        assert fetched == [200, "RIFF"]
+        verb = page.run(
+            f"fetch('{gateway.url}/api/channels/stage/pause', {{method: 'POST', body: '{{}}',"
+            " headers: {'content-type': 'application/json'}}).then((a) => a.status)"
+        )
+        assert verb == 403
+        page.close()
+        other.shutdown()
+
+
+def _shots(page: Page, name: str) -> None:
+    """Write pictures at two widths to look at, where F5_SCREENSHOTS names a folder; no page is wider than its
+    window."""
+    for width, height in ((360, 740), (1280, 800)):
+        page.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 500,
+        )
+        assert page.run("document.documentElement.scrollWidth") <= width
+        for scheme in ("light", "dark"):
+            page.send(
+                "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+            )
+            if folder := os.environ.get("F5_SCREENSHOTS"):
+                page.screenshot(Path(folder) / f"{name}-{width}-{scheme}.png")

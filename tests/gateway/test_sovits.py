@@ -1,0 +1,130 @@
+"""GPT-SoVITS' interface: the request shapes of its clients, against gRPC's own samples."""
+
+from __future__ import annotations
+
+import io
+import wave
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.client import Client
+from appliance.gateway.sovits import name_in
+from tests.gateway.conftest import Gateway
+
+# xinnan-tech/xiaozhi-esp32-server (main/xiaozhi-server/core/providers/tts/gpt_sovits_v2.py) posts these.
+XIAOZHI = {
+    "text": "One, two, three.",
+    "text_lang": "auto",
+    "ref_audio_path": "config/assets/Ann.wav",
+    "aux_ref_audio_paths": [],
+    "prompt_text": "",
+    "prompt_lang": "zh",
+    "top_k": 5,
+    "top_p": 1,
+    "temperature": 1,
+    "text_split_method": "cut0",
+    "batch_size": 1,
+    "batch_threshold": 0.75,
+    "split_bucket": True,
+    "return_fragment": False,
+    "speed_factor": 1.0,
+    "streaming_mode": False,
+    "seed": 7,
+    "parallel_infer": True,
+    "repetition_penalty": 1.35,
+}
+# Open-LLM-VTuber/Open-LLM-VTuber (src/open_llm_vtuber/tts/gpt_sovits_tts.py) and AstrBotDevs/AstrBot
+# (astrbot/core/provider/sources/gsv_selfhosted_source.py) ask by GET, with everything as text.
+QUERY = {
+    "text": "One, two, three.",
+    "text_lang": "zh",
+    "ref_audio_path": "C:\\voices\\ann.mp3",
+    "prompt_lang": "zh",
+    "prompt_text": "",
+    "text_split_method": "cut5",
+    "batch_size": "1",
+    "media_type": "wav",
+    "streaming_mode": "false",
+    "speed_factor": "1.0",
+    "seed": "7",
+}
+
+
+def said(gateway: Gateway, *, stream: bool = False, rate: int | None = None) -> bytes:
+    with Client(gateway.daemon.address) as client:
+        call = ("One, two, three.", "ann")
+        if stream:
+            return client.stream(*call, encoding="pcm16", seed=7, rate=rate).reply().audio
+        return client.speak(*call, encoding="wav", seed=7).audio
+
+
+def test_a_posted_request_is_a_whole_file(gateway: Gateway) -> None:
+    answer = gateway.ask("/tts", XIAOZHI)
+    assert (answer.status, answer.headers["content-type"]) == (200, "audio/wav")
+    assert answer.body == said(gateway)
+    assert int(answer.headers["content-length"]) == len(answer.body)
+    with wave.open(io.BytesIO(answer.body)) as file:
+        assert file.getnframes() * 2 + 44 == len(answer.body)
+
+
+@pytest.mark.parametrize("streamed", ["false", "False", "0"])
+def test_a_query_is_the_same(gateway: Gateway, streamed: str) -> None:
+    assert gateway.ask(f"/tts?{urlencode({**QUERY, 'streaming_mode': streamed})}").body == said(gateway)
+
+
+@pytest.mark.parametrize("streamed", ["true", "1", "3"])
+def test_streamed_as_it_is_made(gateway: Gateway, streamed: str) -> None:
+    sent = {**QUERY, "media_type": "raw", "streaming_mode": streamed}
+    answer = gateway.ask(f"/tts?{urlencode(sent)}")
+    assert (answer.headers["content-type"], answer.headers["content-length"]) == ("audio/raw", None)
+    assert answer.body == said(gateway, stream=True, rate=32_000)
+
+
+def test_ogg(gateway: Gateway) -> None:
+    answer = gateway.ask("/tts", {**XIAOZHI, "media_type": "ogg"})
+    samples, rate = soundfile.read(io.BytesIO(answer.body))
+    assert (answer.headers["content-type"], rate) == ("audio/ogg", 24_000) and np.abs(samples).max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "told"),
+    [
+        ({"text": None}, 400, "text: is missing"),
+        ({"ref_audio_path": "/etc/passwd"}, 404, "passwd"),
+        ({"ref_audio_path": "../../voices/bob/audio.wav"}, 404, "audio"),
+        ({"media_type": "aac"}, 400, "nothing on this machine writes AAC"),
+        ({"speed_factor": "fast"}, 400, "speed_factor: must be a number from 0.25 to 4"),
+        ({"streaming_mode": "perhaps"}, 400, "streaming_mode: must be true or false"),
+        ({"text": "x" * 2_001}, 400, "text: has 2001 characters"),
+    ],
+)
+def test_what_is_wrong_is_said_in_its_shape(
+    gateway: Gateway, change: dict[str, object], status: int, told: str
+) -> None:
+    answer = gateway.ask("/tts", {**XIAOZHI, **change})
+    assert answer.status == status and told in answer.json["message"], answer.body
+    assert set(answer.json) == {"message", "Exception"}
+
+
+def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway) -> None:
+    for text in ("", "\U0001f3fb"):
+        samples, _ = soundfile.read(io.BytesIO(gateway.ask("/tts", {**XIAOZHI, "text": text}).body))
+        assert 0 < len(samples) < 24_000 and not samples.any()
+
+
+def test_what_would_change_the_server_is_not_offered(gateway: Gateway) -> None:
+    for path in ("/control?command=exit", "/set_gpt_weights?weights_path=x", "/set_refer_audio"):
+        answer = gateway.ask(path)
+        assert answer.status == 404 and "not offered" in answer.json["message"]
+    assert gateway.ask("/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("ann", "ann"), ("a/b/Ann.v2.wav", "ann.v2"), ("C:\\x\\ann.mp3", "ann"), ("/", ""), (".wav", ".wav")],
+)
+def test_a_path_names_a_voice(path: str, name: str) -> None:
+    assert name_in(path) == name

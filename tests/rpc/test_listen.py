@@ -1,0 +1,330 @@
+"""The Listen call over real gRPC with a fake engine: what a channel speaks, for who did not ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from appliance.phrases import Phrases
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc import listen as rpc
+from tests.rpc.conftest import Box, connection
+from tests.rpc.test_queue import Moderator, moderator, on
+from tests.rpc.test_scheduling import SMALL_WINDOW, sentences
+from tests.rpc.test_synthesizer import Stub, refusal, request, start
+
+__all__ = ["moderator"]
+
+PATIENCE_S = 20.0
+PCM = {"encoding": pb.PCM16}
+
+
+@dataclass
+class Utterance:
+    """All that was heard of one."""
+
+    begin: pb.UtteranceBegin
+    audio: list[pb.UtteranceAudio] = field(default_factory=list)
+    end: pb.UtteranceEnd | None = None
+
+    @property
+    def samples(self) -> bytes:
+        return b"".join(piece.data for piece in self.audio)
+
+
+@dataclass
+class Player:
+    """Keeps what it hears, and checks what every player relies on."""
+
+    order: list[str] = field(default_factory=list)
+    utterances: dict[str, Utterance] = field(default_factory=dict)
+    paused: list[str] | None = None
+    gone: bool = False
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def follow(self, call: Any) -> None:
+        try:
+            async for response in call:
+                self._take(response)
+                self.told.set()
+        finally:
+            self.gone = True
+            self.told.set()
+
+    def _take(self, response: pb.ListenResponse) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "paused":
+            self.paused = list(response.paused.channels)
+            return
+        assert self.paused is not None  # which comes first
+        if kind == "begin":
+            name = response.begin.utterance.request_id
+            assert name not in self.utterances
+            self.order.append(name)
+            self.utterances[name] = Utterance(response.begin)
+        elif kind == "audio":
+            heard = self.utterances[response.audio.request_id]
+            assert heard.end is None and not any(piece.last for piece in heard.audio)
+            assert response.audio.sample_offset == len(heard.samples) // 2
+            heard.audio.append(response.audio)
+        else:
+            self.utterances[response.end.request_id].end = response.end
+
+    async def until(self, name: str, reason: str = "SPOKEN") -> Utterance:
+        """Wait for its end."""
+
+        def ended() -> bool:
+            heard = self.utterances.get(name)
+            return heard is not None and heard.end is not None
+
+        await self.soon(ended)
+        heard = self.utterances[name]
+        assert heard.end is not None and heard.end.reason == reason
+        return heard
+
+    async def soon(self, true: Any) -> None:
+        while not true():
+            assert not self.gone
+            self.told.clear()
+            await asyncio.wait_for(self.told.wait(), PATIENCE_S)
+
+
+@asynccontextmanager
+async def listening(moderator: Moderator, channel: str = "stage") -> AsyncIterator[Player]:
+    player = Player()
+    call = moderator.Listen(pb.ListenRequest(channel=channel))
+    task = asyncio.ensure_future(player.follow(call))
+    try:
+        await player.soon(lambda: player.paused is not None)
+        yield player
+        assert not player.gone
+    finally:
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def plain(synthesizer: Stub, asked: pb.SynthesizeRequest) -> bytes:
+    """What a client of its own gets as a PCM16 stream of the same request, on no channel."""
+    own = pb.SynthesizeRequest()
+    own.CopyFrom(asked)
+    own.ClearField("channel")
+    own.ClearField("request_id")
+    own.audio_config.encoding = pb.PCM16
+    own.audio_config.sample_rate_hertz = 0
+    return b"".join([message.audio.data async for message in synthesizer.StreamSynthesize(own)])
+
+
+@pytest.mark.parametrize(
+    "kind", ["unary", "stream", "8 kHz MP3 stream", "bulk", "overlap", "long", "session", "cached"]
+)
+async def test_what_is_heard_is_what_a_stream_of_the_same_request_gives(
+    synthesizer: Stub, moderator: Moderator, box: Box, kind: str
+) -> None:
+    fields: dict[str, Any] = {"channel": "stage", "request_id": "r", "user_key": "mo"}
+    text = "one. two. three"
+    if kind == "8 kHz MP3 stream":
+        fields["audio_config"] = {"encoding": pb.MP3, "sample_rate_hertz": 8_000}
+    elif kind == "bulk":
+        fields["priority"] = pb.BULK
+    elif kind == "overlap":
+        fields["playout"] = pb.OVERLAP
+    elif kind == "long":
+        text = sentences(15)
+    elif kind == "session":
+        text = "one"
+    elif kind == "cached":
+        box.speech.phrases = Phrases(1 << 20)
+    asked = request(text, **fields)
+    expected = await plain(synthesizer, asked)  # with `cached`, the phrase is kept from here
+    name = "r"
+    async with listening(moderator) as player:
+        if kind == "session":
+            text, name = "one", "r.1"
+            await _speak_in_session(synthesizer, asked)
+        elif kind in ("unary", "bulk", "long"):
+            await synthesizer.Synthesize(asked)
+        else:
+            header = (await _read(synthesizer.StreamSynthesize(asked)))[0].header
+            assert header.cached == (kind == "cached")
+        await player.soon(lambda: name in player.utterances and _is_whole(player.utterances[name]))
+        if kind != "unary":  # whose end is waited for
+            await moderator.CancelUtterances(pb.CancelUtterancesRequest(channel="stage"))
+        heard = await player.until(name, "SPOKEN" if kind == "unary" else "CANCELLED")
+    assert len(expected) == 2 * 49 * 256 * len(text.split(". "))
+    assert heard.samples == expected
+    assert [piece.last for piece in heard.audio] == [*[False] * (len(heard.audio) - 1), True]
+    assert max(len(piece.data) for piece in heard.audio) <= 0.2 * 48_000 + 2
+    begin, end = heard.begin, heard.end
+    u = begin.utterance
+    assert (u.channel, u.user_key, u.voice, u.text) == ("stage", "mo", "ann", text)
+    assert begin.sample_rate_hertz == 24_000
+    assert begin.playout == (pb.OVERLAP if kind in ("bulk", "overlap") else pb.SERIAL)
+    words = [word.word for word in begin.words]
+    assert words == text.replace(".", "").split() if kind != "session" else ["one"]
+    assert end is not None and [word.word for word in end.words] == words
+    assert [word for piece in heard.audio for word in piece.words] == list(end.words)
+    assert end.samples == len(heard.samples) // 2
+
+
+def _is_whole(heard: Utterance) -> bool:
+    return any(piece.last for piece in heard.audio)
+
+
+async def _read(call: Any) -> list[pb.StreamSynthesizeResponse]:
+    return [message async for message in call]
+
+
+async def _speak_in_session(synthesizer: Stub, asked: pb.SynthesizeRequest) -> None:
+    configure = pb.SynthesizeRequest()
+    configure.CopyFrom(asked)
+    configure.ClearField("text")
+    call = synthesizer.Session()
+    await call.write(pb.SessionRequest(configure=configure))
+    await call.write(pb.SessionRequest(text=asked.text))
+    await call.done_writing()
+    async for _ in call:
+        pass
+
+
+async def test_a_listener_hears_its_channel_and_everything_where_it_names_none(
+    synthesizer: Stub, moderator: Moderator
+) -> None:
+    async with listening(moderator) as player, listening(moderator, "") as all_of_it:
+        for channel in ("other", "stage", ""):
+            await synthesizer.Synthesize(request("hi", channel=channel, request_id=f"on-{channel}"))
+        await player.until("on-stage")
+        await all_of_it.until("on-")
+        assert player.order == ["on-stage"]
+        assert all_of_it.order == ["on-other", "on-stage", "on-"]
+
+
+async def test_order_is_the_channels_however_the_engine_went(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    """A stream that is set aside for its slow reader is made to its end after what plays after it."""
+    async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
+        first = appliance_pb2_grpc.SynthesizerStub(slow).StreamSynthesize(
+            request(sentences(30), channel="stage", request_id="first", audio_config=PCM)
+        )
+        await first.read()
+        await box.soon(lambda: box.scheduler.load.parked == 1)
+        await synthesizer.Synthesize(request("b0. b1", channel="stage", request_id="second"))
+        assert "finish b1" in box.engine.calls and "open t29" not in box.engine.calls
+        assert player.order == ["first"]
+        while await first.read() is not grpc.aio.EOF:
+            pass
+        await player.soon(lambda: player.order == ["first", "second"])
+        assert player.utterances["first"].audio[-1].last
+        await moderator.CancelUtterances(pb.CancelUtterancesRequest(channel="stage"))
+        await player.until("first", "CANCELLED")
+        await player.until("second", "CANCELLED")
+
+
+async def test_skip_reaches_the_player_though_all_audio_was_sent(
+    synthesizer: Stub, moderator: Moderator
+) -> None:
+    async with listening(moderator) as player:
+        for name in ("long", "next"):
+            await synthesizer.Synthesize(request(sentences(8), channel="stage", request_id=name))
+        await player.soon(lambda: "next" in player.order)
+        await moderator.Skip(on("stage"))
+        await player.until("long", "SKIPPED")
+        assert player.utterances["next"].end is None
+        await moderator.Skip(on("stage"))
+        await player.until("next", "SKIPPED")
+
+
+async def test_a_paused_channel_is_held_for_listeners(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    async with listening(moderator) as player, listening(moderator, "other") as other:
+        await moderator.Pause(on("stage"))
+        await player.soon(lambda: player.paused == ["stage"])
+        held = start(synthesizer.Synthesize(request("hi", channel="stage", request_id="held")))
+        await box.soon(lambda: "finish hi" in box.engine.calls)
+        await synthesizer.Synthesize(request("hi", channel="other", request_id="free"))
+        await other.until("free")
+        assert player.order == [] and other.paused == []
+        await moderator.Resume(on("stage"))
+        await held
+        await player.until("held")
+        assert player.paused == []
+
+
+async def test_who_comes_back_gets_all_of_what_sounds(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    asked = request(sentences(6), channel="stage", request_id="r")
+    expected = await plain(synthesizer, asked)
+    async with listening(moderator) as player:
+        assert player.paused == []
+    await box.soon(lambda: box.service.taps.listening == 0)
+    await synthesizer.Synthesize(asked)  # while nobody listens
+    async with listening(moderator) as player, listening(moderator, "other") as other:
+        await player.soon(lambda: player.order and player.utterances["r"].samples == expected)
+        assert -3_000 < player.utterances["r"].begin.utterance.starts_in_ms < 0
+        await player.until("r")
+        assert other.order == []
+
+
+async def test_what_nobody_heard_begin_is_not_heard_and_costs_nothing(
+    synthesizer: Stub, moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc.Tap, "__init__", lambda *arguments: pytest.fail("a tap was made"))
+    for asked in (request(), request(channel="stage")):
+        await synthesizer.Synthesize(asked)
+    assert box.service.taps._task is None
+
+
+async def test_a_listener_that_reads_nothing_is_ended_and_slows_nobody(
+    synthesizer: Stub, moderator: Moderator, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "BUFFER_BYTES", 150_000)
+    async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
+        lazy = appliance_pb2_grpc.QueueStub(slow).Listen(pb.ListenRequest(channel="stage"))
+        await lazy.read()
+        await box.soon(lambda: box.service.taps.listening == 2)
+        for number in range(8):
+            name = f"r{number}"
+            asked = request(sentences(5), channel="stage", request_id=name)
+            await asyncio.wait_for(synthesizer.Synthesize(asked), PATIENCE_S)
+            await player.soon(lambda name=name: name in player.order and _is_whole(player.utterances[name]))
+        await box.soon(lambda: box.service.taps.listening == 1)
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            while await lazy.read() is not grpc.aio.EOF:
+                pass
+        assert ended.value.code() is grpc.StatusCode.ABORTED
+        assert "audio wait" in (ended.value.details() or "")
+
+
+async def test_a_listener_without_a_sign_of_life_is_ended(
+    synthesizer: Stub, moderator: Moderator, box: Box
+) -> None:
+    async with connection(box, *SMALL_WINDOW) as slow:
+        lazy = appliance_pb2_grpc.QueueStub(slow).Listen(pb.ListenRequest())
+        await lazy.read()
+        await synthesizer.Synthesize(request(sentences(20)))
+
+        def dropped() -> bool:
+            box.service.drop_stalled(0.05, playing=False)
+            return box.service.taps.listening == 0
+
+        await box.soon(dropped)
+
+
+async def test_listeners_are_bounded(moderator: Moderator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "MAX_LISTENERS", 1)
+    async with listening(moderator):
+        error, found = await refusal(moderator.Listen(pb.ListenRequest()).read())
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert found["ErrorInfo"].reason == "TOO_MANY_CALLS"
+    error, _ = await refusal(moderator.Listen(pb.ListenRequest(channel="x" * 1_000)).read())
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
