@@ -48,7 +48,19 @@ def test_names_that_must_not_drift() -> None:
     assert str(defaults.voices.cache) == "/var/cache/f5-appliance"
     assert str(defaults.device.clocks) == published.CLOCKS == "/run/f5-appliance/clocks.json"
     assert [f.name for f in dataclasses.fields(Config)] == (
-        ["bundle", "engine", "synthesis", "text", "voices", "cache", "scheduler", "server", "gateway", "device", "log"]
+        [
+            "bundle",
+            "engine",
+            "synthesis",
+            "text",
+            "voices",
+            "cache",
+            "scheduler",
+            "server",
+            "gateway",
+            "device",
+            "log",
+        ]
     )
 
 
