@@ -242,8 +242,9 @@ class CallFailed(Exception):
 
     @property
     def unreachable(self) -> bool:
-        """True if no daemon listens at the address."""
-        return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message
+        """True if no daemon listens at the address; one whose certificate or TLS does not fit does."""
+        answered = any(sign in self.message for sign in ("handshake", "erification", "Socket closed"))
+        return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message and not answered
 
 
 class Stream:

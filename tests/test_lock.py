@@ -167,7 +167,10 @@ def test_the_file_holds_no_token(locked: Locked) -> None:
 
 def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path: Path) -> None:
     with locked.client("admin", authority=b"") as plain:
-        assert status(lambda: SPEAK(plain)) == "UNAVAILABLE"
+        with pytest.raises(CallFailed) as failed:
+            SPEAK(plain)
+        # Something listens there, and the message says what went wrong.
+        assert (failed.value.status, failed.value.unreachable) == ("UNAVAILABLE", False)
     readme_certificate(tmp_path)
     with locked.client("admin", authority=(tmp_path / "tls.crt").read_bytes()) as stranger:
         assert status(lambda: SPEAK(stranger)) == "UNAVAILABLE"

@@ -82,7 +82,7 @@ def test_a_voice_survives_a_restart_byte_for_byte(place: Place) -> None:
     made = place.open().create("ann", audio, "Hello there", "Ann agreed on 1 May: naïve “quotes”\n2nd line")
     store = place.open()
     assert store.get("ann") == made
-    assert [warning.split(":")[0] for warning in made.warnings] == ["only 1.1 s of speech"]
+    assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
     assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
     # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
     rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
@@ -384,7 +384,7 @@ def test_a_transcript_that_cannot_be_seen_is_refused(place: Place, transcript: s
 
 def test_a_transcript_that_cannot_be_all_is_warned_of(place: Place) -> None:
     made = place.open().create("ann", wav(3.5), "a")
-    assert [warning.partition(":")[0] for warning in made.warnings] == ["the transcript probably lacks words"]
+    assert any(warning.startswith("the transcript probably lacks words:") for warning in made.warnings)
     assert place.open().get("ann").warnings == made.warnings
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from appliance.audio.background import background
 from appliance.audio.decode import FIELD, decode
 from appliance.audio.recording import Recording, concatenate
 from appliance.audio.silence import Silence, leading_silence_ms, split_on_silence
@@ -35,6 +36,9 @@ MIN_RMS = 0.001
 """Least RMS of the channels' mean: raised to the usual 0.1, less would be their rounding errors, aloud."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
+NOISY_DB = 20.0
+"""Between a voice and what is behind it; less is heard in every reply."""
+MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 PACES_BYTES_PER_S = (3.0, 50.0)
 """Speech has 8 to 25 bytes of UTF-8 a second in most languages, up to 45 in fast Hindi or Thai."""
 
@@ -59,7 +63,7 @@ def prepare(
             FIELD,
             f"has channels that cancel each other (RMS {rms:.6f} of full scale when mixed): send one of them",
         )
-    found = warnings(recording, rms)
+    found = warnings(recording, wave, rms)
     if rms < level:
         wave = wave * np.float32(level / rms)
     samples = resample(wave, recording.rate_hz, spec.sample_rate_hz)
@@ -94,9 +98,13 @@ def trim(recording: Recording) -> Recording:
     return concatenate([spoken, _closing_silence(spoken)])
 
 
-def warnings(recording: Recording, rms: float) -> tuple[str, ...]:
-    """What makes a trimmed recording a poor reference without making it a wrong one; plain sentences."""
+def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
+    """What makes a trimmed recording a poor reference without making it a wrong one; plain sentences.
+
+    `wave` is the mean of its channels.
+    """
     found = []
+    behind = background(wave[: -len(_closing_silence(recording).samples)], recording.rate_hz)
     if recording.duration_ms < SHORT_MS:
         found.append(
             f"only {recording.duration_ms / 1000:.1f} s of speech: {SHORT_MS / 1000:.0f} to "
@@ -108,6 +116,10 @@ def warnings(recording: Recording, rms: float) -> tuple[str, ...]:
     clipped = float(np.mean((recording.samples >= limit) | (recording.samples <= -limit)))
     if clipped > CLIPPED_SHARE:
         found.append(f"clipped: {clipped:.1%} of its samples are at full scale")
+    if behind and behind.below_db < MUSIC_DB and behind.flatness < MUSIC_FLATNESS:
+        found.append("music or a hum behind the voice, which replies take over: record the voice alone")
+    elif behind and behind.below_db < NOISY_DB:
+        found.append(f"noisy: only {behind.below_db:.0f} dB from the voice to what is behind it")
     return tuple(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import soundfile
 
 from appliance.audio.decode import decode
 from appliance.audio.recording import Recording
@@ -172,11 +173,35 @@ def test_long_recordings_are_cut_at_minus_40_dbfs():
         trim(decode(to_file(np.concatenate([loud, square(4.0, 328), loud]))))
 
 
+@pytest.mark.parametrize("name", ["slt", "bdl"])
+def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, name):
+    recording, rate_hz = soundfile.read(root / f"appliance/demo/voices/{name}.wav")
+    seconds = np.arange(len(recording)) / rate_hz
+    chords = [(220, 277, 330), (196, 247, 294), (262, 330, 392), (174, 220, 262)]
+    music = sum(
+        np.where(seconds // 0.5 % 4 == place, np.sin(2 * np.pi * tone * overtone * seconds) / overtone, 0.0)
+        for place, chord in enumerate(chords)
+        for tone in chord
+        for overtone in range(1, 6)
+    )
+    noise = np.random.default_rng(1).standard_normal(len(recording))
+
+    def told(behind: np.ndarray, below_db: float) -> str:
+        level = np.std(recording) / np.std(behind) * 10 ** (-below_db / 20)
+        return " ".join(prepare(to_file((recording + level * behind)[:, None], rate_hz), SPEC, 0.1).warnings)
+
+    for behind in (noise, music):
+        quiet = told(behind, 60.0)
+        assert "noisy" not in quiet and "music" not in quiet
+    assert "noisy: only 1" in told(noise, 10.0) and "music" not in told(noise, 10.0)
+    assert "music or a hum" in told(music, 10.0)
+
+
 def test_warnings_say_what_is_poor():
     def found(wave: np.ndarray) -> str:
         return " ".join(prepare(to_file(wave), SPEC, 0.1).warnings)
 
-    assert found(burst(5.0)) == ""
+    assert found(burst(5.0)).startswith("noisy: ")  # it is a noise
     assert "only 2.0 s of speech" in found(burst(2.0))
     assert "very quiet" in found(burst(5.0, 0.009))
     assert "clipped" in found(np.clip(burst(5.0, 0.5), -1, 1))

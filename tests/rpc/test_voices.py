@@ -35,7 +35,7 @@ async def test_a_voice_from_creation_to_deletion(voices: Stub) -> None:
     assert (made.name, made.transcript, made.consent_note) == ("bea", "Good day.", "Bea agreed.")
     assert (made.sha256, made.size_bytes) == (hashlib.sha256(asked.audio).hexdigest(), len(asked.audio))
     assert made.duration_s == pytest.approx(2.05, abs=0.01)
-    assert [warning.split(":")[0] for warning in made.warnings] == ["only 2.0 s of speech"]
+    assert any(warning.startswith("only 2.0 s of speech:") for warning in made.warnings)
     assert await voices.GetVoice(pb.GetVoiceRequest(name="bea")) == made
     assert await voices.CreateVoice(asked) == made
     listed = await voices.ListVoices(pb.ListVoicesRequest())
