@@ -207,7 +207,7 @@ class Outcome:
 
 
 class Storm:
-    """Requests through the front at a steady rate, until it is stopped; each fifth is three sentences long."""
+    """Requests through the front at a steady rate, until it is stopped; each fifth is longer."""
 
     def __init__(self, address: str, voice: str, rate_hz: float) -> None:
         self.outcomes: list[Outcome] = []
@@ -230,18 +230,28 @@ class Storm:
             assert self._thread.is_alive()
             time.sleep(LOOK_S)
 
+    def until_long_ones_sound(self, requests: int) -> None:
+        """Send so many that take long, and wait until they have begun to sound."""
+        sent = [Outcome() for _ in range(requests)]
+        for outcome in sent:
+            self._send(" ".join([LONG] * 4), outcome)
+        while not all(outcome.sounded or outcome.error for outcome in sent):
+            time.sleep(LOOK_S)
+
     def _run(self) -> None:
-        with Client(self._address, retries=RETRIES) as client, ThreadPoolExecutor(64) as pool:
+        with Client(self._address, retries=RETRIES) as self._client, ThreadPoolExecutor(64) as self._pool:
             due = time.monotonic()
             while not self._stop.wait(max(due - time.monotonic(), 0.0)):
                 due += 1 / self._rate_hz
                 number = len(self.outcomes)
-                self.outcomes.append(Outcome())
-                pool.submit(self._speak, client, number, self.outcomes[-1])
+                self._send(LONG if number % 5 == 4 else TEXTS[number % len(TEXTS)], Outcome())
 
-    def _speak(self, client: Client, number: int, outcome: Outcome) -> None:
-        text = LONG if number % 5 == 4 else TEXTS[number % len(TEXTS)]
-        stream = client.stream(text, self._voice, playout="overlap", nfe=NFE, timeout=60.0)
+    def _send(self, text: str, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self._pool.submit(self._speak, text, outcome)
+
+    def _speak(self, text: str, outcome: Outcome) -> None:
+        stream = self._client.stream(text, self._voice, playout="overlap", nfe=NFE, timeout=60.0)
         try:
             for event in stream:
                 outcome.sounded = outcome.sounded or isinstance(event, Piece)
@@ -350,7 +360,7 @@ def show(folder: Path, bundle: Path, requests: int, balance: str = "") -> Shown:
                 mean = [sum(known) / len(known) for known in (weights, others)]
                 told = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
                 shown.add("calls to box1, fuller", told, part < 0.45)
-            proxy.until("by_load/box1", lambda seen: seen.now > 0, time.monotonic())
+            storm.until_long_ones_sound(6)
             killed = time.monotonic()
             first.end(signal.SIGKILL)
             took_s = proxy.until("by_load/box1", lambda seen: not seen.status.startswith("UP"), killed)

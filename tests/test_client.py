@@ -620,9 +620,9 @@ class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServ
         list(self.StreamSynthesize(request, context))
         return pb.SynthesizeResponse(audio=bytes(4))
 
-    def Skip(self, request: Any, context: Any) -> pb.UtterancesResponse:
+    def Skip(self, request: Any, context: Any) -> pb.EndedUtterances:
         self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
-        return pb.UtterancesResponse()
+        return pb.EndedUtterances()
 
     def CancelSynthesis(self, request: Any, context: Any) -> pb.CancelSynthesisResponse:
         self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
