@@ -36,14 +36,14 @@ CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 LOOK_S = 0.05
 """Between two looks at haproxy's own numbers."""
-RETRIES = 8
+RETRIES = 12
 TEXTS = (
     "Thanks for the follow, welcome to the stream.",
     "That was a great round, well played everyone.",
     "Hello from the other side of the world.",
 )
 LONG = " ".join(TEXTS)
-NFE = 4
+NFE = 3
 """Fewer steps than one would listen to: who gets a request is the same."""
 
 
@@ -251,7 +251,9 @@ class Storm:
         self._pool.submit(self._speak, text, outcome)
 
     def _speak(self, text: str, outcome: Outcome) -> None:
-        stream = self._client.stream(text, self._voice, playout="overlap", nfe=NFE, timeout=60.0)
+        stream = self._client.stream(
+            text, self._voice, playout="overlap", nfe=NFE, queue_timeout=30.0, timeout=60.0
+        )
         try:
             for event in stream:
                 outcome.sounded = outcome.sounded or isinstance(event, Piece)
@@ -312,14 +314,14 @@ def add_voice(box: Box, bundle: Path) -> str:
 
 
 def rate_of(address: str, voice: str, load: float) -> float:
-    """Requests a second that keep one box this busy."""
+    """Requests a second that keep one box this busy, within what a demonstration has time for."""
     with Client(address, retries=RETRIES) as client:
         for text in TEXTS:
             client.stream(text, voice, nfe=NFE).reply()
         begun = time.monotonic()
         for text in (*TEXTS, TEXTS[0], LONG):
             client.stream(text, voice, nfe=NFE).reply()
-        return min(load * 5 / (time.monotonic() - begun), 20.0)
+        return min(max(load * 5 / (time.monotonic() - begun), 1.5), 10.0)
 
 
 @dataclass
@@ -337,64 +339,64 @@ class Shown:
         print(f"  {name}: {self.rows[-1][1]}", flush=True)
 
 
-def show(folder: Path, bundle: Path, requests: int, balance: str = "") -> Shown:
-    """Play the storm: `requests` in each of its six stretches."""
+def show(members: list[Box], proxy: Front, bundle: Path, requests: int) -> Shown:
+    """Play the storm: `requests` in each of its seven stretches."""
     shown = Shown()
-    with boxes(folder, bundle) as (first, second), front([first, second], folder, balance) as proxy:
-        voice = add_voice(first, bundle)
-        synced = cli.main(["voices", "sync", second.address, "--folder", str(first.folder / "voices")])
-        shown.add("voices sync", f"exit status {synced}", synced == 0)
-        rate_hz = rate_of(proxy.address, voice, 0.5)
-        shown.add("rate of requests", f"{rate_hz:.1f}/s")
-        with Storm(proxy.address, voice, rate_hz) as storm:
-            before = proxy.calls()
-            storm.until_more(requests)
-            shown.add("calls to box1, both idle", f"{share(proxy.calls(), before):.0%}")
-            with filled(first, voice, 25):
-                proxy.until("by_load/box1", lambda seen: seen.weight <= 40, time.monotonic())
-                before, since = proxy.calls(), len(proxy.seen["by_load/box1"])
-                storm.until_more(2 * requests)
-                part = share(proxy.calls(), before)
-                weights = [seen.weight for seen in proxy.seen["by_load/box1"][since:]]
-                others = [seen.weight for seen in proxy.seen["by_load/box2"][since:]]
-                mean = [sum(known) / len(known) for known in (weights, others)]
-                told = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
-                shown.add("calls to box1, fuller", told, part < 0.45)
-            storm.until_long_ones_sound(6)
-            killed = time.monotonic()
-            first.end(signal.SIGKILL)
-            took_s = proxy.until("by_load/box1", lambda seen: not seen.status.startswith("UP"), killed)
-            shown.add("box1 killed: seen after", f"{took_s:.2f} s")
-            before = proxy.calls()
-            storm.until_more(requests)
-            shown.add(
-                "calls to box1, dead",
-                f"{share(proxy.calls(), before):.0%}",
-                share(proxy.calls(), before) == 0,
-            )
-            first.start()
-            back = time.monotonic()
-            took_s = proxy.until("by_load/box1", lambda seen: seen.status.startswith("UP"), back)
-            shown.add("box1 ready again: seen after", f"{took_s:.2f} s")
-            before = proxy.calls()
-            storm.until_more(requests)
-            shown.add(
-                "calls to box1, back", f"{share(proxy.calls(), before):.0%}", share(proxy.calls(), before) > 0
-            )
-            drained = time.monotonic()
-            status = second.end(signal.SIGTERM)
-            shown.add(
-                "box2 drained: exit status", f"{status} after {time.monotonic() - drained:.2f} s", status == 0
-            )
-            storm.until_more(requests)
-            second.start()
-            back = time.monotonic()
-            took_s = proxy.until("by_load/box2", lambda seen: seen.status == "UP", back)
-            shown.add("box2 ready again: seen after", f"{took_s:.2f} s")
-            before = proxy.calls()
-            storm.until_more(requests)
-            part = 1 - share(proxy.calls(), before)
-            shown.add("calls to box2, back", f"{part:.0%}", part > 0)
+    first, second = members
+    voice = add_voice(first, bundle)
+    synced = cli.main(["voices", "sync", second.address, "--folder", str(first.folder / "voices")])
+    shown.add("voices sync", f"exit status {synced}", synced == 0)
+    rate_hz = rate_of(proxy.address, voice, 0.5)
+    shown.add("rate of requests", f"{rate_hz:.1f}/s")
+    with Storm(proxy.address, voice, rate_hz) as storm:
+        before = proxy.calls()
+        storm.until_more(requests)
+        shown.add("calls to box1, both idle", f"{share(proxy.calls(), before):.0%}")
+        with filled(first, voice, 25):
+            proxy.until("by_load/box1", lambda seen: seen.weight <= 40, time.monotonic())
+            before, since = proxy.calls(), len(proxy.seen["by_load/box1"])
+            storm.until_more(2 * requests)
+            part = share(proxy.calls(), before)
+            weights = [seen.weight for seen in proxy.seen["by_load/box1"][since:]]
+            others = [seen.weight for seen in proxy.seen["by_load/box2"][since:]]
+            mean = [sum(known) / len(known) for known in (weights, others)]
+            told = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
+            shown.add("calls to box1, fuller", told, part < 0.45)
+        storm.until_long_ones_sound(4)
+        killed = time.monotonic()
+        first.end(signal.SIGKILL)
+        took_s = proxy.until("by_load/box1", lambda seen: not seen.status.startswith("UP"), killed)
+        shown.add("box1 killed: seen after", f"{took_s:.2f} s")
+        before = proxy.calls()
+        storm.until_more(requests)
+        shown.add(
+            "calls to box1, dead",
+            f"{share(proxy.calls(), before):.0%}",
+            share(proxy.calls(), before) == 0,
+        )
+        first.start()
+        back = time.monotonic()
+        took_s = proxy.until("by_load/box1", lambda seen: seen.status.startswith("UP"), back)
+        shown.add("box1 ready again: seen after", f"{took_s:.2f} s")
+        before = proxy.calls()
+        storm.until_more(requests)
+        shown.add(
+            "calls to box1, back", f"{share(proxy.calls(), before):.0%}", share(proxy.calls(), before) > 0
+        )
+        drained = time.monotonic()
+        status = second.end(signal.SIGTERM)
+        shown.add(
+            "box2 drained: exit status", f"{status} after {time.monotonic() - drained:.2f} s", status == 0
+        )
+        storm.until_more(requests)
+        second.start()
+        back = time.monotonic()
+        took_s = proxy.until("by_load/box2", lambda seen: seen.status == "UP", back)
+        shown.add("box2 ready again: seen after", f"{took_s:.2f} s")
+        before = proxy.calls()
+        storm.until_more(requests)
+        part = 1 - share(proxy.calls(), before)
+        shown.add("calls to box2, back", f"{part:.0%}", part > 0)
     outcomes = storm.outcomes
     lost = [o for o in outcomes if o.error and not o.sounded]
     cut = [o for o in outcomes if o.error and o.sounded]
@@ -410,14 +412,18 @@ def main() -> int:
     """Show it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="fleet-demo", description=__doc__)
     parser.add_argument("--bundle", type=Path, default=ROOT / "appliance" / "demo" / "bundle")
-    parser.add_argument("--requests", type=int, default=12, help="in each of six stretches (%(default)s)")
+    parser.add_argument("--requests", type=int, default=6, help="in each of seven stretches (%(default)s)")
     parser.add_argument("--balance", default="", help="instead of the configuration's, to compare")
     options = parser.parse_args()
     if HAPROXY is None:
         print("haproxy is missing: apt-get install haproxy", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as folder:
-        shown = show(Path(folder), options.bundle, options.requests, options.balance)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        boxes(Path(folder), options.bundle) as members,
+        front(members, Path(folder), options.balance) as proxy,
+    ):
+        shown = show(members, proxy, options.bundle, options.requests)
     print(aligned(shown.rows))
     for claim in shown.broken:
         print(f"not as claimed: {claim}", file=sys.stderr)
