@@ -412,7 +412,7 @@ def main() -> int:
     """Show it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="fleet-demo", description=__doc__)
     parser.add_argument("--bundle", type=Path, default=ROOT / "appliance" / "demo" / "bundle")
-    parser.add_argument("--requests", type=int, default=6, help="in each of seven stretches (%(default)s)")
+    parser.add_argument("--requests", type=int, default=4, help="in each of seven stretches (%(default)s)")
     parser.add_argument("--balance", default="", help="instead of the configuration's, to compare")
     options = parser.parse_args()
     if HAPROXY is None:
