@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_say(commands.add_parser("say", help="speak a text through the daemon"))
     _add_cancel(commands.add_parser("cancel", help="end a request by its id"))
     _add_queue(commands.add_parser("queue", help="what waits and sounds; skip, clear, pause, resume"))
-    _add_voices(commands.add_parser("voices", help="list, add, show and remove reference voices"))
+    _add_voices(commands.add_parser("voices", help="list, add, show, remove and copy reference voices"))
     _add_tokens(commands.add_parser("tokens", help="make, list and revoke the tokens of clients, on the box"))
     _add_admin(commands.add_parser("admin", help="operate the running daemon, on the box"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
@@ -350,6 +350,14 @@ def _add_voices(parser: argparse.ArgumentParser) -> None:
     remove.set_defaults(run=_voices_remove)
     for action in (listing, add, update, show, remove):
         _add_address(action)
+    sync = actions.add_parser("sync", help="copy the voices of this box to others, by content")
+    sync.add_argument("boxes", nargs="+", metavar="BOX", help="host:port or unix:PATH of its daemon")
+    sync.add_argument("--folder", type=Path, help="absent: voices.folder of the configuration")
+    sync.add_argument("--remove", action="store_true", help="remove what this box does not have")
+    sync.add_argument("--dry-run", action="store_true", help="print what would be done")
+    _add_config(sync)
+    _add_credentials(sync)
+    sync.set_defaults(run=_voices_sync)
 
 
 def _voices_list(options: argparse.Namespace) -> int:
@@ -416,6 +424,33 @@ def _voices_remove(options: argparse.Namespace) -> int:
     with _client(options) as client:
         client.remove_voice(options.name)
     return 0
+
+
+def _voices_sync(options: argparse.Namespace) -> int:
+    from appliance import replicate
+
+    folder = options.folder or config.load(options.config, options.set).voices.folder
+    source = replicate.read_source(folder)
+    if not source.voices:
+        raise Failure(f"{folder} holds no voice that can be used")
+    rows = [("here", name, f"damaged: {problem}") for name, problem in source.damaged.items()]
+    failed = bool(rows)
+    for address in options.boxes:
+        try:
+            with Client(address, _credentials(options)) as box:
+                steps = replicate.plan(source, box.voices(), remove=options.remove)
+                if options.dry_run:
+                    rows += [(address, step.name, step.kind) for step in steps]
+                    continue
+                for step, problem in replicate.apply(steps, source, box):
+                    failed = failed or bool(problem)
+                    rows.append((address, step.name, f"{step.kind}: {problem}" if problem else step.kind))
+        except CallFailed as error:
+            failed = True
+            rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
+    for address, name, told in rows:
+        print(f"{address:<24}  {name:<24}  {told}")
+    return FAILED if failed else 0
 
 
 def _print_voice(voice: Voice) -> None:
@@ -564,6 +599,10 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", default=LOOPBACK_GRPC, help="host:port or unix:PATH of the daemon (%(default)s)"
     )
+    _add_credentials(parser)
+
+
+def _add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
     )
@@ -573,11 +612,14 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def _client(options: argparse.Namespace) -> Client:
+    return Client(options.address, _credentials(options))
+
+
+def _credentials(options: argparse.Namespace) -> Credentials:
     token = _bytes(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
-    credentials = Credentials(
+    return Credentials(
         _bytes(options.authority), token.strip(), _bytes(options.certificate), _bytes(options.key)
     )
-    return Client(options.address, credentials)
 
 
 def _bytes(path: Path | None) -> bytes:

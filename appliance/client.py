@@ -8,19 +8,27 @@
 
 Methods raise CallFailed, and ValueError or OverflowError for an argument that the message cannot hold.
 `timeout` is a call's deadline in seconds, at which the daemon stops working on it too; None sets none.
+
+Calls that are about a channel carry its name as the metadata `x-channel`, by which a proxy in front of
+several boxes finds the one that plays it. With `retries`, `speak` and `stream` are tried again when a box or
+a proxy fails them before their first audio, under the same request id; never once there is audio.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from urllib.parse import quote
 
 import grpc
 from google.protobuf import json_format
@@ -91,6 +99,11 @@ UPLOAD_S = 60.0
 SAMPLE_BYTES = 2
 WAV_HEADER_BYTES = 44
 DETAILS_KEY = "grpc-status-details-bin"
+CHANNEL_KEY = "x-channel"
+BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
+"""Before the first retry; twice as long before each one after it, up to the second."""
+LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
+"""Statuses with which a proxy, or gRPC itself, ends a call whose box went away."""
 
 Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
 ENCODINGS: tuple[str, ...] = get_args(Encoding)
@@ -120,20 +133,38 @@ class Credentials:
             )
         else:
             channel = kind.insecure_channel(address, options=options)
-        return channel if not self.token else _Bearing(channel, self.token)
+        token = (("authorization", f"Bearer {self.token}"),) if self.token else ()
+        return _Labelling(channel, token)
 
 
-class _Bearing:
-    """A channel whose calls bear a token. gRPC's own call credentials would refuse to over loopback."""
+Metadata = tuple[tuple[str, str], ...]
 
-    def __init__(self, channel: Any, token: str) -> None:
-        self._metadata = (("authorization", f"Bearer {token}"),)
+
+class _Labelling:
+    """A channel whose calls carry the token and the name of the channel that they are about.
+
+    gRPC's own call credentials would refuse to show a token over loopback.
+    """
+
+    def __init__(self, channel: Any, token: Metadata) -> None:
+        self._token = token
         self.close = channel.close
         for kind in ("unary_unary", "unary_stream", "stream_stream"):
             setattr(self, kind, partial(self._make, getattr(channel, kind)))
 
     def _make(self, make: Any, *arguments: Any, **options: Any) -> Any:
-        return partial(make(*arguments, **options), metadata=self._metadata)
+        method = make(*arguments, **options)
+
+        def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
+            about = _label_of(getattr(request[0], "channel", "")) if request else ()
+            return method(*request, metadata=(*self._token, *about, *metadata), **options)
+
+        return call
+
+
+def _label_of(channel: str) -> Metadata:
+    """Metadata of a call about a channel; what is not ASCII is percent-encoded."""
+    return ((CHANNEL_KEY, quote(channel)),) if channel else ()
 
 
 NO_CREDENTIALS = Credentials()
@@ -247,46 +278,120 @@ class CallFailed(Exception):
         return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message and not answered
 
 
+@dataclass
+class _Attempts:
+    """A synthesis that may be tried again until its first audio."""
+
+    call: Callable[..., Any]
+    """Begins the gRPC call."""
+    request: pb.SynthesizeRequest
+    timeout: float | None
+    retries: int
+    begun: float = field(default_factory=time.monotonic)
+    tried: int = 0
+    held: list[Event] = field(default_factory=list)
+    """Came before the first audio, of an attempt that may not be the last."""
+    sounds: bool = False
+
+    def __post_init__(self) -> None:
+        if self.retries and not self.request.request_id:
+            # A box that still works on the last attempt then refuses the next one, rather than do both.
+            self.request.request_id = uuid.uuid4().hex
+
+    def next(self) -> Any:
+        """Begin an attempt."""
+        self.tried += 1
+        self.held.clear()
+        return self.call(self.request, timeout=self._left_s())
+
+    def take(self, event: Event) -> list[Event]:
+        """Events that can be given out now that this one has come."""
+        self.held.append(event)
+        self.sounds = self.sounds or isinstance(event, (Piece, End))
+        if self.retries and not self.sounds:
+            return []
+        events, self.held = self.held, []
+        return events
+
+    def wait_s(self, failure: CallFailed) -> float:
+        """Seconds until the next attempt. Raises the failure where that is of no use or comes too late."""
+        if self.sounds or self.tried > self.retries:
+            raise failure
+        wait_s: float = min(BACKOFF_S * 2 ** (self.tried - 1), LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)
+        if failure.status == "RESOURCE_EXHAUSTED" and failure.retry_s is not None:
+            wait_s = max(failure.retry_s, wait_s)
+        elif failure.field == "request_id" and self.tried > 1:
+            pass  # The last attempt has not ended there yet.
+        elif failure.status != "UNAVAILABLE" and (failure.reason or failure.status not in LOST):
+            raise failure
+        left_s = self._left_s()
+        if left_s is not None and wait_s >= left_s:
+            raise failure
+        return wait_s
+
+    def _left_s(self) -> float | None:
+        return None if self.timeout is None else self.timeout - (time.monotonic() - self.begun)
+
+
 class Stream:
     """A reply as it comes: a Header, Pieces, an End. Leaving the iteration early cancels the call."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self._begun = time.monotonic()
+    def __init__(self, attempts: _Attempts) -> None:
+        self._attempts, self._call = attempts, attempts.next()
+        self._cancelled = threading.Event()
 
     def __iter__(self) -> Iterator[Event]:
         try:
-            with _failures():
-                for message in self._call:
-                    yield _event(message)
+            while True:
+                try:
+                    with _failures():
+                        for message in self._call:
+                            yield from self._attempts.take(_event(message))
+                    return
+                except CallFailed as failure:
+                    if self._cancelled.wait(self._attempts.wait_s(failure)):
+                        raise
+                self._call = self._attempts.next()
+                if self._cancelled.is_set():
+                    self._call.cancel()
         finally:
             self._call.cancel()
 
     def cancel(self) -> None:
         """End the call from any thread; its iteration raises CallFailed with CANCELLED."""
+        self._cancelled.set()
         self._call.cancel()
 
     def reply(self) -> Reply:
         """Receive the whole stream."""
-        return _gathered(list(self), self._begun)
+        return _gathered(list(self), self._attempts.begun)
 
 
 class AsyncStream:
     """Stream for asyncio."""
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self._begun = time.monotonic()
-        self._cancelled = False
+    def __init__(self, attempts: _Attempts) -> None:
+        self._attempts, self._call = attempts, attempts.next()
+        self._cancelled = asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         try:
-            with _failures():
-                async for message in self._call:
-                    yield _event(message)
+            while True:
+                try:
+                    with _failures():
+                        async for message in self._call:
+                            for event in self._attempts.take(_event(message)):
+                                yield event
+                    return
+                except CallFailed as failure:
+                    wait_s = self._attempts.wait_s(failure)
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._cancelled.wait(), wait_s)
+                    raise asyncio.CancelledError
+                self._call = self._attempts.next()
         except asyncio.CancelledError:
             # grpc.aio raises the same for a cancelled call as for a cancelled task.
-            if not self._cancelled:
+            if not self._cancelled.is_set():
                 raise
             raise CallFailed("CANCELLED", "cancelled by this client") from None
         finally:
@@ -294,12 +399,12 @@ class AsyncStream:
 
     def cancel(self) -> None:
         """End the call; its iteration raises CallFailed with CANCELLED."""
-        self._cancelled = True
+        self._cancelled.set()
         self._call.cancel()
 
     async def reply(self) -> Reply:
         """Receive the whole stream."""
-        return _gathered([event async for event in self], self._begun)
+        return _gathered([event async for event in self], self._attempts.begun)
 
 
 class Session:
@@ -369,12 +474,17 @@ class Client:
         credentials: Credentials = NO_CREDENTIALS,
         *,
         own_connection: bool = False,
+        retries: int = 0,
     ) -> None:
         """Connect on first use to host:port or unix:PATH.
 
-        `own_connection` shares no TCP connection with other clients of this process.
+        `own_connection` shares no TCP connection with other clients of this process. `retries` is how often a
+        synthesis is tried again within its timeout: after up to 2 s when its box is away, and when it is
+        refused for the load after the time that the box says. A stream's Header then comes with the first
+        audio.
         """
         self._connection = credentials.connection(grpc, address, own_connection)
+        self._retries = retries
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
@@ -396,21 +506,27 @@ class Client:
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
         """Speak a text and return the whole reply."""
-        request, begun = _request(text, voice, **options), time.monotonic()
-        return _whole(self._call(self._synthesizer.Synthesize, request, timeout), begun)
+        request = _request(text, voice, **options)
+        attempts = _Attempts(self._synthesizer.Synthesize, request, timeout, self._retries)
+        while True:
+            try:
+                with _failures():
+                    return _whole(attempts.next(), attempts.begun)
+            except CallFailed as failure:
+                time.sleep(attempts.wait_s(failure))
 
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Stream:
         """Speak a text; the reply comes while it is made."""
         request = _request(text, voice, **options)
-        return Stream(self._synthesizer.StreamSynthesize(request, timeout=timeout))
+        return Stream(_Attempts(self._synthesizer.StreamSynthesize, request, timeout, self._retries))
 
-    def cancel(self, request_id: str, *, timeout: float | None = REACH_S) -> None:
-        """End a request of any client by its id."""
-        self._call(
-            self._synthesizer.CancelSynthesis, pb.CancelSynthesisRequest(request_id=request_id), timeout
-        )
+    def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> None:
+        """End a request of any client by its id; `channel` finds its box behind a proxy."""
+        request = pb.CancelSynthesisRequest(request_id=request_id)
+        method = partial(self._synthesizer.CancelSynthesis, metadata=_label_of(channel))
+        self._call(method, request, timeout)
 
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
         """What waits and sounds on a channel, or on all, in order of playing."""
@@ -585,9 +701,11 @@ class AsyncClient:
         credentials: Credentials = NO_CREDENTIALS,
         *,
         own_connection: bool = False,
+        retries: int = 0,
     ) -> None:
         """Connect on first use to host:port or unix:PATH; see Client."""
         self._connection = credentials.connection(grpc.aio, address, own_connection)
+        self._retries = retries
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
@@ -609,20 +727,27 @@ class AsyncClient:
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
         """Speak a text and return the whole reply."""
-        request, begun = _request(text, voice, **options), time.monotonic()
-        return _whole(await self._call(self._synthesizer.Synthesize, request, timeout), begun)
+        request = _request(text, voice, **options)
+        attempts = _Attempts(self._synthesizer.Synthesize, request, timeout, self._retries)
+        while True:
+            try:
+                with _failures():
+                    return _whole(await attempts.next(), attempts.begun)
+            except CallFailed as failure:
+                await asyncio.sleep(attempts.wait_s(failure))
 
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> AsyncStream:
         """Speak a text; the reply comes while it is made."""
         request = _request(text, voice, **options)
-        return AsyncStream(self._synthesizer.StreamSynthesize(request, timeout=timeout))
+        return AsyncStream(_Attempts(self._synthesizer.StreamSynthesize, request, timeout, self._retries))
 
-    async def cancel(self, request_id: str, *, timeout: float | None = REACH_S) -> None:
-        """End a request of any client by its id."""
+    async def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> None:
+        """End a request of any client by its id; `channel` finds its box behind a proxy."""
         request = pb.CancelSynthesisRequest(request_id=request_id)
-        await self._call(self._synthesizer.CancelSynthesis, request, timeout)
+        method = partial(self._synthesizer.CancelSynthesis, metadata=_label_of(channel))
+        await self._call(method, request, timeout)
 
     async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
         """What waits and sounds on a channel, or on all, in order of playing."""
@@ -679,7 +804,8 @@ class AsyncClient:
 
     def session(self, voice: str, **options: Unpack[Options]) -> Session:
         """Speak a text while it is written; options as in `speak`, for all of its clauses."""
-        return Session(self._synthesizer.Session(), _request("", voice, **options))
+        configure = _request("", voice, **options)
+        return Session(self._synthesizer.Session(metadata=_label_of(configure.channel)), configure)
 
     async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
         """Iterate over all voices by name; `timeout` is for each page."""

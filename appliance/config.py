@@ -191,6 +191,8 @@ class ServerConfig:
     `socket`, empty for none."""
     metrics: str = LOOPBACK_METRICS
     """host:port of /metrics, /livez and /readyz; empty for none."""
+    agent: str = ""
+    """host:port of haproxy's agent check, usually 127.0.0.1:9465; empty for none."""
     reflection: bool = True
     max_receive_bytes: int = 16 * MIB
     message_s: float = 0.2
@@ -228,6 +230,8 @@ class ServerConfig:
             )
         if self.metrics:
             split_address("metrics", self.metrics)
+        if self.agent:
+            split_address("agent", self.agent)
         _at_least("max_receive_bytes", self.max_receive_bytes, 1)
         _between("message_s", self.message_s, 0.1, 0.2)
         _between("stream_buffer_s", self.stream_buffer_s, 0.0, 3_600.0)

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -33,6 +34,7 @@ import grpc
 from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
+from appliance.agent import AgentServer
 from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.clockwatch import STATES, ClockWatch
 from appliance.config import Config, LogConfig, ServerConfig, load
@@ -58,6 +60,7 @@ from appliance.metrics import Metrics, MetricsServer
 from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
+from appliance.probes import ProbeServer
 from appliance.prompts import Prompts
 from appliance.rpc import admin_pb2
 from appliance.rpc.access import Door
@@ -183,7 +186,7 @@ class Daemon:
             if (path := self._config.server.admin) is not None:
                 admin = Admin(self, self._scheduler)
                 operated = await listen_to_operator(path, admin, self._metrics.observe)
-            with self._serving_metrics(synthesizer):
+            with self._serving_probes(synthesizer):
                 await self._serve(listening, synthesizer)
         finally:
             if operated is not None:
@@ -351,25 +354,32 @@ class Daemon:
     # Around it.
 
     @contextlib.contextmanager
-    def _serving_metrics(self, synthesizer: Synthesizer) -> Iterator[None]:
+    def _serving_probes(self, synthesizer: Synthesizer) -> Iterator[None]:
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
             planning=lambda: synthesizer.planning,
             sending=lambda: synthesizer.sending,
         )
-        address = self._config.server.metrics
-        if not address:
+        servers: dict[str, Callable[[str], ProbeServer]] = {
+            "metrics": partial(
+                MetricsServer, metrics=self._metrics, alive=self._alive, ready=self._warm.is_set
+            ),
+            "agent": partial(AgentServer, state=self._fleet_state, busy=lambda: self._scheduler.busy),
+        }
+        with contextlib.ExitStack() as open_servers:
+            for key, make in servers.items():
+                if address := getattr(self._config.server, key):
+                    open_servers.callback(_listening(f"server.{key}", address, make).close)
             yield
-            return
-        try:
-            server = MetricsServer(address, self._metrics, alive=self._alive, ready=self._warm.is_set)
-        except OSError as error:
-            raise AddressInUse(f"server.metrics: cannot listen on {address}: {error.strerror}") from error
-        try:
-            yield
-        finally:
-            server.close()
+
+    @property
+    def _state(self) -> str:
+        return "draining" if self._stop.is_set() else "running" if self._warm.is_set() else "starting"
+
+    def _fleet_state(self) -> str:
+        # The engine ends before a drain does.
+        return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -416,10 +426,9 @@ class Daemon:
     def describe(self) -> admin_pb2.Status:
         """What it is and does now, for its operator."""
         manifest, load = self._bundle.manifest, self._scheduler.load
-        state = "draining" if self._stop.is_set() else "running" if self._warm.is_set() else "starting"
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
-            state=state,
+            state=self._state,
             bundle=str(self._bundle.folder),
             family=manifest.family,
             precision=manifest.precision,
@@ -496,6 +505,13 @@ class Daemon:
         host = self._config.server.listen.rpartition(":")[0]
         socket = self._config.server.socket
         return f"{host}:{port}" + (f" and {socket}" if socket else "")
+
+
+def _listening(key: str, address: str, make: Callable[[str], ProbeServer]) -> ProbeServer:
+    try:
+        return make(address)
+    except OSError as error:
+        raise AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}") from error
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: BaseException | None) -> None:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import socket
-import sys
-import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from http.server import BaseHTTPRequestHandler
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from appliance.config import split_address
 from appliance.job import Load, Timings
-
-logger = logging.getLogger(__name__)
-
-MAX_CONNECTIONS = 16
-REQUEST_S = 5.0
-"""How long a client of the HTTP server may pause within its request or answer."""
+from appliance.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
@@ -170,8 +159,8 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class MetricsServer:
-    """/metrics, /livez and /readyz on threads of their own, which answer while all else is busy."""
+class MetricsServer(ProbeServer):
+    """/metrics, /livez and /readyz."""
 
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
@@ -187,7 +176,7 @@ class MetricsServer:
             return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
 
         class Handler(BaseHTTPRequestHandler):
-            timeout = REQUEST_S
+            timeout = PAUSE_S
 
             def do_GET(self) -> None:
                 status, kind, body = answer(self.path.partition("?")[0])
@@ -200,45 +189,4 @@ class MetricsServer:
             def log_message(self, format: str, *args: object) -> None:
                 """A scrape every few seconds would fill the journal."""
 
-        host, port = split_address("metrics", address)
-        self._server = _Server((host.strip("[]"), port), Handler)
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering and release the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    """A thread for each of at most MAX_CONNECTIONS; one more closes the oldest, so probes get an answer."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._connections: list[socket.socket] = []
-        self._lock = threading.Lock()
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._connections.append(request)
-            if len(self._connections) > MAX_CONNECTIONS:
-                with contextlib.suppress(OSError):
-                    self._connections.pop(0).shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._connections.remove(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that goes away in the middle is no news.
-        if not isinstance(sys.exc_info()[1], OSError):
-            logger.exception("request from %s failed", client_address)
+        super().__init__("metrics", address, Handler)

@@ -63,6 +63,8 @@ HISTORY = 1_000
 """Ended requests that are remembered for those who watch."""
 MAX_PAUSED = 1_000
 """Channels that may be paused at a time."""
+HORIZON_S = 10.0
+"""What `Scheduler.busy` looks ahead: so far that the first sound of one reply does not fill it."""
 
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
@@ -221,6 +223,22 @@ class Scheduler:
             running=sum(job.begun for job in jobs),
             parked=sum(not job.has_room for job in jobs),
         )
+
+    @property
+    def busy(self) -> float:
+        """Share of the engine's next HORIZON_S seconds that is taken; above 1 on a box that is late.
+
+        Σ(bias · cost left) of all segments due within the horizon / horizon: what admission has promised, by
+        the estimates that it decides with, and not a number of requests, which may differ in cost a
+        hundredfold. Segments due later leave room for a newcomer and do not count; work without a deadline
+        (BULK, paused channels, the policy fifo) does, since it is done as soon as there is room.
+        """
+        with self._changed:
+            now = self._clock()
+            taken_s = sum(
+                d.cost_s for d in self._demands(now) if d.due <= now + HORIZON_S or d.due == math.inf
+            )
+        return taken_s * self._bias / HORIZON_S
 
     @property
     def backend(self) -> str:

@@ -121,6 +121,22 @@ def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
     )
 
 
+def stored_names(folder: Path) -> list[str]:
+    """Names of all voices in a store's folder, damaged ones included, sorted. Raises StorageError."""
+    with _storage("voices"), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
+
+
+def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
+    """A voice of a store's folder with its audio. Raises VoiceDamaged, StorageError."""
+    with _storage(f"voice {name!r}"):
+        voice = _parse_record((folder / name / RECORD).read_bytes(), name)
+        audio = (folder / name / AUDIO).read_bytes()
+    if hashlib.sha256(audio).hexdigest() != voice.sha256:
+        raise VoiceDamaged(f"voice {name!r}: {AUDIO} is not the file that was stored; {REMEDY}")
+    return voice, audio
+
+
 class VoiceStore:
     """Voices on disk. Safe to use from several threads."""
 
@@ -217,10 +233,7 @@ class VoiceStore:
 
     def names(self) -> list[str]:
         """Names of all stored voices, damaged ones included, sorted."""
-        with _storage("voices"), os.scandir(self._folder) as entries:
-            return sorted(
-                entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir()
-            )
+        return stored_names(self._folder)
 
     def create(
         self,

@@ -605,3 +605,179 @@ def test_the_readmes_example(box: Running, tmp_path: Path) -> None:
         False,
         True,
     ]
+
+
+# Several boxes behind a proxy.
+
+AUDIO = pb.StreamSynthesizeResponse(audio=pb.Audio(data=bytes(4)))
+END = pb.StreamSynthesizeResponse(end=pb.End(samples=2))
+
+
+def lost(code: grpc.StatusCode = grpc.StatusCode.UNKNOWN) -> Callable[[Any], None]:
+    return lambda context: context.abort(code, "went away")
+
+
+def refused(reason: str, retry_s: float | None = None, field: str = "") -> Callable[[Any], None]:
+    """As the daemon packs it."""
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if retry_s is not None else grpc.StatusCode.INVALID_ARGUMENT
+    details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="f5-appliance")]
+    if retry_s is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMilliseconds(round(1e3 * retry_s))
+        details.append(retry)
+    if field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    status = status_pb2.Status(code=code.value[0], message="no")
+    for detail in details:
+        status.details.add().Pack(detail)
+
+    def refuse(context: Any) -> None:
+        context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(code, "no")
+
+    return refuse
+
+
+class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServicer):
+    """Answers each synthesis with the next of its scripts: messages, and what ends the call."""
+
+    def __init__(self, *scripts: tuple[Any, ...]) -> None:
+        self.scripts = list(scripts)
+        self.ids: list[str] = []
+        self.channels: list[Any] = []
+
+    def StreamSynthesize(self, request: Any, context: Any) -> Iterator[pb.StreamSynthesizeResponse]:
+        self.ids.append(request.request_id)
+        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        for said in self.scripts.pop(0):
+            if isinstance(said, pb.StreamSynthesizeResponse):
+                yield said
+            else:
+                said(context)
+
+    def Synthesize(self, request: Any, context: Any) -> pb.SynthesizeResponse:
+        list(self.StreamSynthesize(request, context))
+        return pb.SynthesizeResponse(audio=bytes(4))
+
+    def Skip(self, request: Any, context: Any) -> pb.EndedUtterances:
+        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        return pb.EndedUtterances()
+
+    def CancelSynthesis(self, request: Any, context: Any) -> pb.CancelSynthesisResponse:
+        self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
+        return pb.CancelSynthesisResponse()
+
+
+@contextlib.contextmanager
+def flaky(*scripts: tuple[Any, ...]) -> Iterator[tuple[Flaky, str]]:
+    with ThreadPoolExecutor(4) as workers:
+        server = grpc.server(workers)
+        servicer = Flaky(*scripts)
+        appliance_pb2_grpc.add_SynthesizerServicer_to_server(servicer, server)
+        appliance_pb2_grpc.add_QueueServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield servicer, f"127.0.0.1:{port}"
+        server.stop(0).wait()
+
+
+def header_of(name: str) -> pb.StreamSynthesizeResponse:
+    return pb.StreamSynthesizeResponse(header=pb.Header(request_id=name))
+
+
+UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
+    (lost(),),
+    (header_of("first"), lost(grpc.StatusCode.UNAVAILABLE)),
+    (refused("OVERLOADED", retry_s=0.01),),
+    (refused("INVALID_REQUEST", field="request_id"),),
+    (header_of("last"), AUDIO, END),
+)
+
+
+async def events_of(address: str, asynchronously: bool, retries: int, **options: Any) -> list[Any]:
+    """Kinds of events, with the header's id, and the status of the failure at last."""
+    events: list[Any] = []
+    try:
+        if asynchronously:
+            async with AsyncClient(address, own_connection=True, retries=retries) as client:
+                async for event in client.stream(TEXT, "ann", **options):
+                    events.append(event)
+        else:
+            with Client(address, retries=retries) as blocking:
+                for event in blocking.stream(TEXT, "ann", **options):
+                    events.append(event)
+    except CallFailed as failure:
+        events.append(failure.status)
+    return [event.request_id if isinstance(event, Header) else event for event in events]
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> None:
+    with flaky(*UNTIL_IT_SOUNDS) as (servicer, address):
+        name, piece, end = await events_of(address, asynchronously, 4)
+    assert name == "last" and isinstance(piece, Piece) and isinstance(end, End)
+    assert len(servicer.ids) == 5 and len(set(servicer.ids)) == 1 and servicer.ids[0]
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+@pytest.mark.parametrize(
+    ("script", "retries", "kinds"),
+    [
+        ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
+        ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
+        ((refused("INVALID_REQUEST", field="text"),), 4, ["INVALID_ARGUMENT"]),  # of no use
+        ((refused("INVALID_REQUEST", field="request_id"),), 4, ["INVALID_ARGUMENT"]),  # another's request
+        ((refused("OVERLOADED", retry_s=60.0),), 4, ["RESOURCE_EXHAUSTED"]),  # after the deadline
+    ],
+)
+async def test_a_stream_is_not_tried_again(
+    asynchronously: bool, script: tuple[Any, ...], retries: int, kinds: list[Any]
+) -> None:
+    with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
+        events = await events_of(address, asynchronously, retries, timeout=30.0)
+    assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
+    assert len(servicer.ids) == 1
+
+
+def test_attempts_are_counted() -> None:
+    with flaky((lost(),), (lost(),), (AUDIO, END)) as (servicer, address):
+        with Client(address, retries=1) as client, pytest.raises(CallFailed, match="went away"):
+            client.stream(TEXT, "ann").reply()
+        assert len(servicer.ids) == 2
+
+
+async def test_one_message_is_tried_again() -> None:
+    script = ((lost(),), (refused("OVERLOADED", retry_s=0.01),), ())
+    with flaky(*script, *script) as (servicer, address):
+        with Client(address, retries=2) as client:
+            assert client.speak(TEXT, "ann", request_id="mine").audio == bytes(4)
+        async with AsyncClient(address, own_connection=True, retries=2) as other:
+            assert (await other.speak(TEXT, "ann", request_id="mine")).audio == bytes(4)
+    assert servicer.ids == ["mine"] * 6
+
+
+@pytest.mark.parametrize("asynchronously", [False, True])
+async def test_a_stream_is_cancelled_while_it_waits_to_be_tried_again(asynchronously: bool) -> None:
+    with flaky((refused("OVERLOADED", retry_s=100.0),)) as (_, address):
+        if asynchronously:
+            async with AsyncClient(address, own_connection=True, retries=2) as client:
+                waiting = client.stream(TEXT, "ann", timeout=None)
+                asyncio.get_running_loop().call_later(0.2, waiting.cancel)
+                with pytest.raises(CallFailed):
+                    await waiting.reply()
+        else:
+            with Client(address, retries=2) as blocking:
+                stream = blocking.stream(TEXT, "ann", timeout=None)
+                threading.Timer(0.2, stream.cancel).start()
+                with pytest.raises(CallFailed):
+                    stream.reply()
+
+
+def test_a_call_about_a_channel_names_it_to_a_proxy() -> None:
+    with flaky((AUDIO, END), (AUDIO, END)) as (servicer, address), Client(address) as client:
+        client.stream(TEXT, "ann", channel="stage").reply()
+        client.stream(TEXT, "ann").reply()
+        client.skip("舞台 1")
+        client.cancel("some", channel="stage")
+    assert servicer.channels == ["stage", None, "%E8%88%9E%E5%8F%B0%201", "stage"]

@@ -414,7 +414,7 @@ def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:
     assert_refused(serve("--config", config), Exit.BUNDLE, str(broken))
 
 
-@pytest.mark.parametrize("key", ["listen", "metrics"])
+@pytest.mark.parametrize("key", ["listen", "metrics", "agent"])
 def test_an_address_in_use(tmp_path: Path, key: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from appliance import metrics as metrics_module
 from appliance.engine.costs import CostTable
 from appliance.job import Load, Timings
-from appliance.metrics import MAX_CONNECTIONS, Metrics, MetricsServer
+from appliance.metrics import Metrics, MetricsServer
+from appliance.probes import MAX_CONNECTIONS
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -168,7 +169,7 @@ def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: Metri
 
 
 def test_a_half_sent_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_module, "REQUEST_S", 0.2)
+    monkeypatch.setattr(metrics_module, "PAUSE_S", 0.2)
     server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=5.0) as client:

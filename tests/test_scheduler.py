@@ -26,7 +26,7 @@ from appliance.errors import (
 )
 from appliance.job import FloatArray, Load, Made, Playout, Priority, Segment, Terms
 from appliance.playout import Job, Result
-from appliance.scheduler import MARGIN_S, Scheduler
+from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
@@ -791,3 +791,21 @@ def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Be
     assert told[1] is fault and bench.ends()["a"] is Made
     with pytest.raises(Unavailable):
         bench.scheduler.try_out(told.append)
+
+
+def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:
+    assert bench.scheduler.busy == 0.0
+    piece_s = 6 * CALL_S * 1.1  # open, four steps, finish
+    bench.admit("a")
+    assert bench.scheduler.busy == pytest.approx(piece_s / HORIZON_S)
+    job = bench.admit("later", 40, priority=Priority.BULK)
+    assert bench.scheduler.busy == pytest.approx(41 * piece_s / HORIZON_S)
+    bench.scheduler.cancel(job)
+    # Of a long reply only what its listener needs within the horizon.
+    job = bench.admit("long", 40)
+    audio_s = job.segments[0].audio_s
+    within = sum(job.due + index * audio_s <= bench.now + HORIZON_S for index in range(40))
+    assert 0 < within < 40
+    assert bench.scheduler.busy == pytest.approx((1 + within) * piece_s / HORIZON_S)
+    bench.serve()
+    assert bench.scheduler.busy == 0.0

@@ -99,6 +99,7 @@ SETTINGS = {
         "socket",
         "admin_socket",
         "metrics",
+        "agent",
         "reflection",
         "max_receive_bytes",
         "message_s",
