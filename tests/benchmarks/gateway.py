@@ -1,6 +1,8 @@
 """First sound through the HTTP gateway against gRPC's, and what readers that do not read cost the others.
 
-    python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--slow]
+    python -m tests.benchmarks.gateway [--address 127.0.0.1:50051] [--http 127.0.0.1:8880] [--cached] [--slow]
+
+With --cached the lines come from memory, not the engine: what is left is what the two ways add themselves.
 
 Needs a running daemon and gateway that do nothing else. Both ways take turns, and each begins a pair every
 second time, since a line that follows another finds warm caches.
@@ -63,7 +65,7 @@ def hold(address: str, voice: str) -> socket.socket:
     return connection
 
 
-async def compare(address: str, http: str, voice: str, rounds: int) -> None:
+async def compare(address: str, http: str, voice: str, rounds: int, cached: bool) -> None:
     """Print the two distributions and that of their difference in a pair."""
     reader, writer = await asyncio.open_connection(*http.split(":"))
     ways: dict[str, list[float]] = {"gRPC": [], "HTTP": []}
@@ -71,8 +73,9 @@ async def compare(address: str, http: str, voice: str, rounds: int) -> None:
         await grpc_s(client, voice, 1)
         await http_s(reader, writer, voice, 2)
         for number in range(rounds):
-            seed = 10 + 2 * number
-            calls = [("gRPC", grpc_s(client, voice, seed)), ("HTTP", http_s(reader, writer, voice, seed + 1))]
+            seeds = (1, 2) if cached else (10 + 2 * number, 11 + 2 * number)
+            calls = [("gRPC", grpc_s(client, voice, seeds[0]))]
+            calls.append(("HTTP", http_s(reader, writer, voice, seeds[1])))
             for name, call in calls if number % 2 else reversed(calls):
                 ways[name].append(await call)
     ways["HTTP − gRPC"] = [b - a for a, b in zip(ways["gRPC"], ways["HTTP"], strict=True)]
@@ -107,8 +110,9 @@ if __name__ == "__main__":
     parser.add_argument("--http", default="127.0.0.1:8880")
     parser.add_argument("--voice", default="demo")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--cached", action="store_true", help="lines that the daemon keeps")
     parser.add_argument("--slow", action="store_true", help="readers that do not read, too")
     options = parser.parse_args()
-    asyncio.run(compare(options.address, options.http, options.voice, options.rounds))
+    asyncio.run(compare(options.address, options.http, options.voice, options.rounds, options.cached))
     if options.slow:
         asyncio.run(beside_slow_readers(options.address, options.http, options.voice, options.rounds))

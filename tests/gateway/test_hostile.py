@@ -71,7 +71,8 @@ class Victim:
                 self.held.append(connection)
             else:
                 if not whole:
-                    connection.shutdown(socket.SHUT_WR)
+                    with contextlib.suppress(OSError):  # it has closed already
+                        connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65_536):
                     answer += part
         if not stay:
@@ -217,33 +218,25 @@ def test_paths_lead_nowhere(victim: Victim, path: str, method: str) -> None:
         assert b"root:" not in connection.recv(4096)
 
 
-HEADERS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            (
-                "authorization",
-                "content-type",
-                "content-length",
-                "transfer-encoding",
-                "expect",
-                "origin",
-                "upgrade",
-            )
-        )
-        | st.text(st.characters(min_codepoint=97, max_codepoint=122), min_size=1, max_size=20),
-        st.sampled_from(
-            (b"Bearer " + b"x" * 200, b"-1", b"99999999999999999999", b"chunked", b"gzip", b"\x80", b"")
-        )
-        | st.binary(max_size=40).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b"")),
-    ),
-    max_size=8,
+NAMED = ("authorization", "content-type", "content-length", "transfer-encoding", "expect", "upgrade", "x")
+VALUES = (
+    b"Bearer " + b"x" * 5_000,
+    b"-1",
+    b"9" * 20,
+    b"chunked",
+    b"gzip",
+    b"\x80",
+    b"",
+    b"a\x00b",
+    b"100-continue",
 )
 
 
 @share(0.15)
-@given(HEADERS, st.sampled_from((1, 1, 400, 5_000)))
-def test_headers(victim: Victim, headers: list[tuple[str, bytes]], times: int) -> None:
-    body = json.dumps(WHOLE["/tts"]).encode()
+@given(st.integers(0, 2**32), st.sampled_from((1, 1, 400, 5_000)))
+def test_headers(victim: Victim, seed: int, times: int) -> None:
+    dice, body = random.Random(seed), json.dumps(WHOLE["/tts"]).encode()
+    headers = [(dice.choice(NAMED), dice.choice(VALUES)) for _ in range(dice.randrange(8))]
     # A length that is not the body's leaves the connection waiting, or in the middle of a second request.
     raw = request("/tts", body, headers=tuple(headers * times)[:9_000])
     victim.send("headers", raw, whole=False)
