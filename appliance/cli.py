@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import storm
+from appliance.bench import measure, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
@@ -31,6 +31,7 @@ from appliance.client import (
     Voice,
 )
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
+from appliance.device.box import open_box
 from appliance.errors import ApplianceError
 from appliance.rpc.appliance_pb2 import UtteranceState, VoiceState
 
@@ -543,6 +544,20 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     load = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
     storm.add_arguments(load)
     load.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
+    running = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
+    measure.add_arguments(running)
+    _add_address(running)
+    running.set_defaults(run=_bench_run)
+
+
+def _bench_run(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        return measure.run(client, options, open_box(*_sysroot()))
+
+
+def _sysroot() -> tuple[str, str]:
+    """Folder that stands in for / and folder of fake tools, for tests."""
+    return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
