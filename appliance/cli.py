@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import measure, storm
+from appliance.bench import measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
@@ -548,6 +548,8 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     measure.add_arguments(running)
     _add_address(running)
     running.set_defaults(run=_bench_run)
+    limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
+    roofline.add_arguments(limit)
 
 
 def _bench_run(options: argparse.Namespace) -> int:
