@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import measure, roofline, storm
+from appliance.bench import guard, measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
@@ -550,6 +550,32 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     running.set_defaults(run=_bench_run)
     limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
     roofline.add_arguments(limit)
+    guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
+    _add_config(guarding)
+    guard.add_arguments(guarding)
+    guarding.set_defaults(run=_bench_guard)
+    journal = measures.add_parser("history", help="the guard's measurements as one HTML page")
+    journal.add_argument("--html", type=Path, required=True, metavar="FILE")
+    journal.set_defaults(run=_bench_history)
+
+
+def _bench_guard(options: argparse.Namespace) -> int:
+    try:
+        loaded = config.load(options.config, options.set)
+    except ApplianceError as error:
+        print(f"appliance bench guard: {error}", file=sys.stderr)
+        return guard.BROKEN
+    root, tools = _sysroot()
+    return guard.run(loaded, open_box(root or str(loaded.device.sysroot), tools), options)
+
+
+def _bench_history(options: argparse.Namespace) -> int:
+    try:
+        guard.write_page(open_box(*_sysroot()), options.html)
+    except OSError as error:
+        raise Failure(f"{options.html}: {error.strerror}") from error
+    print(options.html)
+    return 0
 
 
 def _bench_run(options: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """Arithmetic and bandwidth of Jetson AGX Orin by power mode, from public figures, and what they give.
 
-Peak in FP16 = processing clusters · 8 tensor cores · 512 operations a clock · clock; INT8 is twice that. The 64 GB
-module's 170 sparse INT8 TOPS at 1.3 GHz, as NVIDIA gives them, are 85 dense and 42.6 in FP16: the same. The
-modes are those of the vendor's nvpmodel.conf; the 15 W mode lowers the memory's clock to two thirds.
+Peak in FP16 = processing clusters · 8 tensor cores · 512 operations a clock · clock; INT8 is twice that. The
+64 GB module's 170 sparse INT8 TOPS at 1.3 GHz, as NVIDIA gives them, are 85 dense and 42.6 in FP16: the same.
+The modes are those of the vendor's nvpmodel.conf; the 15 W mode lowers the memory's clock to two thirds.
 """
 
 from __future__ import annotations

@@ -232,18 +232,22 @@ def table(result: Mapping[str, Any]) -> str:
     machine = result["machine"]
     heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
     memory = result["memory_mb"]
+    busy = ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"])
     about = [
         ("machine", f"{machine['cores']} × {machine['processor']} {machine['model']}".strip()),
-        ("clocks · mode · heat", f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}"),
+        (
+            "clocks · mode · heat",
+            f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}",
+        ),
         ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
         ("backend", result["backend"]),
         ("memory", f"{memory['now']:.0f} MB, at most {memory['peak']:.0f} MB" if memory else "not readable"),
-        ("neighbours", ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"]) or "none"),
+        ("neighbours", busy or "none"),
         ("warm-up", f"{result['warm_up_s']:.2f} s, not counted; then {result['repeats']} replies of each"),
     ]
     lines = [aligned(about), ""]
-    head = f"{'text':<18}{'voice':<10}{'NFE':>4}{'wall s':>20}{'audio s':>9}{'RTF':>8}{'first s':>9}{'steps/s':>9}"
-    lines.append(head)
+    columns = f"{'wall s':>20}{'audio s':>9}{'RTF':>8}{'first s':>9}{'steps/s':>9}"
+    lines.append(f"{'text':<18}{'voice':<10}{'NFE':>4}{columns}")
     for cell in result["cells"]:
         wall = cell["wall_s"]
         spread = f"{wall['median']:.3f} ({wall['least']:.3f}–{wall['most']:.3f})"
@@ -256,7 +260,8 @@ def table(result: Mapping[str, Any]) -> str:
     for cell in result["cells"]:
         name = f"{cell['length']} {cell['language']}, {cell['voice']}, {cell['nfe']}"
         shown = (
-            f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15) for stage in STAGES
+            f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)
+            for stage in STAGES
         )
         lines.append(f"{name:<32}" + "".join(shown))
     return "\n".join(lines)

@@ -1,11 +1,11 @@
 """`appliance bench limit`: what a bundle's graphs must compute and move, against what a device can.
 
-Work is counted from the ONNX files: each graph is run at three small lengths on this CPU, node by node, and the
-operations of its products and convolutions follow from the shapes that met there. They are a polynomial of the
-frames, of degree two in attention alone, so three lengths give it exactly.
+Work is counted from the ONNX files: each graph runs at three small lengths on this CPU, node by node, and the
+operations of its products and convolutions follow from the shapes that met there. They are a polynomial of
+the frames, of degree two in attention alone, so three lengths give it exactly.
 
-The floor of a graph is the longer of operations / peak and bytes / bandwidth; bytes are its weights once, what
-it reads and what it returns: everything between could stay in caches. No runtime can be below it.
+The floor of a graph is the longer of operations / peak and bytes / bandwidth; bytes are its weights once,
+what it reads and what it returns: everything between could stay in caches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT, signatures
 from appliance.engine.backend import HostArray
-from appliance.engine.ort import Timed, profile
+from appliance.engine.ort import Timed, products, profile
 
 GRAPHS = ("modulation", "condition", "step", "vocoder")
 CLASSES = ("linear", "attention", "convolution", "rest")
@@ -50,7 +50,7 @@ SHARES = (1.0, 0.5, 0.35, 0.2)
 """Of the peak, for which a plan is drawn."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
 """Bytes of a weight of the products."""
-PRODUCT, VECTOR_MB = 1536, 128
+PRODUCT, VECTOR_MB = 768, 128
 
 Polynomial = tuple[float, float, float]
 """Of frames: constant, linear, quadratic."""
@@ -77,7 +77,8 @@ class Work:
 
 
 def _value(polynomial: Polynomial, frames: int) -> float:
-    return polynomial[0] + polynomial[1] * frames + polynomial[2] * frames * frames
+    constant, linear, quadratic = polynomial
+    return constant + (linear + quadratic * frames) * frames
 
 
 # Counting.
@@ -99,13 +100,13 @@ def operations(node: Mapping[str, Any]) -> float:
     op, inputs, outputs = node["op"], node["inputs"], node["outputs"]
     if "Attention" in op:
         rows, frames, width = inputs[0]
-        return 4.0 * rows * frames * inputs[1][-2] * width
+        return float(4 * rows * frames * inputs[1][-2] * width)
     out = float(math.prod(outputs[0])) if outputs else 0.0
     if "MatMul" in op or "Gemm" in op:
-        return 2.0 * math.prod(inputs[0]) * outputs[0][-1]
+        return 2.0 * float(math.prod(inputs[0])) * float(outputs[0][-1])
     if "ConvTranspose" in op:
-        return 2.0 * math.prod(inputs[0]) * math.prod(inputs[1][1:])
-    return 2.0 * out * math.prod(inputs[1][1:]) if "Conv" in op else 0.0
+        return float(2 * math.prod(inputs[0]) * math.prod(inputs[1][1:]))
+    return 2.0 * out * float(math.prod(inputs[1][1:])) if "Conv" in op else 0.0
 
 
 def parameters(node: Mapping[str, Any]) -> float:
@@ -154,7 +155,9 @@ def _file(graph: str) -> str:
 # Limits.
 
 
-def floor_s(work: Work, frames: int, bytes_moved: float, peak: Peak, quick: Mapping[str, float] = {}) -> float:
+def floor_s(
+    work: Work, frames: int, bytes_moved: float, peak: Peak, quick: Mapping[str, float] = {}
+) -> float:
     """Seconds below which no call can be; `quick`: classes that are computed so many times as fast."""
     computed = sum(flops / quick.get(name, 1.0) for name, flops in work.at(frames).items()) / peak.flops
     return max(computed, bytes_moved / peak.bytes_per_s)
@@ -172,11 +175,9 @@ def moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int) -> fl
     return work.parameters * width + values
 
 
-def measure_peak() -> Peak:
-    """This machine's products in float32 and copies between arrays larger than its caches, the best of some."""
-    draw = np.random.default_rng(0)
-    a, b = (draw.random((PRODUCT, PRODUCT), dtype=np.float32) for _ in range(2))
-    product_s = min(_seconds(lambda: np.matmul(a, b)) for _ in range(24))
+def measure_peak(threads: int) -> Peak:
+    """This machine's float32 products and copies between arrays larger than its caches, the best of some."""
+    product_s = products(PRODUCT, threads=threads)
     source = np.ones(VECTOR_MB << 18, np.float32)
     target = np.zeros_like(source)
     workers = _cores()
@@ -218,7 +219,7 @@ def spent(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, fl
 
 def here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) -> dict[str, Any]:
     """Floors, shares and predictions on this CPU."""
-    peak, rows = measure_peak(), []
+    peak, rows = measure_peak(threads), list[dict[str, Any]]()
     works = {graph: count(bundle, graph) for graph in GRAPHS}
     calls = {"modulation": nfe, "condition": 1, "step": nfe * LANE_ROWS, "vocoder": 1}
     for graph in GRAPHS:
@@ -230,7 +231,15 @@ def here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) ->
         measured_s = min(run(given) for _ in range(MEASURED)) * calls[graph]
         least_s = floor_s(work, size, moved(bundle, graph, size, work, 4), peak) * calls[graph]
         flops = sum(work.at(size).values()) * calls[graph]
-        rows.append({"graph": graph, "calls": calls[graph], "gflop": flops / 1e9, "floor_s": least_s, "s": measured_s})
+        rows.append(
+            {
+                "graph": graph,
+                "calls": calls[graph],
+                "gflop": flops / 1e9,
+                "floor_s": least_s,
+                "s": measured_s,
+            }
+        )
     whole_s = sum(row["s"] for row in rows)
     for row in rows:
         row["reached"] = row["floor_s"] / row["s"]
@@ -307,7 +316,7 @@ def plan(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> d
     works = {graph: count(bundle, graph) for graph in GRAPHS if graph != "modulation"}
     calls = {"condition": 1, "step": nfe, "vocoder": 1}
     audio_s = (frames - reference) / bundle.manifest.mel.frames_per_second
-    rows = []
+    rows: list[dict[str, Any]] = []
     for graph, work in works.items():
         size = frames - reference if graph == "vocoder" else frames
         lanes = LANE_ROWS if graph == "step" else 1
@@ -358,7 +367,9 @@ def run(options: argparse.Namespace) -> int:
     frames = reference + made
     if made < 1 or reference < 0 or options.nfe < 1 or frames > bundle.manifest.max_frames:
         most_s = bundle.manifest.max_frames / rate
-        raise BenchError(f"--audio and --reference together must be above 0 and at most {most_s:.1f} s, --nfe from 1")
+        raise BenchError(
+            f"--audio and --reference together must be above 0 and at most {most_s:.1f} s, --nfe from 1"
+        )
     if options.device == "this":
         found = here(bundle, frames, reference, options.nfe, options.threads)
     else:
@@ -366,7 +377,12 @@ def run(options: argparse.Namespace) -> int:
         if options.mode not in modes:
             raise BenchError(f"{options.device} has the modes {', '.join(modes)}, not {options.mode}")
         found = plan(bundle, modes[options.mode], frames, reference, options.nfe)
-    found |= {"device": options.device, "frames": frames, "nfe": options.nfe, "bundle": bundle.manifest.family}
+    found |= {
+        "device": options.device,
+        "frames": frames,
+        "nfe": options.nfe,
+        "bundle": bundle.manifest.family,
+    }
     if options.json:
         print(json.dumps(found, indent=1))
     else:
@@ -385,13 +401,14 @@ def _head(found: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
 
 def _of_here(found: Mapping[str, Any]) -> str:
     lines = [aligned(_head(found, "this machine, measured now")), ""]
-    lines.append(f"{'graph':<14}{'calls':>6}{'GFLOP':>10}{'floor ms':>10}{'takes ms':>10}{'reached':>9}{'if free':>9}")
+    columns = f"{'GFLOP':>10}{'floor ms':>10}{'takes ms':>10}{'reached':>9}{'if free':>9}"
+    lines.append(f"{'graph':<14}{'calls':>6}{columns}")
     for row in found["graphs"]:
         lines.append(
             f"{row['graph']:<14}{row['calls']:>6}{row['gflop']:>10.2f}{row['floor_s'] * 1e3:>10.1f}"
             f"{row['s'] * 1e3:>10.1f}{row['reached']:>9.0%}{row['if_free']:>8.2f}×"
         )
-    lines += ["", f"{'in a step':<14}{'share':>6}{'GFLOP':>10}{'floor ms':>10}{'takes ms':>10}{'reached':>9}{'if free':>9}"]
+    lines += ["", f"{'in a step':<14}{'share':>6}{columns}"]
     for row in found["step"]:
         lines.append(
             f"{row['class']:<14}{row['share']:>6.0%}{row['gflop']:>10.3f}{row['floor_s'] * 1e3:>10.2f}"
@@ -403,8 +420,8 @@ def _of_here(found: Mapping[str, Any]) -> str:
         lines.append(f"{row['frames']:<14}{row['predicted_s'] * 1e3:>14.1f}{spread:>24}{row['ratio']:>8.2f}")
     lines += [
         "",
-        "reached: floor / least time of some; above 100 % its weights stay in caches. if free: how much faster the",
-        "reply, or the step, would be without that part.",
+        "reached: floor / least time of some; above 100 % its weights stay in caches.",
+        "if free: how much faster the reply, or the step, would be without that part.",
         f"predicted: from what each part reaches at {CALIBRATED_AT} frames, grown with its operations.",
     ]
     return "\n".join(lines)
@@ -421,11 +438,14 @@ def _of_plan(found: Mapping[str, Any], mode: str) -> str:
     lines.append("")
     for one in found["times"]:
         name = "floor" if one["share"] == 1.0 else f"at {one['share']:.0%} of it"
-        lines.append(f"{name:<14}{one['s'] * 1e3:>10.1f} ms for {found['audio_s']:.2f} s, RTF {one['rtf']:.4f}")
-    bound = "compute" if sum(r["compute_s"] for r in found["graphs"]) > sum(r["memory_s"] for r in found["graphs"]) else "memory"
+        took = f"{one['s'] * 1e3:>10.1f} ms for {found['audio_s']:.2f} s"
+        lines.append(f"{name:<14}{took}, RTF {one['rtf']:.4f}")
+    compute_s, memory_s = (sum(row[name] for row in found["graphs"]) for name in ("compute_s", "memory_s"))
+    bound = "compute" if compute_s > memory_s else "memory"
     lines += [
         "",
-        f"The longer of compute and memory is a graph's floor; this reply is bound by {bound}. A small model ends far",
-        "above it, since launches of kernels are not counted. Public engines reach 50 % on server GPUs, torch 20 % on Orin.",
+        f"The longer of compute and memory is a graph's floor; this reply is bound by {bound}. A small model",
+        "ends far above it, since launches of kernels are not counted. Public engines reach 50 % of the peak",
+        "on server GPUs, torch 20 % on Orin.",
     ]
     return "\n".join(lines)
