@@ -119,7 +119,7 @@ def plant(jetson: Jetson) -> None:
         "boot_id": boot,
         "uptime_s": 1.0,
     }
-    jetson.write("/var/lib/f5-appliance/journal.jsonl", json.dumps(speed))
+    jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(speed))
     jetson.write("/run/jtop.sock", "")
     python = jetson.bin / "python3"
     python.write_text(f'#!/bin/sh\necho \'{{"problem": "{SAID}"}}\'\n')

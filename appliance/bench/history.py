@@ -1,6 +1,6 @@
 """The journal of a box: nightly measurements and the baselines they are compared with, in the state folder.
 
-One JSON line each in journal.jsonl, at most KEPT; baseline.json maps a key to the measurement that was made
+One JSON line each in measurements.jsonl, at most KEPT; baseline.json maps a key to the measurement that was made
 the baseline. Both survive updates. They are replaced whole, so that a power cut leaves the old or the new.
 """
 
@@ -12,8 +12,11 @@ from typing import Any
 
 from appliance.device.box import Box
 from appliance.device.installed import record
-from appliance.health.speed import BASELINES, JOURNAL
+from appliance.health.speed import JOURNAL
 
+BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
+EARLIER = "/var/lib/f5-appliance/baseline.json"
+"""Where releases up to 0.7 kept them, as root; read, and not written any more."""
 KEPT = 800
 """Two years of nights."""
 SCHEMA = 1
@@ -46,16 +49,18 @@ def add(box: Box, entry: Entry) -> None:
 
 
 def baselines(box: Box) -> dict[str, Any]:
-    """Measurements by key, the newest last; none where the file is absent or cannot be used."""
-    try:
-        raw = record(box.root, BASELINES)
-    except (OSError, ValueError):
-        return {}
-    found = raw.get("baselines")
-    if raw.get("schema") != SCHEMA or not isinstance(found, dict):
-        return {}
-    # Those of earlier releases do not hold their key.
-    return {name: {**one, "key": name} for name, one in found.items() if isinstance(one, dict)}
+    """Measurements by key, the newest last; none of a file that is absent or cannot be used."""
+    every: dict[str, Any] = {}
+    for path in (EARLIER, BASELINES):
+        try:
+            raw = record(box.root, path)
+        except (OSError, ValueError):
+            continue
+        found = raw.get("baselines")
+        if raw.get("schema") == SCHEMA and isinstance(found, dict):
+            # Those of earlier releases do not hold their key.
+            every |= {name: {**one, "key": name} for name, one in found.items() if isinstance(one, dict)}
+    return every
 
 
 def set_baseline(box: Box, entry: Entry) -> None:

@@ -10,8 +10,7 @@ import json
 from appliance.device.box import Box
 from appliance.health.finding import Finding, Level, skipped
 
-JOURNAL = "/var/lib/f5-appliance/journal.jsonl"
-BASELINES = "/var/lib/f5-appliance/baseline.json"
+JOURNAL = "/var/lib/f5-appliance/journal/measurements.jsonl"
 LAST_S = 36 * 3600.0
 """How long a measurement is worth telling: the guard measures every night."""
 WARN_AT, FAIL_AT = 1.15, 1.4

@@ -96,7 +96,7 @@ def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -
     box = Box(Root(tmp_path))
     assert guard.judge(entry(), history.baselines(box)).level is SKIP
     old = {"schema": 1, "baselines": {ENTRY["key"]: {"rtf": 0.2, "first_audio_s": 0.4, "voice": "ab"}}}
-    box.root.replace(history.BASELINES, json.dumps(old))
+    box.root.replace(history.EARLIER, json.dumps(old))
     assert guard.judge(entry(), history.baselines(box)).level is PASS
     assert guard.judge(entry(rtf=0.5), history.baselines(box)).level is FAIL
     assert guard.judge(entry(), {"aa": {"rtf": "x"}}).level is SKIP

@@ -179,7 +179,7 @@ def slow(jetson: Jetson) -> None:
     storm(oc3=3000)(jetson)
     entry = {"level": "FAIL", "value": "slow", "rtf": 1.0, "first_audio_s": 1.0, "uptime_s": 1.0}
     entry["boot_id"] = jetson.box().boot_id
-    jetson.write("/var/lib/f5-appliance/journal.jsonl", json.dumps(entry) + "\n")
+    jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(entry) + "\n")
 
 
 def stopped_fan(jetson: Jetson) -> None:
