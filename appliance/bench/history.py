@@ -1,7 +1,7 @@
 """The journal of a box: nightly measurements and the baselines they are compared with, in the state folder.
 
-One JSON line each in measurements.jsonl, at most KEPT; baseline.json maps a key to the measurement that was made
-the baseline. Both survive updates. They are replaced whole, so that a power cut leaves the old or the new.
+One JSON line each in measurements.jsonl, at most KEPT; baseline.json maps a key to the measurement that was
+made the baseline. Both survive updates. They are replaced whole: a power cut leaves the old or the new.
 """
 
 from __future__ import annotations
