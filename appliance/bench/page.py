@@ -69,7 +69,8 @@ def chart(entries: Sequence[Mapping[str, Any]], name: str, value: Callable[[Mapp
     ]
     grid = "".join(
         f'<line class="grid" x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text x="{LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{round(top - top * tick / TICKS, 9):g}</text>'
+        f'<text x="{LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">'
+        f"{round(top - top * tick / TICKS, 9):g}</text>"
         for tick in range(TICKS + 1)
         for y in [TOP + (HEIGHT - BOTTOM - TOP) * tick / TICKS]
     )
