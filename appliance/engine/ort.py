@@ -78,10 +78,7 @@ class OrtBackend(HostMemory):
         """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
         busy between operators: faster on cores that nobody else needs, slower on shared ones."""
         self._runtime = onnxruntime = import_runtime()
-        self._options = onnxruntime.SessionOptions()
-        self._options.intra_op_num_threads = threads
-        self._options.inter_op_num_threads = 1
-        self._options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        self._options = _options_of(onnxruntime, threads, spinning=spinning)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -104,6 +101,14 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
+def _options_of(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return options
+
+
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
     """A session of a file. Raises BundleError when the runtime cannot read it."""
     try:
@@ -121,10 +126,7 @@ def profile(
     BundleError when the runtime cannot read the file.
     """
     runtime = import_runtime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options = _options_of(runtime, threads)
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_profiling = True
@@ -159,10 +161,7 @@ class Timed:
     def __init__(self, path: Path, threads: int = 0) -> None:
         """Raises BundleError when the runtime cannot read the file."""
         runtime = import_runtime()
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = _options_of(runtime, threads)
         self._session = load_session(runtime, path, options, ["CPUExecutionProvider"])
 
     def __call__(self, feed: Mapping[str, HostArray]) -> float:
