@@ -13,7 +13,6 @@ import importlib.util
 import json
 import os
 import secrets
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -23,22 +22,17 @@ from appliance import health
 from appliance.client import CallFailed, Client, Reply, Voice
 from appliance.config import Config, load
 from appliance.contract import bundle
-from appliance.device import platform, sensors
+from appliance.device import platform
 from appliance.device.box import Box, open_box
-from appliance.device.clocks import look
-from appliance.device.published import read
 from appliance.errors import ApplianceError, BundleError
-from appliance.health import Finding, Level, speed
+from appliance.health import Finding, Level
 from appliance.job import Request, Segmentation
 
 SPEAK_S = 60.0
 SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
-SYNTHESES = 5
 SEED = 1
 EXACT_BACKEND = "ort-cpu"
-BUSY_MS = 100.0
-"""A request that waited longer for the engine shared it, and its time says nothing of the box."""
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 GPU_REMEDY = (
     "why: journalctl -u f5-appliance -b | grep 'engine.backend auto'; TensorRT's Python package: "
@@ -245,25 +239,6 @@ def _synthesis(inspection: Inspection) -> Finding:
     return health.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
-def _speed(inspection: Inspection) -> Finding:
-    with Client(inspection.address) as client:
-        sight, machine = look(inspection.box), platform.identify(inspection.box.root)
-        name = speed.key(inspection.manifest_sha256, machine, sight.mode)
-        baseline = speed.baseline(inspection.box, name)
-        voice = _voice_to_use(inspection, client, baseline.voice if baseline else "")
-        if isinstance(voice, Finding):
-            return Finding("speed", Level.SKIP, voice.value)
-        unfit = speed.unfit(
-            machine, read(inspection.box), sight.faults, sensors.junction(inspection.box.root)
-        )
-        try:
-            replies = [_speak(client, MEASURED, voice.name) for _ in range(SYNTHESES)]
-        except CallFailed as error:
-            raise Wrong(str(error)) from error
-    figures = {"key": name, "unfit": unfit or _unfit(replies), "syntheses": SYNTHESES}
-    return speed.judge(_medians(replies, voice), baseline, figures)
-
-
 def _precision(inspection: Inspection) -> Finding:
     from appliance.contract.tokens import read_vocabulary
     from appliance.engine import agreement, loading
@@ -325,25 +300,14 @@ def _engines(inspection: Inspection) -> Finding:
     return health.passed("engines", value, limit, figures)
 
 
-def _unfit(replies: list[Reply]) -> str:
-    busy = statistics.median(reply.timings.queue_ms for reply in replies) > BUSY_MS
-    return "not judged while the daemon is busy with other requests" if busy else ""
-
-
-def _medians(replies: list[Reply], voice: Voice) -> speed.Speed:
-    rtf = statistics.median(reply.wall_s / reply.audio_s for reply in replies)
-    first = statistics.median(reply.first_audio_s for reply in replies)
-    return speed.Speed(round(rtf, 4), round(first, 4), voice.sha256[:16])
-
-
-def _voice_to_use(inspection: Inspection, client: Client, sha256: str = "") -> Voice | Finding:
-    """Return the voice whose recording has that hash, else the first; without any, the finding to report."""
+def _voice_to_use(inspection: Inspection, client: Client) -> Voice | Finding:
+    """Return the first voice; without any, the finding to report."""
     if inspection.serving != "SERVING":
         return Finding("synthesis", Level.SKIP, "the daemon is not serving")
     voices = list(client.voices())
     if not voices:
         return Finding("synthesis", Level.SKIP, "no voice is stored; `appliance voices add` stores one")
-    return next((voice for voice in voices if sha256 and voice.sha256.startswith(sha256)), voices[0])
+    return voices[0]
 
 
 def _speak(client: Client, text: str, voice: str) -> Reply:
@@ -363,10 +327,9 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "engines": _engines,
     "daemon": _daemon,
     "synthesis": _synthesis,
-    "speed": _speed,
     "precision": _precision,
 }
-ON_DEMAND = ("speed", "precision")
+ON_DEMAND = ("precision",)
 """Run only when named: these take seconds to minutes of computing."""
 NAMES = tuple(dict.fromkeys((*health.CHECKS, *CHECKS)))
 LIMITS = {
@@ -382,7 +345,6 @@ REMEDIES = {
     "voices": "remove the voice that it names and add it again: appliance voices remove NAME",
     "daemon": "start it with `appliance serve`; where it is installed: sudo systemctl restart f5-appliance",
     "synthesis": "restart it: sudo systemctl restart f5-appliance; if this stays: sudo f5-support-bundle",
-    "speed": "restart it: sudo systemctl restart f5-appliance",
     "engines": "build them now, for many minutes: "
     "sudo -u f5-appliance appliance prepare --config /etc/f5-appliance/appliance.yaml",
     "precision": "set engine.backend to ort-cpu",

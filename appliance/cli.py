@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import storm
+from appliance.bench import guard, measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.client import (
@@ -31,6 +31,7 @@ from appliance.client import (
     Voice,
 )
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
+from appliance.device.box import open_box
 from appliance.errors import ApplianceError
 from appliance.rpc.appliance_pb2 import UtteranceState, VoiceState
 
@@ -593,6 +594,48 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     load = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
     storm.add_arguments(load)
     load.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
+    running = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
+    measure.add_arguments(running)
+    _add_address(running)
+    running.set_defaults(run=_bench_run)
+    limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
+    roofline.add_arguments(limit)
+    guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
+    _add_config(guarding)
+    guard.add_arguments(guarding)
+    guarding.set_defaults(run=_bench_guard)
+    journal = measures.add_parser("history", help="the guard's measurements as one HTML page")
+    journal.add_argument("--html", type=Path, required=True, metavar="FILE")
+    journal.set_defaults(run=_bench_history)
+
+
+def _bench_guard(options: argparse.Namespace) -> int:
+    try:
+        loaded = config.load(options.config, options.set)
+    except ApplianceError as error:
+        print(f"appliance bench guard: {error}", file=sys.stderr)
+        return guard.BROKEN
+    root, tools = _sysroot()
+    return guard.run(loaded, open_box(root or str(loaded.device.sysroot), tools), options)
+
+
+def _bench_history(options: argparse.Namespace) -> int:
+    try:
+        guard.write_page(open_box(*_sysroot()), options.html)
+    except OSError as error:
+        raise Failure(f"{options.html}: {error.strerror}") from error
+    print(options.html)
+    return 0
+
+
+def _bench_run(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        return measure.run(client, options, open_box(*_sysroot()))
+
+
+def _sysroot() -> tuple[str, str]:
+    """Folder that stands in for / and folder of fake tools, for tests."""
+    return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -265,11 +265,16 @@ class Timings:
 
     queue_s: float = 0.0
     """From arrival to the engine."""
+    text_s: float = 0.0
+    """From arrival to admission, a part of `queue_s`."""
     first_audio_s: float = 0.0
     """From arrival to the first audio that is handed to the transport."""
     condition_s: float = 0.0
     steps_s: float = 0.0
     vocoder_s: float = 0.0
+    join_s: float = 0.0
+    """Cross-fade and sample rate."""
+    encode_s: float = 0.0
     total_s: float = 0.0
     audio_s: float = 0.0
     segments: int = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shutil
@@ -23,9 +22,6 @@ from appliance import cli, health
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
-from appliance.device.box import Box
-from appliance.device.root import Root
-from appliance.health import speed
 from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
 
 TEXT = "Thanks for the follow, welcome to the stream."
@@ -407,38 +403,11 @@ def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, told) == (2, "appliance check: no check is called weather\n")
 
 
-def test_speed_against_a_baseline(
-    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Measured for real, on a machine that is no Jetson, in a root of its own for the baseline."""
-    monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
-    there = Box(Root(tmp_path))
-    config = box.folder / "config.yaml"
-    code, found = checked(capsys, config, "--only", "speed")
-    figures = found["speed"]["figures"]
-    assert (code, found["speed"]["level"]) == (0, "SKIP")
-    assert figures["rtf"] > 0 and figures["first_audio_s"] > 0
-    [measured] = health.from_document({"schema": 1, "findings": list(found.values())})
-    speed.set_baseline(there, measured)
-    # So that nothing depends on how busy this machine is: far slower, and far faster, than it was just now.
-    for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
-        changed = {name: figures[name] * factor for name in ("rtf", "first_audio_s")}
-        speed.set_baseline(there, dataclasses.replace(measured, figures={**figures, **changed}))
-        code, found = checked(capsys, config, "--only", "speed")
-        assert (code, found["speed"]["level"]) == (expected, level), found
-    monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "another"))
-    assert checked(capsys, config, "--only", "speed")[1]["speed"]["level"] == "SKIP"
-
-
-def test_speed_without_a_voice_or_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_synthesis_without_a_voice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with running(tmp_path) as silent:
-        for name in ("speed", "synthesis"):
-            code, found = checked(capsys, silent.folder / "config.yaml", "--only", name)
-            assert (code, found[name]["level"]) == (0, "SKIP")
-            assert "no voice is stored" in found[name]["value"]
-        assert silent.stop() == 0
-    code, found = checked(capsys, tmp_path / "config.yaml", "--only", "speed")
-    assert (code, found["speed"]["level"]) == (2, "FAIL")
+        code, found = checked(capsys, silent.folder / "config.yaml", "--only", "synthesis")
+        assert (code, found["synthesis"]["level"]) == (0, "SKIP")
+        assert "no voice is stored" in found["synthesis"]["value"]
 
 
 # replay

@@ -111,9 +111,15 @@ def plant(jetson: Jetson) -> None:
     installed |= {"token": "xyzzy", "python": "/home/wilhelmina/xyzzy/python", "files": {"xyzzy": "0"}}
     jetson.write(f"{RELEASE}/installed.json", json.dumps(installed))
     boot = jetson.box().boot_id
-    finding = {"check": "speed", "level": "WARN", "value": SAID, "threshold": "", "remedy": "", "figures": {}}
-    speed = {"schema": 1, "boot_id": boot, "measured_at": 1.0, "findings": [finding]}
-    jetson.write("/run/f5-appliance/speed.json", json.dumps(speed))
+    speed = {
+        "level": "WARN",
+        "value": SAID,
+        "rtf": 1.0,
+        "first_audio_s": 1.0,
+        "boot_id": boot,
+        "uptime_s": 1.0,
+    }
+    jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(speed))
     jetson.write("/run/jtop.sock", "")
     python = jetson.bin / "python3"
     python.write_text(f'#!/bin/sh\necho \'{{"problem": "{SAID}"}}\'\n')

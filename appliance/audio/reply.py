@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +29,8 @@ class Reply:
         """Samples that the encoder has and of which no byte has come."""
         self.samples = 0
         """Given out or kept."""
+        self.join_s = self.encode_s = 0.0
+        """Spent on cross-fade and rate, and on encoding."""
 
     @property
     def audio_s(self) -> float:
@@ -50,7 +53,9 @@ class Reply:
             pieces = [samples]
         for number, piece in enumerate(pieces, 1):
             last = made.last and number == len(pieces)
+            begun = time.perf_counter()
             data = self._encoder.push(piece, last=last)
+            self.encode_s += time.perf_counter() - begun
             self._waiting += len(piece)
             if data or (last and self._waiting):
                 fed, self._waiting = self._waiting, 0
@@ -64,11 +69,16 @@ class Reply:
         """Everything that was kept."""
         kept = self._kept or [np.zeros(0, np.float32)]
         samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
-        return encode.encode(samples, self._encoding, self._rate_hz)
+        begun = time.perf_counter()
+        data = encode.encode(samples, self._encoding, self._rate_hz)
+        self.encode_s += time.perf_counter() - begun
+        return data
 
     def _join(self, made: Made) -> FloatArray:
+        begun = time.perf_counter()
         pause = round(made.pause_s * self._model_hz)
         joined = self._joiner.push(made.samples, pause=pause, last=made.last)
         samples = self._resampler.push(joined, last=made.last)
         self.samples += len(samples)
+        self.join_s += time.perf_counter() - begun
         return samples

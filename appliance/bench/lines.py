@@ -34,3 +34,22 @@ def text_of(words: int, random: Random) -> str:
         taken += LINES[first % len(LINES)].split()
         first += 1
     return " ".join(taken[:words]).rstrip(".,?") + "."
+
+
+CHINESE = (
+    "谢谢大家的关注，欢迎来到直播间。",
+    "今天晚上外面下着大雪，家里的咖啡刚刚煮好。",
+    "这一关我已经试了三次，再给我一点时间。",
+    "钥匙就在瀑布的后面，你从那里走过好几次。",
+    "请多喝一点水，你已经说了两个小时的话。",
+    "祝今天过生日的朋友身体健康，万事如意。",
+    "红色的门通向花园，蓝色的门后面很危险。",
+    "别忘了先保存，再打开塔里的那个箱子。",
+)
+
+
+def chinese_of(characters: int, random: Random) -> str:
+    """Cut a text of so many characters, marks included, from consecutive Chinese lines."""
+    first = random.randrange(len(CHINESE))
+    text = "".join(CHINESE[(first + number) % len(CHINESE)] for number in range(characters // 12 + 2))
+    return text[: characters - 1].rstrip("，。") + "。"

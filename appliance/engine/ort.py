@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
@@ -73,10 +78,7 @@ class OrtBackend(HostMemory):
         """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
         busy between operators: faster on cores that nobody else needs, slower on shared ones."""
         self._runtime = onnxruntime = import_runtime()
-        self._options = onnxruntime.SessionOptions()
-        self._options.intra_op_num_threads = threads
-        self._options.inter_op_num_threads = 1
-        self._options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+        self._options = _options_of(onnxruntime, threads, spinning=spinning)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -99,9 +101,100 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
+def _options_of(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    return options
+
+
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
     """A session of a file. Raises BundleError when the runtime cannot read it."""
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # the runtime's exceptions share no base class of their own
         raise BundleError(f"{path}: ONNX Runtime {runtime.__version__} cannot load it: {error}") from error
+
+
+def profile(
+    path: Path, feed: Mapping[str, HostArray], *, threads: int = 0, runs: int = 1, optimised: bool = True
+) -> list[dict[str, Any]]:
+    """Run a graph on the CPU and return what each node did in each of the counted runs, the first apart.
+
+    Keys: name, op, seconds, inputs and outputs (shapes). Not optimised, the nodes are the file's own. Raises
+    BundleError when the runtime cannot read the file.
+    """
+    runtime = import_runtime()
+    options = _options_of(runtime, threads)
+    if not optimised:
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling = True
+    with tempfile.TemporaryDirectory() as folder:
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = load_session(runtime, path, options, ["CPUExecutionProvider"])
+        for _ in range(runs + 1):
+            session.run(None, dict(feed))
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    begins = [event["ts"] for event in events if event["name"] == "model_run"]
+    counted = sorted(begins)[1:]
+    return [
+        {
+            "name": event["name"].removesuffix("_kernel_time"),
+            "op": event["args"]["op_name"],
+            "seconds": event["dur"] / 1e6,
+            "inputs": _shapes_of(event["args"]["input_type_shape"]),
+            "outputs": _shapes_of(event["args"]["output_type_shape"]),
+        }
+        for event in events
+        if event["cat"] == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= counted[0]
+    ]
+
+
+def _shapes_of(typed: Sequence[Mapping[str, Sequence[int]]]) -> list[tuple[int, ...]]:
+    return [tuple(shape) for one in typed for shape in one.values()]
+
+
+class Timed:
+    """A graph as the engine runs it on the CPU, for timing."""
+
+    def __init__(self, path: Path, threads: int = 0) -> None:
+        """Raises BundleError when the runtime cannot read the file."""
+        runtime = import_runtime()
+        options = _options_of(runtime, threads)
+        self._session = load_session(runtime, path, options, ["CPUExecutionProvider"])
+
+    def __call__(self, feed: Mapping[str, HostArray]) -> float:
+        """Run once; seconds."""
+        begun = time.perf_counter()
+        self._session.run(None, dict(feed))
+        return time.perf_counter() - begun
+
+
+def products(size: int, *, threads: int = 0, runs: int = 100) -> float:
+    """Least seconds of some products of two (size, size) float32 matrices."""
+    draw = np.random.default_rng(0)
+    given = {name: draw.random((size, size), dtype=np.float32) for name in ("a", "b")}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "product.onnx"
+        path.write_bytes(_product_model())
+        run = Timed(path, threads)
+        return min(run(given) for _ in range(runs))
+
+
+def _product_model() -> bytes:
+    """The ONNX file of y = a·b, field by field of onnx.proto; the device has no package that writes one."""
+
+    def field(number: int, value: bytes | int) -> bytes:
+        if isinstance(value, int):
+            return bytes((number << 3, value))
+        assert len(value) < 128  # one byte holds its length
+        return bytes((number << 3 | 2, len(value))) + value
+
+    def float_tensor(name: bytes) -> bytes:
+        return field(1, name) + field(2, field(1, field(1, 1)))
+
+    node = field(1, b"a") + field(1, b"b") + field(2, b"y") + field(4, b"MatMul")
+    inputs = field(11, float_tensor(b"a")) + field(11, float_tensor(b"b"))
+    graph = field(1, node) + field(2, b"product") + inputs + field(12, float_tensor(b"y"))
+    return field(1, 10) + field(8, field(2, 20)) + field(7, graph)

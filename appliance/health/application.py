@@ -39,14 +39,16 @@ class Application:
         start = ("-c", FROM_CHECKOUT, self.checkout) if self.checkout else ("-m", "appliance")
         return (self.python, "-I", *start)
 
-    def ask(self, box: Box, *arguments: str, timeout_s: float = ANSWER_S) -> list[Finding]:
-        """`appliance check` with these arguments. Does not raise."""
+    def ask(
+        self, box: Box, *arguments: str, command: tuple[str, ...] = ("check",), timeout_s: float = ANSWER_S
+    ) -> list[Finding]:
+        """`appliance check`, or another command that gives findings, with these arguments. Does not raise."""
         config = ("--config", self.config) if self.config else ()
-        command = (*self.command, "check", "--json", *arguments, *config)
+        whole = (*self.command, *command, "--json", *arguments, *config)
         if box.is_root and box.root.folder == Path("/") and _has_user(box):
-            # What it writes, prepared references, is then the daemon's and not root's.
-            command = ("runuser", "-u", USER, "--", *command)
-        ran = box.tools.run(*command, timeout_s=timeout_s)
+            # What it writes, prepared references and the journal, is then the daemon's and not root's.
+            whole = ("runuser", "-u", USER, "--", *whole)
+        ran = box.tools.run(*whole, timeout_s=timeout_s)
         try:
             return from_document(json.loads(ran.output))
         except ValueError:

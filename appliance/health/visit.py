@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from appliance.device.box import Box
-from appliance.health import application, speed
+from appliance.health import application
 from appliance.health.application import Application
 from appliance.health.daemon import READYZ, with_applications
 from appliance.health.examine import CHECKS, examine
-from appliance.health.finding import Finding, Level, document, skipped
+from appliance.health.finding import Finding, document, skipped
 
 PUBLISHED = "/run/f5-appliance/health.json"
 OF_THE_APPLICATION = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
@@ -45,21 +44,10 @@ def examine_all(box: Box, app: Application, wanted: Wanted) -> list[Finding]:
     return findings
 
 
-def measure(box: Box, app: Application) -> list[Finding]:
-    """How fast the box speaks, against its baseline; as root, kept for the visits that follow."""
-    findings = app.ask(box, "--only", "speed", timeout_s=application.MEASURE_S)
-    if box.is_root:
-        for finding in findings:
-            if finding.check == "speed" and finding.figures:
-                # A visit that finds none says so; the answer to this one is not lost.
-                with contextlib.suppress(OSError):
-                    speed.keep(box, finding)
-    return findings
-
-
-def set_baseline(box: Box, findings: Collection[Finding]) -> list[Finding]:
-    """Make what was measured the baseline, and say so in the finding."""
-    return [_as_baseline(box, finding) if finding.check == "speed" else finding for finding in findings]
+def measure(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
+    """How fast the box speaks, against the baseline in the application's journal. Does not raise."""
+    options = ("--set-baseline",) if set_baseline else ()
+    return app.ask(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)
 
 
 def publish(box: Box, findings: Collection[Finding]) -> None:
@@ -71,14 +59,3 @@ def publish(box: Box, findings: Collection[Finding]) -> None:
 def _to_ask(only: Collection[str], speak: bool) -> list[str]:
     names = [name for name in OF_THE_APPLICATION if not only or name in only]
     return [name for name in names if name != "synthesis" or speak]
-
-
-def _as_baseline(box: Box, finding: Finding) -> Finding:
-    try:
-        name = speed.set_baseline(box, finding)
-    except (OSError, ValueError) as error:
-        remedy = "see to the reason, then: sudo f5-health --guard --set-baseline"
-        return Finding("speed", Level.FAIL, f"no baseline set: {error}", "", remedy, finding.figures)
-    figures = finding.figures
-    value = f"real-time factor {figures['rtf']}, first audio {figures['first_audio_s']} s: baseline of {name}"
-    return Finding("speed", Level.PASS, value, figures=figures)

@@ -215,7 +215,7 @@ class Header(_message.Message):
     def __init__(self, sample_rate_hertz: _Optional[int] = ..., encoding: _Optional[_Union[AudioEncoding, str]] = ..., nfe_steps: _Optional[int] = ..., seed: _Optional[int] = ..., guidance: _Optional[float] = ..., segmentation: _Optional[_Union[Segmentation, str]] = ..., voice: _Optional[str] = ..., segments: _Optional[int] = ..., text: _Optional[str] = ..., backend: _Optional[str] = ..., request_id: _Optional[str] = ..., priority: _Optional[_Union[Priority, str]] = ..., promised_ms: _Optional[float] = ..., words: _Optional[_Iterable[_Union[WordTiming, _Mapping]]] = ..., cached: bool = ..., changes: _Optional[_Iterable[_Union[TextChange, _Mapping]]] = ..., skipped_reason: _Optional[str] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps")
+    __slots__ = ("queue_ms", "first_audio_ms", "condition_ms", "steps_ms", "vocoder_ms", "total_ms", "audio_ms", "rtf", "segments", "nfe_steps", "text_ms", "join_ms", "encode_ms")
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     FIRST_AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     CONDITION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -226,6 +226,9 @@ class Timings(_message.Message):
     RTF_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     NFE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_MS_FIELD_NUMBER: _ClassVar[int]
+    JOIN_MS_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_MS_FIELD_NUMBER: _ClassVar[int]
     queue_ms: float
     first_audio_ms: float
     condition_ms: float
@@ -236,7 +239,10 @@ class Timings(_message.Message):
     rtf: float
     segments: int
     nfe_steps: int
-    def __init__(self, queue_ms: _Optional[float] = ..., first_audio_ms: _Optional[float] = ..., condition_ms: _Optional[float] = ..., steps_ms: _Optional[float] = ..., vocoder_ms: _Optional[float] = ..., total_ms: _Optional[float] = ..., audio_ms: _Optional[float] = ..., rtf: _Optional[float] = ..., segments: _Optional[int] = ..., nfe_steps: _Optional[int] = ...) -> None: ...
+    text_ms: float
+    join_ms: float
+    encode_ms: float
+    def __init__(self, queue_ms: _Optional[float] = ..., first_audio_ms: _Optional[float] = ..., condition_ms: _Optional[float] = ..., steps_ms: _Optional[float] = ..., vocoder_ms: _Optional[float] = ..., total_ms: _Optional[float] = ..., audio_ms: _Optional[float] = ..., rtf: _Optional[float] = ..., segments: _Optional[int] = ..., nfe_steps: _Optional[int] = ..., text_ms: _Optional[float] = ..., join_ms: _Optional[float] = ..., encode_ms: _Optional[float] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
     __slots__ = ("audio", "header", "timings", "words")

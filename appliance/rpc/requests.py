@@ -263,6 +263,9 @@ def timings_of(timings: Timings) -> pb.Timings:
         rtf=timings.rtf if math.isfinite(timings.rtf) else 0.0,
         segments=timings.segments,
         nfe_steps=timings.nfe,
+        text_ms=timings.text_s * 1e3,
+        join_ms=timings.join_s * 1e3,
+        encode_ms=timings.encode_s * 1e3,
     )
 
 

@@ -261,9 +261,12 @@ async def _after(task: asyncio.Task[None] | None) -> None:
 def _sum(a: Timings, b: Timings) -> Timings:
     return Timings(
         queue_s=a.queue_s + b.queue_s,
+        text_s=a.text_s + b.text_s,
         condition_s=a.condition_s + b.condition_s,
         steps_s=a.steps_s + b.steps_s,
         vocoder_s=a.vocoder_s + b.vocoder_s,
+        join_s=a.join_s + b.join_s,
+        encode_s=a.encode_s + b.encode_s,
         audio_s=a.audio_s + b.audio_s,
         segments=a.segments + b.segments,
         nfe=b.nfe,

@@ -342,6 +342,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                 call.request = await loop.run_in_executor(self._planning, admit)
             call.reply = self._reply(call.manifest, call.request)
             call.admitted = True
+            job.timings.text_s = speech.clock() - arrived
             yield call
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
@@ -473,6 +474,8 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             first_audio_s=call.first_audio - job.arrived if call.reply.samples else 0.0,
             total_s=now - job.arrived,
             audio_s=call.reply.audio_s,
+            join_s=call.reply.join_s,
+            encode_s=call.reply.encode_s,
         )
         terms, promised_s = job.terms, call.promised_s
         if context is not None:

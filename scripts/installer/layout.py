@@ -17,7 +17,8 @@ DATA = "/var/lib/f5-appliance"
 BUNDLE = f"{DATA}/bundle"
 CACHE = "/var/cache/f5-appliance"
 RUN = "/run/f5-appliance"
-BASELINE = f"{DATA}/baseline.json"
+BASELINES = (f"{DATA}/journal/baseline.json", f"{DATA}/baseline.json")
+"""How fast the box once spoke; the second as releases up to 0.7 kept it."""
 
 UNITS = "/etc/systemd/system"
 SYSUSERS = "/etc/sysusers.d/f5-appliance.conf"
@@ -63,6 +64,7 @@ FOLDERS = (
     Folder(DATA),
     Folder(BUNDLE),
     Folder(f"{DATA}/clocks", 0o700),
+    Folder(f"{DATA}/journal", 0o755, USER, USER),
     Folder(f"{DATA}/voices", 0o750, USER, USER),
     Folder(CACHE, 0o750, USER, USER),
 )

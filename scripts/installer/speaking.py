@@ -10,7 +10,7 @@ from pathlib import Path
 
 from appliance.device.tools import Ran
 from scripts.installer.actions import Action, Failure, Tell
-from scripts.installer.layout import BASELINE, CLOCKS, CURRENT, SERVICE
+from scripts.installer.layout import BASELINES, CLOCKS, CURRENT, SERVICE
 from scripts.installer.releases import linked
 from scripts.installer.source import Source
 from scripts.installer.system import of_release, startable, systemctl
@@ -72,14 +72,14 @@ def actions(
     yield Action(
         "sentence",
         "speak a sentence",
-        lambda: had and target.at(BASELINE).is_file(),
+        lambda: had and _has_baseline(target),
         lambda: _speak(target, tell),
         LOOK,
     )
     yield Action(
         "speed",
         "keep how fast it speaks as this box's measure",
-        lambda: target.at(BASELINE).is_file(),
+        lambda: _has_baseline(target),
         lambda: _measure(target, tell),
         LOOK,
     )
@@ -166,10 +166,14 @@ def _speak(target: Target, tell: Tell) -> None:
     tell(f"spoke {seconds(out):.1f} s with the voice {voices[0]}: {out}")
 
 
+def _has_baseline(target: Target) -> bool:
+    return any(target.at(path).is_file() for path in BASELINES)
+
+
 def _measure(target: Target, tell: Tell) -> None:
     guard = str(target.box.root.at(f"{CURRENT}/scripts/health"))
     ran = target.box.tools.run(guard, "--guard", "--set-baseline", timeout_s=LONG_S)
-    if not target.at(BASELINE).is_file():
+    if not _has_baseline(target):
         tell(f"speed: not kept ({ran.told}); once health is green: f5-health --guard --set-baseline")
 
 

@@ -4,7 +4,7 @@
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of 42.5 TFLOPS, from the FLOPs of one step.
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the plan of `appliance bench limit`.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
 offered to a scheduler that knows what each costs, with the costs that this machine's warm-up measures, scaled
@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from appliance.audio.reference import complete_transcript, prepare
+from appliance.bench import devices
 from appliance.config import SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
@@ -100,13 +101,14 @@ class Device:
         return Cost(self.launch_s + self.condition_s, steps, self.launch_s + self.vocoder_frame_s * made)
 
 
-ORIN_FLOPS = 0.45 * 42.5e12
+MAXN = devices.DEVICES["agx-orin-64"]["MAXN"]
+ROW = devices.row_seconds(devices.BASE, MAXN)
 ORIN = Device(
     launch_s=0.5e-3,
-    token_s=(22 * 16.78e6 + 9.8e6) / ORIN_FLOPS,
-    pair_s=22 * 4096 / ORIN_FLOPS,
+    token_s=ROW.frame,
+    pair_s=ROW.pair,
     condition_s=2e-3,
-    vocoder_frame_s=29e6 / ORIN_FLOPS,
+    vocoder_frame_s=29e6 / (MAXN.flops * devices.REACHED),
     max_batch=4,
 )
 LAUNCH_BOUND = Device(6e-3, ORIN.token_s / 10, ORIN.pair_s / 10, 1e-3, ORIN.vocoder_frame_s / 10, max_batch=8)

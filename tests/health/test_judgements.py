@@ -10,10 +10,8 @@ import pytest
 from appliance.device.disk import Volume
 from appliance.device.installed import Made
 from appliance.device.memory import Memory
-from appliance.device.platform import Platform
-from appliance.device.published import Clocks
 from appliance.device.services import Unit
-from appliance.health import daemon, exit_code, fitness, heat, merged, power, speed, storage
+from appliance.health import daemon, exit_code, fitness, heat, merged, power, storage
 from appliance.health.finding import Finding, Level, document, from_document, passed, skipped
 from appliance.health.history import Rise
 from appliance.health.show import table, wants_colour
@@ -283,59 +281,6 @@ def test_where_nobody_answers_at_readyz_the_application_is_believed(
     found = daemon.with_applications(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
     assert found[0].level is level
-
-
-BASE = speed.Speed(0.2, 0.4, "ab")
-
-
-@pytest.mark.parametrize(
-    ("rtf", "first", "level"),
-    [
-        (0.2, 0.4, PASS),
-        (0.1, 0.1, PASS),
-        (0.2299, 0.4, PASS),
-        (0.2301, 0.4, WARN),
-        (0.2, 0.4601, WARN),
-        (0.2799, 0.4, WARN),
-        (0.2801, 0.4, FAIL),
-        (0.2, 0.5601, FAIL),
-    ],
-)
-def test_speed(rtf: float, first: float, level: Level) -> None:
-    assert speed.judge(speed.Speed(rtf, first), BASE, {}).level is level
-
-
-def test_speed_is_not_judged_without_a_baseline_or_when_unfit() -> None:
-    slow = speed.Speed(9.0, 9.0)
-    alone = speed.judge(slow, None, {})
-    assert (alone.level, "--set-baseline" in alone.value) == (SKIP, True)
-    unfit = speed.judge(slow, BASE, {"unfit": "clocks are loose"})
-    assert (unfit.level, "clocks are loose" in unfit.value) == (SKIP, True)
-
-
-ORIN = Platform(soc="tegra234", l4t=(36, 4, 3))
-
-
-@pytest.mark.parametrize(
-    ("platform", "clocks", "degrees", "words"),
-    [
-        (ORIN, Clocks("pinned"), 84.9, ""),
-        (ORIN, Clocks("pinned"), 85.0, "at 85 °C"),
-        (ORIN, Clocks("pinned"), None, "without a temperature"),
-        (ORIN, Clocks("unpinned", why="gpu is free"), 50.0, "gpu is free"),
-        (ORIN, Clocks("unknown", why="no file"), 50.0, "no file"),
-        (Platform(), Clocks("unknown", why="no file"), None, ""),
-    ],
-)
-def test_when_speed_says_something(
-    platform: Platform, clocks: Clocks, degrees: float | None, words: str
-) -> None:
-    why = speed.unfit(platform, clocks, (), degrees)
-    assert words in why and bool(why) == bool(words)
-
-
-def test_loose_clocks_are_believed_before_what_was_published() -> None:
-    assert "gpu: free" in speed.unfit(ORIN, Clocks("pinned"), ("gpu: free",), 50.0)
 
 
 # Findings together.

@@ -236,15 +236,15 @@ def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
 
         jetson.unpin()
         [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-        assert (loose["level"], "not judged while clocks are loose" in loose["value"]) == ("SKIP", True)
+        # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
+        assert "clocks" in loose["value"] and loose["level"] != "PASS"
         refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
         [no_baseline] = findings(refused).values()
         assert (refused.returncode, "no baseline set" in no_baseline["value"]) == (2, True)
         jetson.pin()
         jetson.path("/run/f5-appliance/clocks.json").unlink()
         [unproven] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-        assert unproven["level"] == "SKIP"
-        assert "not judged while clocks are not proven to be pinned" in unproven["value"]
+        assert "clocks" in unproven["value"] and unproven["level"] != "PASS"
         # What was measured last is told by those that follow.
         told = findings(health(jetson, "--json", "--only", "speed"))["speed"]
         assert told["value"].startswith(unproven["value"])

@@ -39,7 +39,7 @@ HEALTH = """\
 import json, os, pathlib, sys
 root = pathlib.Path(os.environ["F5_SYSROOT"])
 if "--set-baseline" in sys.argv:
-    (root / "var/lib/f5-appliance/baseline.json").write_text("{{}}")
+    (root / "var/lib/f5-appliance/journal/baseline.json").write_text("{{}}")
     sys.exit(0)
 level = {level!r}
 findings = [{{"check": "daemon", "level": level, "value": "ready" if level == "PASS" else "wedged"}}]

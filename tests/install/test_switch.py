@@ -44,7 +44,7 @@ def test_an_install_ends_by_speaking_and_printing_health(live: Jetson, workshop:
     assert "ONLY MAKES NOISE" in told
     assert "spoke 1.0 s with the voice tone: " in told
     assert lines[-1] == "PASS  daemon"
-    assert (live.root / "var/lib/f5-appliance/baseline.json").is_file()
+    assert (live.root / "var/lib/f5-appliance/journal/baseline.json").is_file()
     calls = live.calls("systemctl")
     order = [calls.index(f"systemctl {call}") for call in ("daemon-reload", f"restart {SERVICE}")]
     assert order == sorted(order)

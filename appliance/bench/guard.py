@@ -1,0 +1,258 @@
+"""`appliance bench guard`: how fast the box speaks, against its own baseline; why, if it has become slower.
+
+exit status  meaning
+0            as fast as it was, or nothing to compare with
+1            over WARN_AT times the baseline
+2            over FAIL_AT times, or it could not be measured
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import statistics
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from appliance import config as configuration
+from appliance import health
+from appliance.bench import history, page
+from appliance.bench.machine import Neighbours, describe, listener
+from appliance.client import CallFailed, Client, Reply, Voice
+from appliance.contract import bundle
+from appliance.device.box import Box
+from appliance.health import Finding, Level
+from appliance.health.heat import WARM_C
+from appliance.health.speed import FAIL_AT, MEASURE, WARN_AT
+
+TEXT = "Thanks for the follow, and welcome to the stream."
+SYNTHESES = 5
+SPEAK_S = 60.0
+BUSY_MS = 100.0
+"""A request that waited longer for the engine shared it."""
+REFUSALS = "f5_rejects_total{"
+METRICS_S = 2.0
+BROKEN = 2
+"""Exit status of a guard that cannot measure."""
+
+
+class NotMeasured(Exception):
+    """Why there is nothing to judge; one line for a person."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options, beside those that name a configuration."""
+    parser.add_argument("--json", action="store_true", help="findings, for machines")
+    parser.add_argument("--set-baseline", action="store_true", help="this is how fast it is")
+
+
+def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
+    """Measure, compare, write to the journal and print; the exit status. Does not raise."""
+    finding = examine(config, box, set_baseline=options.set_baseline)
+    if options.json:
+        print(json.dumps(health.document([finding])))
+    else:
+        print(health.table([finding], colour=sys.stdout.isatty()))
+    return health.exit_code([finding])
+
+
+def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
+    """The finding of one measurement, which is kept in the journal. Does not raise."""
+    try:
+        entry = measure(config, box)
+    except NotMeasured as why:
+        return health.skipped("speed", str(why))
+    except Exception as error:
+        remedy = "sudo appliance check; where the daemon is down: sudo systemctl restart f5-appliance"
+        return Finding("speed", Level.FAIL, f"not measured: {' '.join(str(error).split())}", "", remedy)
+    finding = judge(entry, history.baselines(box))
+    told = ""
+    try:
+        if set_baseline:
+            finding = _as_baseline(box, entry)
+        history.add(box, {**entry, "level": finding.level.value, "value": finding.value})
+    except OSError as error:
+        told = f"; not kept: {error}"
+    if not told:
+        return finding
+    level = Level.FAIL if set_baseline else finding.level
+    return Finding("speed", level, finding.value + told, finding.threshold, finding.remedy, finding.figures)
+
+
+def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
+    """One entry of the journal: medians of SYNTHESES replies, and all that could explain them.
+
+    Raises NotMeasured, CallFailed, BundleError.
+    """
+    folder = config.bundle.path
+    read = bundle.read(folder, verify=False)
+    machine = describe(box)
+    name = history.key(bundle.sha256(folder / bundle.MANIFEST), machine["l4t"], machine["mode"])
+    before = history.baselines(box).get(name, {})
+    address = config.server.listen
+    pid = listener(address)
+    with Client(address) as client:
+        if client.health() != "SERVING":
+            raise NotMeasured("the daemon is not serving")
+        voice = _voice(client, str(before.get("voice", "")))
+        neighbours = Neighbours((pid,) if pid else ())
+        replies = [_speak(client, voice) for _ in range(SYNTHESES)]
+    rtfs = [reply.wall_s / reply.audio_s for reply in replies]
+    return {
+        "at": round(box.wall(), 3),
+        "boot_id": box.boot_id,
+        "uptime_s": round(box.uptime(), 3),
+        "key": name,
+        "rtf": round(statistics.median(rtfs), 4),
+        "rtf_least": round(min(rtfs), 4),
+        "rtf_most": round(max(rtfs), 4),
+        "first_audio_s": round(statistics.median(reply.first_audio_s for reply in replies), 4),
+        "waited_ms": round(statistics.median(reply.timings.queue_ms for reply in replies), 1),
+        "syntheses": SYNTHESES,
+        "voice": voice.sha256[:16],
+        "nfe": replies[0].header.nfe_steps,
+        "backend": replies[0].header.backend,
+        "bundle": f"{read.manifest.family} {read.manifest.precision}",
+        "machine": {**machine, "junction_after_c": describe(box)["junction_c"]},
+        "neighbours": neighbours.busiest(),
+        "refused": refusals(config.server.metrics),
+    }
+
+
+def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
+    """Against the baseline of its key; without one, against the newest of this box, which is then a cause.
+
+    A measurement that is not slower says nothing of a box whose clocks are loose or which is hot.
+    """
+    value = f"real-time factor {entry['rtf']:.3f}, first audio {entry['first_audio_s']:.3f} s"
+    figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
+    baseline = _usable(baselines.get(entry["key"])) or next(
+        filter(None, map(_usable, reversed(list(baselines.values())))), None
+    )
+    if baseline is None:
+        why = f"{value}: nothing to compare with; set a baseline with {MEASURE} --set-baseline"
+        return Finding("speed", Level.SKIP, why, figures=figures)
+    ratio = max(entry[name] / baseline[name] for name in ("rtf", "first_audio_s"))
+    found = causes(entry, baseline)
+    figures |= {"ratio": round(ratio, 3), "causes": found}
+    limit = f"of the baseline: WARN above {WARN_AT:g}, FAIL above {FAIL_AT:g}"
+    value += f": {ratio:.2f} of the baseline"
+    if ratio <= WARN_AT:
+        if unfit := unfit_for_judgement(entry):
+            return Finding("speed", Level.SKIP, f"{value}, not judged: {unfit}", limit, figures=figures)
+        if baseline.get("key", entry["key"]) != entry["key"]:
+            return Finding("speed", Level.SKIP, f"{value} of another: {found[0]}", limit, figures=figures)
+        return Finding("speed", Level.PASS, value, limit, figures=figures)
+    level = Level.FAIL if ratio > FAIL_AT else Level.WARN
+    likely = "; ".join(found) or "no cause seen in clocks, heat, versions, bundle and neighbours"
+    remedy = (
+        f"see to the cause, then measure again: {MEASURE}; where the change was wanted, --set-baseline; "
+        "without a cause and again: sudo f5-support-bundle"
+    )
+    return Finding("speed", level, f"{value}; likely: {likely}", limit, remedy, figures)
+
+
+def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
+    """What is otherwise than at the baseline, the likeliest cause of slowness first."""
+    now, then = entry["machine"], baseline.get("machine", {})
+    found = []
+    if now["loose"]:
+        found.append(f"clocks: {'; '.join(now['loose'])}")
+    elif now["clocks"] not in ("", "pinned"):
+        found.append(f"clocks: {now['clocks']}")
+    if then and now["mode"] != then["mode"]:
+        found.append(f"clocks: power mode {then['mode'] or 'none'}, now {now['mode'] or 'none'}")
+    hottest = max(filter(None, (now["junction_c"], now["junction_after_c"])), default=None)
+    if hottest is not None and hottest >= WARM_C:
+        found.append(f"heat: {hottest:.0f} °C")
+    if baseline.get("key", entry["key"]).split("/")[0] != entry["key"].split("/")[0]:
+        found.append(f"another bundle: {baseline.get('bundle', 'unknown')}, now {entry['bundle']}")
+    for name in ("backend", "nfe", "voice"):
+        if name in baseline and baseline[name] != entry[name]:
+            found.append(f"another {name}: {baseline[name]}, now {entry[name]}")
+    if entry["neighbours"]:
+        shown = ", ".join(f"{name} took {share:.2f} of a core" for name, share in entry["neighbours"][:3])
+        found.append(f"neighbours: {shown}")
+    if entry["waited_ms"] > BUSY_MS:
+        found.append(f"neighbours: the daemon had other requests, {entry['waited_ms']:.0f} ms of waiting")
+    versions, before = now["versions"], then.get("versions", {})
+    changed = [
+        f"{name} {before.get(name, 'none')}, now {versions.get(name, 'none')}"
+        for name in sorted({*versions, *before})
+        if then and before.get(name) != versions.get(name)
+    ]
+    if then and now["l4t"] != then["l4t"]:
+        changed.append(f"L4T {then['l4t']}, now {now['l4t']}")
+    return [*found, *(f"versions: {change}" for change in changed)]
+
+
+def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
+    """Why a good speed proves nothing; empty when it does."""
+    machine = entry["machine"]
+    if not machine["clocks"]:
+        return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
+    if machine["loose"]:
+        return f"clocks are loose: {'; '.join(machine['loose'])}"
+    if machine["clocks"] != "pinned":
+        return f"clocks are not proven to be pinned: {machine['clocks']}"
+    if machine["junction_c"] is None:
+        return "no temperature can be read"
+    if machine["junction_c"] >= WARM_C:
+        return f"{machine['junction_c']:.0f} °C; below {WARM_C:g} °C it is"
+    return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
+
+
+def refusals(metrics: str) -> float | None:
+    """Requests that the daemon has refused since it started; None where its metrics do not answer."""
+    try:
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=METRICS_S) as reply:
+            lines = reply.read().decode("utf-8", "replace").splitlines()
+    except (OSError, ValueError, urllib.error.URLError):
+        return None
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(REFUSALS))
+
+
+def write_page(box: Box, out: Path) -> None:
+    """The journal as one HTML file. Raises OSError."""
+    out.write_text(page.html(history.entries(box)), "utf-8")
+
+
+def _usable(baseline: Any) -> Mapping[str, Any] | None:
+    try:
+        good = float(baseline["rtf"]) > 0 and float(baseline["first_audio_s"]) > 0
+    except (KeyError, TypeError, ValueError):
+        return None
+    return baseline if good else None
+
+
+def _as_baseline(box: Box, entry: Mapping[str, Any]) -> Finding:
+    figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
+    if unfit := unfit_for_judgement(entry):
+        remedy = f"see to the reason, then: {MEASURE} --set-baseline"
+        return Finding("speed", Level.FAIL, f"no baseline set: {unfit}", "", remedy, figures)
+    history.set_baseline(box, entry)
+    value = (
+        f"real-time factor {entry['rtf']}, first audio {entry['first_audio_s']} s: baseline of {entry['key']}"
+    )
+    return Finding("speed", Level.PASS, value, figures=figures)
+
+
+def _voice(client: Client, sha256: str) -> Voice:
+    voices: Sequence[Voice] = list(client.voices())
+    if not voices:
+        raise NotMeasured("no voice is stored; `appliance voices add` stores one")
+    return next((voice for voice in voices if sha256 and voice.sha256.startswith(sha256)), voices[0])
+
+
+def _speak(client: Client, voice: Voice) -> Reply:
+    # A seed that was used before could be answered without the engine.
+    seed = secrets.randbits(32)
+    reply = client.stream(TEXT, voice.name, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
+    if not reply.audio_s:
+        raise CallFailed("INTERNAL", "the daemon sent no audio")
+    return reply

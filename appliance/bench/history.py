@@ -1,0 +1,70 @@
+"""The journal of a box: nightly measurements and the baselines they are compared with, in the state folder.
+
+One JSON line each in measurements.jsonl, at most KEPT; baseline.json maps a key to the measurement that was
+made the baseline. Both survive updates. They are replaced whole: a power cut leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from appliance.device.box import Box
+from appliance.device.installed import record
+from appliance.health.speed import JOURNAL
+
+BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
+EARLIER = "/var/lib/f5-appliance/baseline.json"
+"""Where releases up to 0.7 kept them, as root; read, and not written any more."""
+KEPT = 800
+"""Two years of nights."""
+SCHEMA = 1
+
+Entry = Mapping[str, Any]
+
+
+def key(bundle: str, l4t: str, mode: str) -> str:
+    """What must be the same for speeds to be compared; `bundle`: hash of its manifest."""
+    return "/".join((bundle[:16], l4t or "no-l4t", mode or "no-mode"))
+
+
+def entries(box: Box) -> list[Entry]:
+    """All measurements, oldest first; a line that is damaged is left out."""
+    found: list[Entry] = []
+    for line in (box.root.text(JOURNAL) or "").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and entry.get("schema") == SCHEMA:
+            found.append(entry)
+    return found
+
+
+def add(box: Box, entry: Entry) -> None:
+    """Append a measurement; the oldest beyond KEPT go. Raises OSError."""
+    kept: list[Entry] = [*entries(box)[-(KEPT - 1) :], {"schema": SCHEMA, **entry}]
+    box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
+
+
+def baselines(box: Box) -> dict[str, Any]:
+    """Measurements by key, the newest last; none of a file that is absent or cannot be used."""
+    every: dict[str, Any] = {}
+    for path in (EARLIER, BASELINES):
+        try:
+            raw = record(box.root, path)
+        except (OSError, ValueError):
+            continue
+        found = raw.get("baselines")
+        if raw.get("schema") == SCHEMA and isinstance(found, dict):
+            # Those of earlier releases do not hold their key.
+            every |= {name: {**one, "key": name} for name, one in found.items() if isinstance(one, dict)}
+    return every
+
+
+def set_baseline(box: Box, entry: Entry) -> None:
+    """Make a measurement the baseline of its key. Raises OSError."""
+    others = {name: one for name, one in baselines(box).items() if name != entry["key"]}
+    text = json.dumps({"schema": SCHEMA, "baselines": {**others, entry["key"]: dict(entry)}}, indent=1) + "\n"
+    box.root.replace(BASELINES, text)

@@ -1,0 +1,129 @@
+"""What a measurement was made on, and what else ran there: processor, clocks, heat, versions, neighbours."""
+
+from __future__ import annotations
+
+import os
+import platform as python_platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from appliance.device import platform, sensors
+from appliance.device.box import Box
+from appliance.device.clocks import look
+from appliance.device.published import read
+
+PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy", "grpcio")
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+BUSY = 0.1
+"""Share of a core from which another process is named."""
+LISTENS = "0A"
+"""State of a socket in /proc/net/tcp."""
+
+
+def describe(box: Box) -> dict[str, Any]:
+    """Processor, model, power mode, clocks, temperature and versions at this moment."""
+    machine, sight, clocks = platform.identify(box.root), look(box), read(box)
+    versions = {"python": python_platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": processor(box.root.text("/proc/cpuinfo") or ""),
+        "cores": os.cpu_count(),
+        "model": machine.model,
+        "l4t": machine.release,
+        "mode": sight.mode,
+        "clocks": clocks.state if machine.is_jetson else "",
+        "loose": list(sight.faults) if machine.is_jetson else [],
+        "junction_c": sensors.junction(box.root),
+        "versions": versions,
+    }
+
+
+def processor(cpuinfo: str) -> str:
+    """Model name of the first processor in /proc/cpuinfo's text; else the architecture."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return python_platform.machine()
+
+
+@dataclass
+class Neighbours:
+    """CPU time that other processes take between its making and `busiest`. Reads this machine's /proc."""
+
+    own: tuple[int, ...] = ()
+    """Processes that are not neighbours: the daemon's."""
+    begun: float = field(default_factory=time.monotonic)
+    before: Mapping[int, tuple[str, float]] = field(default_factory=lambda: cpu_seconds())
+
+    def busiest(self) -> list[tuple[str, float]]:
+        """Names and shares of a core of the processes that took at least BUSY, the greediest first.
+
+        A process that ended in between is not seen.
+        """
+        wall_s = max(time.monotonic() - self.begun, TICK_S)
+        shares = []
+        for pid, (name, seconds) in cpu_seconds().items():
+            if pid not in (*self.own, os.getpid()):
+                share = (seconds - self.before.get(pid, (name, 0.0))[1]) / wall_s
+                if share >= BUSY:
+                    shares.append((f"{name} ({pid})", round(share, 2)))
+        return sorted(shares, key=lambda pair: -pair[1])
+
+
+def cpu_seconds() -> dict[int, tuple[str, float]]:
+    """Name and CPU seconds of every process that can be read."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = path.read_text("utf-8", "replace")
+        except OSError:
+            continue
+        # The name stands in parentheses and may hold any character.
+        name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        found[int(path.parent.name)] = name, (int(rest[11]) + int(rest[12])) * TICK_S
+    return found
+
+
+def listener(address: str) -> int | None:
+    """The process of this machine that listens at host:port; None where that cannot be found out.
+
+    Only root and the process' own user may see which sockets it has.
+    """
+    port = address.rpartition(":")[2]
+    if not port.isdigit():
+        return None
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text("ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for words in map(str.split, lines):
+            if words[3] == LISTENS and int(words[1].rpartition(":")[2], 16) == int(port):
+                sockets.add(f"socket:[{words[9]}]")
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            if any(os.readlink(handle) in sockets for handle in folder.iterdir()):
+                return int(folder.parent.name)
+        except OSError:
+            continue
+    return None
+
+
+def memory_mb(pid: int | None) -> dict[str, float]:
+    """Resident memory of a process, now and at its highest; empty where it cannot be read."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return {}
+    sizes = {line.partition(":")[0]: line.split()[1] for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+    return {name: int(sizes[key]) * 1024 / 1e6 for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))}

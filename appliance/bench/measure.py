@@ -1,0 +1,267 @@
+"""`appliance bench run`: replies of known lengths, one at a time, and where the time of each went.
+
+Every combination of text, voice and NFE is asked for once before anything counts; then they take turns, so
+that a busy minute of the machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from appliance.bench.arrivals import BenchError
+from appliance.bench.lines import chinese_of, text_of
+from appliance.bench.machine import Neighbours, describe, listener, memory_mb
+from appliance.bench.report import aligned
+from appliance.client import CallFailed, Client, Reply
+from appliance.device.box import Box
+
+SCHEMA = 1
+WORDS = {"short": 13, "medium": 53, "long": 115}
+CHARACTERS_PER_WORD = 1.6
+"""Chinese characters that take about as long to say as an English word."""
+STAGES = ("text", "wait", "condition", "steps", "vocoder", "join", "encode", "other", "rpc")
+"""In order. `wait`: admitted, but the engine is not there yet; `other`: the rest of the daemon's time, most
+of it between two calls of the engine; `rpc`: what the client waits beyond the daemon's time."""
+TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination that is measured."""
+
+    language: str
+    length: str
+    text: str
+    voice: str
+    nfe: int | None
+    """None: the daemon's."""
+
+    @property
+    def name(self) -> str:
+        """Its line in a table."""
+        return f"{self.length} {self.language}, {self.voice}, NFE {self.nfe or 'default'}"
+
+
+@dataclass
+class Series:
+    """The counted replies of a cell."""
+
+    cell: Cell
+    replies: list[Reply] = field(default_factory=list)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options, beside the daemon's address."""
+    parser.add_argument(
+        "--voice", action="append", default=[], metavar="NAME", help="repeatable; absent: the first stored"
+    )
+    parser.add_argument(
+        "--nfe", action="append", type=int, default=[], metavar="N", help="repeatable; absent: the daemon's"
+    )
+    parser.add_argument("--lengths", default=",".join(WORDS), metavar="NAMES", help="(%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="counted replies (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
+
+
+def run(client: Client, options: argparse.Namespace, box: Box) -> int:
+    """Measure, print and write. Raises BenchError, CallFailed."""
+    lengths = options.lengths.split(",")
+    if unknown := [name for name in lengths if name not in WORDS]:
+        raise BenchError(f"--lengths: {', '.join(unknown)} is none of {', '.join(WORDS)}")
+    if options.repeats < 1:
+        raise BenchError("--repeats must be at least 1")
+    voices = options.voice or [first_voice(client)]
+    cells = cells_of(client, lengths, voices, options.nfe or [None])
+    result = measure(client, cells, options.repeats, options.address, box)
+    if options.json:
+        try:
+            options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        except OSError as error:
+            raise BenchError(f"{options.json}: {error.strerror}") from error
+    print(table(result))
+    return 0
+
+
+def first_voice(client: Client) -> str:
+    """Name of the first stored voice. Raises BenchError without any."""
+    for voice in client.voices():
+        return voice.name
+    raise BenchError("no voice is stored; `appliance voices add` stores one")
+
+
+def cells_of(
+    client: Client, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
+) -> list[Cell]:
+    """All combinations: English, and Chinese where the daemon can say it."""
+    texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
+    if says_chinese(client, voices[0]):
+        for name in lengths:
+            count = round(CHARACTERS_PER_WORD * WORDS[name])
+            texts.append(("Chinese", name, chinese_of(count, Random(count))))
+    return [Cell(*text, voice, nfe) for text in texts for voice in voices for nfe in nfes]
+
+
+def says_chinese(client: Client, voice: str) -> bool:
+    """True if the bundle's vocabulary holds Chinese: the daemon keeps the text as it is."""
+    probe = chinese_of(8, Random(0))
+    try:
+        header = client.speak(probe, voice, nfe=1, timeout=TIMEOUT_S).header
+    except CallFailed as failure:
+        if failure.unreachable or failure.status != "INVALID_ARGUMENT":
+            raise
+        return False
+    return sum("\u4e00" <= character <= "\u9fff" for character in header.text) >= len(probe) - 2
+
+
+def measure(
+    client: Client, cells: Sequence[Cell], repeats: int, address: str, box: Box, *, progress: bool = True
+) -> dict[str, Any]:
+    """The record of a run: what it was made on, and the figures of every cell."""
+    every = [Series(cell) for cell in cells]
+    pid = listener(address)
+    at, before = box.wall(), describe(box)
+    total, done, warm_up_s = (repeats + 1) * len(every), 0, 0.0
+    neighbours = Neighbours((pid,) if pid else ())
+    for turn in range(repeats + 1):
+        for series in every:
+            reply = speak(client, series.cell)
+            if turn:
+                series.replies.append(reply)
+            else:
+                warm_up_s += reply.wall_s
+            done += 1
+            if progress and sys.stderr.isatty():
+                bar = "█" * (30 * done // total)
+                print(f"\r{bar:<30} {done} of {total}", end="", file=sys.stderr, flush=True)
+    if progress and sys.stderr.isatty():
+        print(file=sys.stderr)
+    return {
+        "schema": SCHEMA,
+        "kind": "run",
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
+        "machine": {**before, "junction_after_c": describe(box)["junction_c"]},
+        "neighbours": neighbours.busiest(),
+        "backend": every[0].replies[0].header.backend,
+        "repeats": repeats,
+        "warm_up_s": round(warm_up_s, 3),
+        "memory_mb": {name: round(value, 1) for name, value in memory_mb(pid).items()},
+        "cells": [figures(series) for series in every],
+    }
+
+
+def speak(client: Client, cell: Cell) -> Reply:
+    """One reply, streamed. Raises BenchError when it holds no audio."""
+    # A seed of its own: the same again could be answered from the cache of phrases.
+    reply = client.stream(
+        cell.text,
+        cell.voice,
+        nfe=cell.nfe,
+        seed=secrets.randbits(32),
+        encoding="pcm16",
+        text_handling="verbatim",
+        timeout=TIMEOUT_S,
+    ).reply()
+    if not reply.audio_s:
+        raise BenchError(f"{cell.name}: the daemon sent no audio")
+    return reply
+
+
+def stages_ms(reply: Reply) -> dict[str, float]:
+    """Milliseconds of a reply by STAGES, which add up to its wall time."""
+    t = reply.timings
+    known = {
+        "text": t.text_ms,
+        "wait": max(t.queue_ms - t.text_ms, 0.0),
+        "condition": t.condition_ms,
+        "steps": t.steps_ms,
+        "vocoder": t.vocoder_ms,
+        "join": t.join_ms,
+        "encode": t.encode_ms,
+    }
+    other = t.total_ms - sum(known.values())
+    return {**known, "other": other, "rpc": reply.wall_s * 1e3 - t.total_ms}
+
+
+def figures(series: Series) -> dict[str, Any]:
+    """What a cell's replies have in common: median, least and most of each figure, and medians of stages."""
+    cell, replies = series.cell, series.replies
+    split = [stages_ms(reply) for reply in replies]
+    wall_s = [reply.wall_s for reply in replies]
+    stages = {name: statistics.median(one[name] for one in split) for name in STAGES}
+    whole = sum(stages.values())
+    return {
+        "language": cell.language,
+        "length": cell.length,
+        "words": WORDS[cell.length],
+        "voice": cell.voice,
+        "nfe": replies[0].header.nfe_steps,
+        "segments": replies[0].header.segments,
+        "wall_s": summary(wall_s),
+        "audio_s": summary([reply.audio_s for reply in replies]),
+        "rtf": summary([reply.wall_s / reply.audio_s for reply in replies]),
+        "first_audio_s": summary([reply.first_audio_s for reply in replies]),
+        "steps_per_s": summary(
+            [r.timings.nfe_steps * r.timings.segments / (r.timings.steps_ms / 1e3) for r in replies]
+        ),
+        "stages_ms": {name: round(value, 3) for name, value in stages.items()},
+        "stages_share": {name: round(value / whole, 4) for name, value in stages.items()},
+    }
+
+
+def summary(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most."""
+    return {
+        "median": round(statistics.median(values), 4),
+        "least": round(min(values), 4),
+        "most": round(max(values), 4),
+    }
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The record for a person."""
+    machine = result["machine"]
+    heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
+    memory = result["memory_mb"]
+    busy = ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"])
+    about = [
+        ("machine", f"{machine['cores']} × {machine['processor']} {machine['model']}".strip()),
+        (
+            "clocks · mode · heat",
+            f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
+        ("backend", result["backend"]),
+        ("memory", f"{memory['now']:.0f} MB, at most {memory['peak']:.0f} MB" if memory else "not readable"),
+        ("neighbours", busy or "none"),
+        ("warm-up", f"{result['warm_up_s']:.2f} s, not counted; then {result['repeats']} replies of each"),
+    ]
+    lines = [aligned(about), ""]
+    columns = f"{'wall s':>20}{'audio s':>9}{'RTF':>8}{'first s':>9}{'steps/s':>9}"
+    lines.append(f"{'text':<18}{'voice':<10}{'NFE':>4}{columns}")
+    for cell in result["cells"]:
+        wall = cell["wall_s"]
+        spread = f"{wall['median']:.3f} ({wall['least']:.3f}–{wall['most']:.3f})"
+        lines.append(
+            f"{cell['length'] + ' ' + cell['language']:<18}{cell['voice']:<10}{cell['nfe']:>4}{spread:>20}"
+            f"{cell['audio_s']['median']:>9.2f}{cell['rtf']['median']:>8.3f}"
+            f"{cell['first_audio_s']['median']:>9.3f}{cell['steps_per_s']['median']:>9.1f}"
+        )
+    lines += ["", f"{'stages, ms':<32}" + "".join(f"{name:>15}" for name in STAGES)]
+    for cell in result["cells"]:
+        name = f"{cell['length']} {cell['language']}, {cell['voice']}, {cell['nfe']}"
+        shown = (
+            f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)
+            for stage in STAGES
+        )
+        lines.append(f"{name:<32}" + "".join(shown))
+    return "\n".join(lines)

@@ -1,0 +1,226 @@
+"""The guard's judgement and causes, its journal, the page; then all of it over a real daemon."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance import cli
+from appliance.bench import guard, history, page
+from appliance.bench.machine import Neighbours, cpu_seconds, listener
+from appliance.device.box import Box
+from appliance.device.root import Root
+from appliance.health import Level, speed
+from tests.daemons import BUNDLE, running
+
+PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
+ORIN = {
+    "model": "Jetson", "l4t": "R36.4.3", "mode": "MAXN", "clocks": "pinned", "loose": [], "junction_c": 50.0,
+    "junction_after_c": 52.0, "versions": {"onnxruntime": "1.30"},
+}  # fmt: skip
+ENTRY = {
+    "at": 1.7e9, "boot_id": "b", "uptime_s": 100.0, "key": "aa/R36.4.3/MAXN", "rtf": 0.2,
+    "first_audio_s": 0.4, "waited_ms": 1.0, "syntheses": 5, "voice": "ab", "nfe": 7,
+    "backend": "tensorrt", "bundle": "Base fp16", "machine": ORIN, "neighbours": [], "refused": 3.0,
+}  # fmt: skip
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """ENTRY with changes, those of `machine` by key."""
+    made = copy.deepcopy(ENTRY)
+    made["machine"].update(changes.pop("machine", {}))
+    return made | changes
+
+
+@pytest.mark.parametrize(
+    ("rtf", "first", "level"),
+    [
+        (0.2, 0.4, PASS),
+        (0.1, 0.1, PASS),
+        (0.2299, 0.4, PASS),
+        (0.2301, 0.4, WARN),
+        (0.2, 0.4601, WARN),
+        (0.2799, 0.4, WARN),
+        (0.2801, 0.4, FAIL),
+        (0.2, 0.5601, FAIL),
+    ],
+)
+def test_levels(rtf: float, first: float, level: Level) -> None:
+    found = guard.judge(entry(rtf=rtf, first_audio_s=first), {ENTRY["key"]: ENTRY})
+    assert found.level is level
+    assert (level in (WARN, FAIL)) == ("no cause seen" in found.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"machine": {"loose": ["gpu: free"]}}, "clocks: gpu: free"),
+        ({"machine": {"clocks": "unpinned"}}, "clocks: unpinned"),
+        ({"machine": {"mode": "MODE_30W"}}, "clocks: power mode MAXN, now MODE_30W"),
+        ({"machine": {"junction_after_c": 91.0}}, "heat: 91 °C"),
+        ({"machine": {"versions": {"onnxruntime": "1.31"}}}, "versions: onnxruntime 1.30, now 1.31"),
+        ({"neighbours": [("stress (7)", 0.98)]}, "neighbours: stress (7) took 0.98 of a core"),
+        ({"waited_ms": 900.0}, "neighbours: the daemon had other requests"),
+        ({"backend": "ort-cpu"}, "another backend: tensorrt, now ort-cpu"),
+        ({"key": "bb/R36.4.3/MAXN", "bundle": "Base fp32"}, "another bundle: Base fp16, now Base fp32"),
+    ],
+)
+def test_a_slow_box_is_told_why(changes: dict[str, Any], cause: str) -> None:
+    found = guard.judge(entry(rtf=0.4, **changes), {ENTRY["key"]: ENTRY})
+    assert found.level is FAIL and f"likely: {cause}" in found.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"machine": {"loose": ["gpu: free"]}}, "clocks are loose: gpu: free"),
+        ({"machine": {"clocks": "unknown"}}, "not proven to be pinned"),
+        ({"machine": {"junction_c": 85.0}}, "85 °C"),
+        ({"machine": {"junction_c": None, "junction_after_c": None}}, "no temperature"),
+        ({"waited_ms": 900.0}, "busy with other requests"),
+        ({"key": "bb/R36.4.3/MAXN"}, "another bundle"),
+    ],
+)
+def test_a_good_speed_proves_nothing_of_such_a_box(changes: dict[str, Any], words: str) -> None:
+    found = guard.judge(entry(**changes), {ENTRY["key"]: ENTRY})
+    assert found.level is SKIP and words in found.value
+
+
+def test_without_a_baseline_and_with_one_of_an_earlier_release(tmp_path: Path) -> None:
+    box = Box(Root(tmp_path))
+    assert guard.judge(entry(), history.baselines(box)).level is SKIP
+    old = {"schema": 1, "baselines": {ENTRY["key"]: {"rtf": 0.2, "first_audio_s": 0.4, "voice": "ab"}}}
+    box.root.replace(history.EARLIER, json.dumps(old))
+    assert guard.judge(entry(), history.baselines(box)).level is PASS
+    assert guard.judge(entry(rtf=0.5), history.baselines(box)).level is FAIL
+    assert guard.judge(entry(), {"aa": {"rtf": "x"}}).level is SKIP
+
+
+# The journal.
+
+
+def test_a_journal_is_bounded_and_outlives_a_damaged_line(tmp_path: Path) -> None:
+    box = Box(Root(tmp_path))
+    lines = [json.dumps({"schema": 1, "number": number}) for number in range(2000)]
+    box.root.replace(history.JOURNAL, "\n".join([*lines, "{damaged", "[1]", ""]))
+    history.add(box, {"number": -1})
+    kept = [one["number"] for one in history.entries(box)]
+    assert kept == [*range(2000 - history.KEPT + 1, 2000), -1]
+
+
+def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("b\n")
+    box = Box(Root(tmp_path), uptime=lambda: 100.0 + 3 * 3600)
+    assert speed.last(box).level is SKIP
+    history.add(box, {**ENTRY, "level": "WARN", "value": "slow"})
+    told = speed.last(box)
+    assert (told.level, told.value) == (WARN, "slow (3 h ago)") and told.remedy
+    later = Box(Root(tmp_path), uptime=lambda: 100.0 + 37 * 3600)
+    assert speed.last(later).level is SKIP
+    history.add(box, {**ENTRY, "boot_id": "other", "level": "WARN", "value": "slow"})
+    assert speed.last(box).level is SKIP
+
+
+# The page.
+
+
+class Tags(HTMLParser):
+    """Counts tags and notes attributes that could fetch something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: dict[str, int] = {}
+        self.open: list[str] = []
+        self.fetching: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.fetching += [name for name, _ in attributes if name in ("src", "href", "srcset", "data")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_page_is_whole_and_fetches_nothing() -> None:
+    entries = [
+        {**entry(rtf=0.2 + day / 5000), "at": 1.7e9 + day * 86400, "level": "PASS", "value": "<b>fine & we"}
+        for day in range(365)
+    ]
+    entries[100]["machine"]["junction_c"] = None
+    text = page.html(entries)
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open and not tags.fetching and "script" not in tags.count
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert tags.count["svg"] == 4 and tags.count["circle"] == 4 * 365 - 1
+    assert "<b>fine" not in text and "&lt;b&gt;fine &amp; we" in text
+    assert "2023-11-14" in text and "2024-11-12" in text
+
+
+def test_a_page_of_nothing() -> None:
+    assert "nothing measured yet" in page.html([])
+
+
+# What else runs.
+
+
+def test_neighbours_are_those_that_took_time() -> None:
+    busy = Neighbours(before={1: ("a", 0.0)}, begun=0.0)
+    assert busy.busiest() == []  # over the uptime nothing of theirs is much
+    some = cpu_seconds()
+    greedy = max(some, key=lambda pid: some[pid][1])
+    then = {pid: (name, 0.0 if pid == greedy else seconds) for pid, (name, seconds) in some.items()}
+    found = Neighbours(before=then).busiest()
+    assert any(f"({greedy})" in name for name, _ in found)
+    assert not any(f"({greedy})" in name for name, _ in Neighbours((greedy,), before=then).busiest())
+
+
+# The command.
+
+
+def test_a_guard_over_a_daemon(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is no Jetson; far slower, and far faster, than it was just now."""
+    monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
+    box = Box(Root(tmp_path / "box"))
+    with running(tmp_path) as daemon:
+        config = ["--config", str(tmp_path / "config.yaml"), "--json"]
+
+        def found(*options: str) -> tuple[int, dict[str, Any]]:
+            code = cli.main(["bench", "guard", *config, *options])
+            document = json.loads(capsys.readouterr().out)
+            assert document["exit"] == code
+            return code, document["findings"][0]
+
+        code, silent = found()
+        assert (code, silent["level"]) == (0, "SKIP") and "no voice is stored" in silent["value"]
+        daemon.add_voice()
+        assert listener(daemon.address) == daemon.process.pid
+        assert found()[1]["level"] == "SKIP"
+        assert found("--set-baseline")[1]["level"] == "PASS"
+        [(name, measured)] = history.baselines(box).items()
+        assert measured["bundle"].split()[0] in (BUNDLE / "manifest.yaml").read_text()
+        for factor, level, expected in ((100.0, "PASS", 0), (0.01, "FAIL", 2)):
+            changed = {what: measured[what] * factor for what in ("rtf", "first_audio_s")}
+            history.set_baseline(box, {**measured, **changed, "key": name})
+            code, judged = found()
+            assert (code, judged["level"]) == (expected, level), judged
+        kept = history.entries(box)
+        assert [one["level"] for one in kept] == ["SKIP", "PASS", "PASS", "FAIL"]
+        assert kept[-1]["refused"] == 0.0 and kept[-1]["machine"]["versions"]["numpy"]
+        out = tmp_path / "journal.html"
+        assert cli.main(["bench", "history", "--html", str(out)]) == 0
+        assert capsys.readouterr().out == f"{out}\n"
+        assert out.read_text("utf-8").count("<svg") == 3  # there is no temperature
+    code, broken = found()
+    assert (code, broken["level"]) == (2, "FAIL") and "not measured" in broken["value"]

@@ -1,0 +1,83 @@
+"""`bench run`: figures of replies by hand, then over a daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from appliance import cli
+from appliance.bench.lines import CHINESE, chinese_of
+from appliance.bench.measure import STAGES, Cell, Series, figures, stages_ms
+from appliance.client import Header, Reply, Timings
+from tests.benchmarks.table import README, RECORD, written
+from tests.daemons import running
+
+TIMINGS = Timings(
+    queue_ms=5.0,
+    text_ms=2.0,
+    condition_ms=10.0,
+    steps_ms=700.0,
+    vocoder_ms=20.0,
+    join_ms=1.0,
+    encode_ms=4.0,
+    total_ms=750.0,
+    segments=2,
+    nfe_steps=7,
+)
+
+
+def reply(wall_s: float = 0.8) -> Reply:
+    """2 s of audio."""
+    return Reply(b"\0" * 96_000, Header(sample_rate_hertz=24_000, encoding="PCM16"), TIMINGS, wall_s, 0.3)
+
+
+def test_stages_add_up_to_the_wall() -> None:
+    split = stages_ms(reply())
+    assert list(split) == list(STAGES) and sum(split.values()) == pytest.approx(800.0)
+    assert (split["wait"], split["rpc"], split["other"]) == (3.0, 50.0, pytest.approx(10.0))
+
+
+def test_figures_by_hand() -> None:
+    found = figures(Series(Cell("English", "short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)]))
+    assert found["wall_s"] == {"median": 1.0, "least": 0.8, "most": 1.4}
+    assert found["rtf"]["median"] == 0.5 and found["steps_per_s"]["median"] == 20.0
+    assert sum(found["stages_share"].values()) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("characters", [5, 21, 85, 184])
+def test_a_chinese_text_has_its_length(characters: int) -> None:
+    text = chinese_of(characters, Random(characters))
+    assert characters - 1 <= len(text) <= characters and text.endswith("。")
+    assert set(text) <= set("".join(CHINESE))
+
+
+def test_a_run_over_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path) as daemon:
+        daemon.add_voice()
+        out = tmp_path / "run.json"
+        options = ["--lengths", "short", "--nfe", "2", "--nfe", "4", "--repeats", "2", "--json", str(out)]
+        assert cli.main(["bench", "run", "--address", daemon.address, *options]) == 0
+        found = json.loads(out.read_text("utf-8"))
+        english = [cell for cell in found["cells"] if cell["language"] == "English"]
+        assert [cell["nfe"] for cell in english] == [2, 4]
+        for cell in found["cells"]:
+            stages = cell["stages_ms"]
+            assert all(stages[name] > 0.0 for name in ("text", "condition", "steps", "vocoder", "encode"))
+            assert all(value > -1.0 for value in stages.values())
+            assert cell["wall_s"]["least"] <= cell["wall_s"]["median"] <= cell["wall_s"]["most"]
+        assert found["memory_mb"]["peak"] > 30.0 and found["backend"] == "ort-cpu"
+        assert found["machine"]["versions"]["onnxruntime"]
+        shown = capsys.readouterr().out
+        assert "stages, ms" in shown and "short English" in shown
+        wrong = ["bench", "run", "--address", daemon.address, "--lengths", "endless"]
+        assert cli.main(wrong) == 1
+        assert "endless is none of short, medium, long" in capsys.readouterr().err
+
+
+def test_the_readme_shows_the_record() -> None:
+    page = README.read_text("utf-8")
+    assert written(page, json.loads(RECORD.read_text("utf-8"))) == page
+    assert "real-time factor" in page

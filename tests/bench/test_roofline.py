@@ -1,0 +1,131 @@
+"""Counted work against onnx's own shape inference and the architecture's formula; plans; predictions."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance import cli
+from appliance.bench import devices, roofline
+from appliance.contract import bundle as bundles
+from appliance.engine.ort import products
+from tests.benchmarks.simulator import DEMO
+from tests.daemons import BUNDLE
+
+TINY = bundles.read(BUNDLE, verify=False)
+SIZES = {"R": 1, "N": 200, "P": 0, "C": 30, "S": 8, "K": 1}
+
+
+def counted_by_onnx(path: Path, graph: str, frames: int) -> float:
+    """Operations of MatMul, Gemm and Conv, from shapes that the onnx package infers."""
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(path)
+    for value in model.graph.input:
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:
+                axis.dim_value = {**SIZES, "N": frames}[axis.dim_param]
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        for axis in value.type.tensor_type.shape.dim:
+            axis.Clear()
+    model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    shapes = {one.name: tuple(one.dims) for one in model.graph.initializer}
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        shapes[value.name] = tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim)
+    total = 0
+    for node in model.graph.node:
+        if node.op_type in ("MatMul", "Gemm"):
+            total += 2 * math.prod(shapes[node.input[0]]) * shapes[node.output[0]][-1]
+        elif node.op_type == "Conv":
+            total += 2 * math.prod(shapes[node.output[0]]) * math.prod(shapes[node.input[1]][1:])
+    return total
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("graph", ["modulation", "condition", "vocoder"])
+def test_work_is_what_onnx_counts(graph: str) -> None:
+    """At a length at which nothing was counted."""
+    path = TINY.graph(graph, TINY.variant_for("ort-cpu"))
+    expected = counted_by_onnx(path, graph, 200)
+    assert sum(roofline.count(TINY, graph).at(200).values()) == pytest.approx(expected, rel=1e-6)
+
+
+def formula(manifest: bundles.Manifest, frames: int) -> dict[str, float]:
+    """One row of a step, from the architecture: projections, blocks, position convolutions, attention."""
+    arch, mels = manifest.arch, manifest.mel.mels
+    dim, inner = arch.dim, arch.heads * arch.dim_head
+    block = 2 * dim * 3 * inner + 2 * inner * dim + 2 * 2 * dim * dim * arch.ff_mult
+    return {
+        "linear": frames * (2 * mels * dim + arch.depth * block + 2 * dim * mels),
+        "attention": arch.depth * 4 * frames**2 * inner,
+        "convolution": frames * 2 * (2 * dim * (dim // 16) * 31),
+    }
+
+
+@pytest.mark.parametrize("folder", [BUNDLE, DEMO / "bundle"])
+def test_a_step_is_what_its_architecture_says(folder: Path) -> None:
+    bundle = bundles.read(folder, verify=False)
+    found = roofline.count(bundle, "step").at(500)
+    for name, expected in formula(bundle.manifest, 500).items():
+        # The last convolution computes some frames of context more.
+        assert found[name] == pytest.approx(expected, rel=0.07 if name == "convolution" else 0.01), name
+    assert found["rest"] == 0.0
+
+
+def test_the_base_model_of_the_simulator_is_the_formulas() -> None:
+    arch = bundles.Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)
+    manifest: Any = type("Manifest", (), {"arch": arch, "mel": TINY.manifest.mel})()
+    work = formula(manifest, 1)
+    assert devices.BASE.frame == pytest.approx(work["linear"] + work["convolution"], rel=0.01)
+    assert devices.BASE.pair == pytest.approx(work["attention"], rel=1e-6)
+
+
+def test_orins_peak_is_what_is_published() -> None:
+    maxn = devices.DEVICES["agx-orin-64"]["MAXN"].flops
+    assert maxn == pytest.approx(170e12 / 4, rel=0.01)  # 170 sparse INT8 TOPS of the GPU
+    assert devices.DEVICES["agx-orin-32"]["MAXN"].flops == pytest.approx(108e12 / 4, rel=0.02)
+    for modes in devices.DEVICES.values():
+        watts = [mode.flops for mode in modes.values()]
+        assert watts == sorted(watts, reverse=True)
+
+
+def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["bench", "limit", str(DEMO / "bundle"), "--device", "agx-orin-64"]
+    assert cli.main([*options, "--json"]) == 0
+    maxn = json.loads(capsys.readouterr().out)
+    floor = maxn["times"][0]["s"]
+    assert floor == pytest.approx(sum(max(g["compute_s"], g["memory_s"]) for g in maxn["graphs"]))
+    assert maxn["times"][1]["s"] == pytest.approx(2 * floor)
+    assert cli.main([*options, "--mode", "30W"]) == 0
+    shown = capsys.readouterr().out
+    assert "bound by compute" in shown and "agx-orin-64 at 30W: public figures" in shown
+    assert cli.main([*options, "--mode", "40W"]) == 1
+    assert "has the modes MAXN, 50W, 30W, 15W, not 40W" in capsys.readouterr().err
+    assert cli.main([*options, "--audio", "900"]) == 1
+    assert "at most 24.6 s" in capsys.readouterr().err
+
+
+def test_limits_of_this_machine_hang_together(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roofline, "MEASURED", 2)
+    command = ["bench", "limit", str(BUNDLE), "--audio", "1.5", "--reference", "1"]
+    assert cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    whole = sum(row["s"] for row in found["graphs"])
+    for row in found["graphs"]:
+        assert row["if_free"] == pytest.approx(whole / (whole - row["s"]))
+    assert sum(part["share"] for part in found["step"]) == pytest.approx(1.0)
+    assert {row["frames"] for row in found["predictions"]} <= set(roofline.PREDICTED_AT)
+    assert all(row["predicted_s"] > 0 < row["measured_s"] for row in found["predictions"])
+
+
+def test_the_product_that_measures_the_peak() -> None:
+    """Eight times the operations take longer, even on a busy machine."""
+    assert 0.0 < products(64, runs=20) < products(1024, runs=3)
+    assert np.isfinite(products(8, runs=1))
