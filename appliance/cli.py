@@ -121,7 +121,7 @@ def _add_gateway(parser: argparse.ArgumentParser) -> None:
 def _gateway(options: argparse.Namespace) -> int:
     from appliance.gateway import serving
 
-    return serving.main(config.load(options.config, options.set))
+    return serving.main(options.config, options.set)
 
 
 # prepare

@@ -121,10 +121,13 @@ def test_each_role_does_what_is_its_own(locked: Locked, token: str, expected: li
 
 
 def test_every_method_says_who_may_call_it() -> None:
+    from riva.client.proto import riva_tts_pb2
+
     from appliance.rpc import appliance_pb2
     from appliance.rpc.access import ROLES
 
-    services = appliance_pb2.DESCRIPTOR.services_by_name.values()
+    files = (appliance_pb2.DESCRIPTOR, riva_tts_pb2.DESCRIPTOR)
+    services = [service for file in files for service in file.services_by_name.values()]
     assert set(ROLES) == {method.name for service in services for method in service.methods}
 
 

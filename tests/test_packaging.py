@@ -20,6 +20,8 @@ BREACHES = {
     "openvino": ("appliance/engine/synthesizer.py", "import openvino"),
     "riva": ("appliance/text/breach.py", "import riva"),
     "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
+    "http": ("appliance/text/breach.py", "import starlette"),
+    "gateway": ("appliance/gateway/breach.py", "from appliance import scheduler"),
     "root-scripts": ("appliance/health/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
 }

@@ -16,11 +16,13 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from appliance.config import Config, GatewayConfig, is_loopback, split_address
+from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.gateway.app import daemon_address, make_app
 from appliance.notify import Notifier
@@ -37,15 +39,16 @@ EVENTS = "/api/"
 """Below it are streams without an end: they are not waited for."""
 
 
-def main(config: Config) -> int:
+def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Serve until told to stop; whatever keeps it from starting is one line on stderr."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.log.level.upper(),
-        format="%(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
     try:
+        config = load(path, overrides)
+        logging.basicConfig(
+            stream=sys.stderr,
+            level=config.log.level.upper(),
+            format="%(levelname)s %(name)s: %(message)s",
+            force=True,
+        )
         app, context, address = make_app(config), tls(config), daemon_address(config)
         listener = listen(config)
     except ConfigError as error:

@@ -103,7 +103,8 @@ def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
 def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
     jetson = well(tmp_path)
     box = jetson.box()
-    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": {"current": 1_300_500_000}})
+    gpu = {"current": 1_300_500_000, "pinned": True, "why": ""}
+    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": gpu})
     published.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
     status = box_status(DeviceConfig(sysroot=jetson.root))
     assert "Orin" in status["jetson"]
