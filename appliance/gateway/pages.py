@@ -117,7 +117,7 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
         "domains": {name: dict(domain) for name, domain in clocks.domains.items()},
         "last_unpin": clocks.last_unpin and asdict(clocks.last_unpin),
         "temperatures": sensors.temperatures(box.root),
-        "slowed": sensors.cooling(box.root),
+        "slowed": sensors.cooling(box.root) or {},
     }
 
 

@@ -98,6 +98,7 @@ def test_status_says_what_machine_it_is(gateway: Gateway) -> None:
     status = gateway.ask("/api/status").json
     assert status["ready"] and status["voices"] == [{"name": "ann", "display_name": "", "problem": ""}]
     assert status["jetson"] == "" and status["clocks"]["state"] in ("unknown", "unsupported")
+    assert status["slowed"] == {}
 
 
 def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
@@ -144,6 +145,7 @@ def test_a_page_that_is_left_is_forgotten(gateway: Gateway) -> None:
 def test_a_line_is_typed_heard_and_skipped(gateway: Gateway, browser: Browser) -> None:
     page = browser.page(gateway.url)
     page.until("document.querySelector('#voice').value === 'ann'")
+    page.until("/no Jetson.*Temperature/s.test(document.querySelector('#box').innerText)")
     page.run(TAP)
     page.type("#text", LONG)
     with Client(gateway.daemon.address) as client:
