@@ -407,7 +407,8 @@ async def test_a_session_bears_the_token(locked: Locked) -> None:
         session = stranger.session("ann", nfe=1)
         with pytest.raises(CallFailed) as refused:
             await session.say("Hello, chat.")
-        assert refused.value.status == grpc.StatusCode.UNAUTHENTICATED.name
+        # grpc.aio says INTERNAL of a write that fails before the refusal has been read.
+        assert refused.value.status in (grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.INTERNAL.name)
 
 
 # Riva's clients

@@ -25,9 +25,10 @@ MEASUREMENT_POINTS = {
     "export/cases.py: GATE_NFES",
     "appliance/engine/agreement.py: NFE",
     "appliance/engine/agreement.py: FINE_NFE",
+    "appliance/bench/measure.py: argument nfe",
     "scripts/train-demo-on-gpu: nfe 16",
 }
-"""Where a bundle or a training is measured; a result of theirs is never spoken."""
+"""Where a bundle, a vocabulary or a training is measured; a result of theirs is never spoken."""
 DATA = ("appliance/demo/bundle", "appliance/demo/voices")
 """Weights and sound; a manifest says at which numbers its bundle was measured."""
 

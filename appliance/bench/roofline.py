@@ -28,6 +28,7 @@ import numpy as np
 from appliance.bench.arrivals import BenchError
 from appliance.bench.devices import DEVICES, Mode
 from appliance.bench.report import aligned
+from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT, signatures
@@ -353,7 +354,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", default="MAXN", help="power mode of that device (%(default)s)")
     parser.add_argument("--audio", type=float, default=8.37, metavar="S", help="of the reply (%(default)s s)")
     parser.add_argument("--reference", type=float, default=5.0, metavar="S", help="(%(default)s s)")
-    parser.add_argument("--nfe", type=int, default=7, metavar="N", help="(%(default)s)")
+    parser.add_argument("--nfe", type=int, default=SynthesisConfig.nfe, metavar="N", help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="of this machine; 0: its cores")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.set_defaults(run=run)

@@ -328,7 +328,7 @@ def test_a_bundle_is_kept_unless_another_is_given(jetson: Jetson, workshop: Work
     assert workshop.install(jetson.box())[1][-1] == "nothing to do"
     assert workshop.install(jetson.box(), options=options)[1][-1] == "nothing to do"
     assert weights.read_bytes() == b"a voice"
-    assert sorted(os.listdir(weights.parent.parent)) == ["bundle", "clocks", "voices"]
+    assert sorted(os.listdir(weights.parent.parent)) == ["bundle", "clocks", "journal", "voices"]
 
 
 def test_a_damaged_bundle_is_refused_and_the_one_in_use_stays(
