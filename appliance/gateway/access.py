@@ -13,7 +13,10 @@ OPEN = ("/livez", "/readyz", "/", "/overlay")
 OPEN_BELOW = "/static/"
 """Probes, and pages that show nothing before their own calls have shown a token."""
 SEE = (Role.SPEAK, Role.VOICES)
-VOICES = ("/v1/models", "/v1/audio/voices", "/v1/voices")
+VOICES = (
+    *("/v1/models", "/v1/audio/models", "/v1/audio/voices", "/v1/voices"),
+    *("/audio/models", "/audio/voices"),
+)
 MODERATE = "/api/channels/"
 NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
 BUSY_S = 1.0

@@ -74,6 +74,11 @@ async def models(request: Request) -> Response:
     return JSONResponse({"object": "list", "data": [_model(name) for name in await _models(request)]})
 
 
+async def audio_models(request: Request) -> Response:
+    """GET /v1/audio/models: the same list, where and how Open WebUI reads it."""
+    return JSONResponse({"models": [_model(name) for name in await _models(request)]})
+
+
 async def model(request: Request) -> Response:
     """GET /v1/models/{id}."""
     name, there = request.path_params["name"], await _models(request)
@@ -117,9 +122,11 @@ ROUTES: list[BaseRoute] = [
     Route("/v1/audio/speech", speech, methods=["POST"]),
     Route("/v1/models", models),
     Route("/v1/models/{name:path}", model),
+    Route("/v1/audio/models", audio_models),
     Route("/v1/audio/voices", voices),
     Route("/v1/voices", voices),
     # Clients whose base address was given without /v1.
     Route("/audio/speech", speech, methods=["POST"]),
+    Route("/audio/models", audio_models),
     Route("/audio/voices", voices),
 ]

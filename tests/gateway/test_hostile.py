@@ -64,19 +64,20 @@ class Victim:
         """
         host, port = self.gateway.address.split(":")
         connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        if stay:
+            self.held.append(connection)
         answer = b""
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        with (
+            contextlib.nullcontext() if stay else connection,
+            contextlib.suppress(ConnectionResetError, BrokenPipeError),
+        ):
             connection.sendall(raw)
-            if stay:
-                self.held.append(connection)
-            else:
+            if not stay:
                 if not whole:
                     with contextlib.suppress(OSError):  # it has closed already
                         connection.shutdown(socket.SHUT_WR)
                 while part := connection.recv(65_536):
                     answer += part
-        if not stay:
-            connection.close()
         found = re.match(rb"HTTP/1\.1 (\d{3}) ", answer)
         status = int(found[1]) if found else 0
         assert status < 500, (raw[:500], answer[:500])

@@ -1,4 +1,4 @@
-"""OpenAI's interface: against gRPC's own samples, in the request shapes of real clients."""
+"""OpenAI's interface: against gRPC's own samples, in the requests that clients' sources send."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -137,7 +138,8 @@ def test_among_several_voices_the_default_speaks(gateway: Gateway) -> None:
         answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": "alloy"})
         assert answer.status == 404 and "those here are ann, bea" in answer.json["error"]["message"]
         shapes = gateway.ask("/v1/audio/voices").json["voices"]
-        # Open WebUI (backend/open_webui/routers/audio.py) reads id and name of each.
+        # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_voices), 6adde203cd29:
+        # wants id and name of each, else it shows OpenAI's.
         assert [voice["id"] for voice in shapes] == ["shimmer", "ann", "bea"]
         assert all(isinstance(voice["name"], str) for voice in shapes)
     finally:
@@ -151,6 +153,9 @@ def test_models(gateway: Gateway) -> None:
     assert answer["object"] == "list" and names[1:] == ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
     assert all(gateway.ask(f"/v1/models/{name}").json["id"] == name for name in names)
     assert gateway.ask("/v1/models/whisper").json["error"]["code"] == "model_not_found"
+    # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_models), 6adde203cd29: another
+    # path and key than OpenAI's, and it shows OpenAI's models where they are missing.
+    assert [model["id"] for model in gateway.ask("/v1/audio/models").json["models"]] == names
 
 
 def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:
@@ -172,36 +177,53 @@ def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:
         assert answer.headers["access-control-allow-origin"] == "*"
 
 
-# What these send: steveseguin/social_stream (tts.js), SillyTavern/SillyTavern
-# (public/scripts/extensions/tts/openai-compatible.js),
-# open-webui/open-webui (backend/open_webui/routers/audio.py), Open-LLM-VTuber/Open-LLM-VTuber
-# (src/open_llm_vtuber/tts/openai_tts.py).
-SHAPES = {
-    "Social Stream Ninja": {
-        "model": "tts-1",
-        "input": "hello chat",
-        "voice": "alloy",
-        "response_format": "mp3",
-        "speed": 1.0,
-    },
-    "SillyTavern": {"model": "tts-1", "input": "Hi.", "voice": "ann", "response_format": "mp3", "speed": 1},
-    "Open WebUI": {"model": "tts-1", "input": "Hi there.", "voice": "ann", "speed": "1.25", "lang": "en"},
-    "Open-LLM-VTuber": {
-        "model": "kokoro",
-        "voice": "ann",
-        "input": "Hello.",
-        "response_format": "wav",
-        "extra": {"a": [1]},
-    },
+@dataclass(frozen=True)
+class Sent:
+    """What a client sends, its defaults with a voice of this box, and what it takes the reply for."""
+
+    body: dict[str, object]
+    key: str | None = None
+    """What its Authorization header carries; None: it sends none."""
+    container: str = "MP3"
+
+
+CLIENTS = {
+    # steveseguin/social_stream, tts.js (TTS.openAITTS), 981f6dbf0b2a. A header only where a key is set; the
+    # reply's own media type is played if it is audio/…, and JSON would be searched for the address of a file.
+    "Social Stream Ninja": Sent(
+        {"model": "tts-1", "input": "hello chat", "voice": "alloy", "response_format": "mp3", "speed": 1}
+    ),
+    # SillyTavern/SillyTavern, src/endpoints/openai.js (custom/generate-voice), 00a72b5a7119, for its page's
+    # public/scripts/extensions/tts/openai-compatible.js, 11386ca6d419. Without a key the header's is empty.
+    "SillyTavern": Sent(
+        {"input": "Hi.", "response_format": "mp3", "voice": "ann", "speed": 1, "model": "tts-1"}, key=""
+    ),
+    # open-webui/open-webui, backend/open_webui/routers/audio.py (speech), 6adde203cd29, adds the model to
+    # what src/lib/apis/audio/index.ts, 173420e34109, sends; no format, and the reply is stored as .mp3.
+    "Open WebUI": Sent({"input": "Hi there.", "voice": "ann", "model": "tts-1"}, key=""),
+    # Open-LLM-VTuber/Open-LLM-VTuber, src/open_llm_vtuber/tts/openai_tts.py, 19b58b1f6c01, by the SDK.
+    "Open-LLM-VTuber": Sent(
+        {"model": "kokoro", "voice": "ann", "input": "Hello.", "response_format": "mp3", "speed": 1.0},
+        key="not-needed",
+    ),
+    # AstrBotDevs/AstrBot, astrbot/core/provider/sources/openai_tts_api_source.py, 0404cb53c916, by the SDK.
+    "AstrBot": Sent(
+        {"model": "tts-1", "voice": "alloy", "response_format": "wav", "input": "Hello."},
+        key="none",
+        container="WAV",
+    ),
 }
 
 
-@pytest.mark.parametrize("client", SHAPES)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_shapes_of_clients(gateway: Gateway, client: str) -> None:
-    answer = gateway.ask("/v1/audio/speech", SHAPES[client], authorization="Bearer none")
-    assert answer.status == 200, answer.body
-    samples, _ = soundfile.read(io.BytesIO(answer.body))
-    assert len(samples) > 1_000
+    sent = CLIENTS[client]
+    headers = {} if sent.key is None else {"authorization": f"Bearer {sent.key}"}
+    answer = gateway.ask("/v1/audio/speech", sent.body, **headers)
+    assert answer.status == 200 and answer.headers["content-type"].startswith("audio/"), answer.body
+    with soundfile.SoundFile(io.BytesIO(answer.body)) as file:
+        assert file.format == sent.container
+        assert len(file.read()) > 1_000
 
 
 def test_who_goes_away_ends_the_call(gateway: Gateway) -> None:

@@ -68,6 +68,7 @@ def test_tokens_are_asked_for_by_role(tmp_path: Path) -> None:
             assert [status(speech, token, LINE) for token in (bot, boss)] == [200, 200]
             assert [status("/v1/audio/voices", token) for token in ("", voices, bot)] == [401, 200, 200]
             assert status(f"/v1/audio/voices?token={bot}") == 200
+            assert [status("/v1/audio/models", token) for token in ("", voices)] == [401, 200]
             assert [status("/tts?text=Hi", token) for token in ("", bot)] == [401, 200]
             assert [status("/api/channels/main/skip", token, {}) for token in ("", bot)] == [401, 403]
             assert status("/livez") == 200
