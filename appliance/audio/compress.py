@@ -23,13 +23,20 @@ class Format:
     """Empty: any."""
     level: float | None = None
     """libsndfile's compression level; None: its own."""
+    bitrate_mode: str | None = None
+    """libsndfile's; None: its own."""
 
 
 FORMATS: dict[Encoding, Format] = {
     # Blocks of 1,152 samples; from level 3 of 8 on they have 4,096, half a second at 8 kHz.
     Encoding.FLAC: Format("FLAC", "PCM_16", level=0.25),
+    # A stream has no frame with its length: players then reckon it from the first frames' bit rate.
     Encoding.MP3: Format(
-        "MP3", "MPEG_LAYER_III", (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+        "MP3",
+        "MPEG_LAYER_III",
+        (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000),
+        level=0.5,
+        bitrate_mode="CONSTANT",
     ),
     Encoding.OGG_OPUS: Format("OGG", "OPUS", (8_000, 12_000, 16_000, 24_000, 48_000)),
     Encoding.MULAW: Format("RAW", "ULAW"),
@@ -55,7 +62,9 @@ class Compressor:
         self._sink = _Sink()
         self._is_mp3 = encoding is Encoding.MP3
         self._file: Any = soundfile.SoundFile(
-            self._sink, "w", rate_hz, 1, form.codec, None, form.container, compression_level=form.level
+            *(self._sink, "w", rate_hz, 1, form.codec, None, form.container),
+            compression_level=form.level,
+            bitrate_mode=form.bitrate_mode,
         )
         if encoding is Encoding.OGG_OPUS:
             page_ms = soundfile._ffi.new("double *", OGG_PAGE_MS)

@@ -120,6 +120,7 @@ def speak(text: Rewriting) -> None:
         ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
         ("phone", rf"{_START}\+?\d{{1,4}}(?:[ -]\d{{2,4}}){{2,}}{_END}", _phone),
         ("phone", rf"{_START}(?:\+\d{{7,}}|0\d{{6,}}){_END}", lambda m: english_digits(m[0])),
+        ("money", rf"(-?)([$€£¥])({_NUMBER})()(?=off(?!\w))", lambda m: f"{_money_before(m)} "),
         ("money", rf"(-?)([$€£¥])\s?({_NUMBER})\s?([kmb])?(?![\w.]\w)", _money_before),
         ("money", rf"{_START}({_NUMBER})\s?([€£])", lambda m: _money(m[1], m[2])),
         ("percent", rf"{_MINUS}({_NUMBER})\s?%", _percent),

@@ -56,6 +56,7 @@ def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
     ("language", "text", "spoken"),
     [
         ("en", "RTX 4090, Xbox 360 x2", "RTX four thousand ninety, Xbox three hundred sixty times two"),
+        ("en", "$20off today, $20.50off", "twenty dollars off today, twenty dollars and fifty cents off"),
         (
             "en",
             "1920x1080 5*3 h4x0r",
