@@ -26,6 +26,9 @@ from tests.daemons import PATIENCE_S, running
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE
 
+# On one Python: what comes over HTTP is no matter of its version.
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("F5_HOSTILE", "300"))
 CONTROL_EVERY = 50
 GROWTH_BYTES = 48 << 20

@@ -19,9 +19,13 @@ from tests.gateway.conftest import Gateway
 from tests.gateway.test_openai import KINDS, said, until
 
 CLIENTS = ROOT / ".venvs" / "clients" / "bin" / "python"
-pytestmark = pytest.mark.skipif(
-    not CLIENTS.exists(), reason="no .venvs/clients: scripts/test makes it where PyPI is reached"
-)
+pytestmark = [
+    # On one Python: what a client that others wrote does is no matter of ours.
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CLIENTS.exists(), reason="no .venvs/clients: scripts/test makes it where PyPI is reached"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

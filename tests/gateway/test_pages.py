@@ -30,6 +30,9 @@ from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.health.boxes import well
 
+# On one Python: what comes over HTTP is no matter of its version.
+pytestmark = pytest.mark.slow
+
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 4)

@@ -7,10 +7,15 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+
 from appliance.client import Client
 from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Gateway
 from tests.gateway.test_openai import LINE, said, until
+
+# On one Python: what comes over HTTP is no matter of its version.
+pytestmark = pytest.mark.slow
 
 SLOW = 50
 LONG = "A long story that nobody listens to. " * 50

@@ -17,6 +17,9 @@ from tests import daemons
 from tests.daemons import PATIENCE_S, ROOT, Running
 from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 
+# On one Python: what clients that others wrote do is no matter of ours.
+pytestmark = pytest.mark.slow
+
 REFUSED = "INVALID_ARGUMENT"
 REFLECTION = ("--reflect-protocol", "grpc-v1alpha")
 GAUGE = "f5_requests_now"
