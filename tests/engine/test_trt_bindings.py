@@ -77,6 +77,34 @@ def spelt(node: ast.expr) -> str:
 USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - WEAK)
 
 
+READ = """
+    Builder.build_serialized_network Builder.create_builder_config Builder.create_network
+    Builder.create_optimization_profile IBuilderConfig.add_optimization_profile IBuilderConfig.clear_flag
+    IBuilderConfig.create_timing_cache IBuilderConfig.progress_monitor IBuilderConfig.set_flag
+    IBuilderConfig.set_memory_pool_limit IBuilderConfig.set_timing_cache
+    ICudaEngine.create_execution_context ICudaEngine.device_memory_size_v2
+    IExecutionContext.execute_async_v3 IExecutionContext.set_device_memory IExecutionContext.set_input_shape
+    IExecutionContext.set_optimization_profile_async IExecutionContext.set_tensor_address ILayer.get_output
+    ILayer.num_outputs ILayer.type INetworkDefinition.get_input INetworkDefinition.get_layer
+    INetworkDefinition.num_inputs INetworkDefinition.num_layers IOptimizationProfile.set_shape ITensor.dtype
+    ITensor.name ITimingCache.serialize OnnxParser.get_error OnnxParser.num_errors
+    OnnxParser.parse_from_file ParserError.desc ParserError.node_name ParserError.node_operator
+    Runtime.deserialize_cuda_engine tensorrt.Builder tensorrt.BuilderFlag tensorrt.BuilderFlag.TF32
+    tensorrt.DataType tensorrt.DataType.FLOAT tensorrt.DataType.HALF
+    tensorrt.ExecutionContextAllocationStrategy tensorrt.ExecutionContextAllocationStrategy.USER_MANAGED
+    tensorrt.ILogger tensorrt.ILogger.ERROR tensorrt.ILogger.INTERNAL_ERROR tensorrt.IProgressMonitor
+    tensorrt.LayerType tensorrt.LayerType.CONSTANT tensorrt.MemoryPoolType tensorrt.MemoryPoolType.WORKSPACE
+    tensorrt.NetworkDefinitionCreationFlag tensorrt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+    tensorrt.OnnxParser tensorrt.Runtime tensorrt.__version__
+"""
+"""What we use, as python/src of the TensorRT repository has it at v10.3.0, v10.16 and v11.1."""
+
+
+def test_all_that_is_used_was_read_in_the_bindings_source() -> None:
+    paths = {path for path in USED if "split" not in path}
+    assert {".".join((OBJECTS[name] or "tensorrt", *rest)) for name, *rest in paths} == set(READ.split())
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("path", USED, ids=".".join)
 def test_an_attribute_that_is_used_exists(rtx: Any, path: tuple[str, ...]) -> None:
