@@ -281,6 +281,13 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
         action.add_argument("channel", nargs="?", default="", help="absent: all channels")
         action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
         _add_address(action)
+    cancel = actions.add_parser(
+        "cancel", help="end all requests of a user, of a channel, or of one on the other"
+    )
+    cancel.add_argument("--user", default="", metavar="KEY")
+    cancel.add_argument("--channel", default="")
+    cancel.set_defaults(run=_queue_cancel)
+    _add_address(cancel)
     for name, about in (
         ("skip", "end what sounds"),
         ("clear", "end what waits"),
@@ -297,14 +304,27 @@ def _queue_list(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for utterance in client.utterances(options.channel):
             print(_line_of(utterance))
+        for channel in client.paused(options.channel):
+            print(f"paused: {channel}")
+    return 0
+
+
+def _queue_cancel(options: argparse.Namespace) -> int:
+    with _client(options) as client:
+        for utterance in client.cancel_of(user=options.user, channel=options.channel):
+            print(_line_of(utterance))
     return 0
 
 
 def _queue_watch(options: argparse.Namespace) -> int:
+    paused: list[str] = []
     with _client(options) as client:
         for event in client.watch(options.channel):
             for utterance in event.utterances:
                 print(_line_of(utterance), flush=True)
+            if (now := list(event.paused)) != paused:
+                paused = now
+                print(f"paused: {', '.join(paused) or 'none'}", flush=True)
     return 0
 
 

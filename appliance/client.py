@@ -533,6 +533,11 @@ class Client:
         request = pb.ListUtterancesRequest(channel=channel)
         return list(self._call(self._queue.ListUtterances, request, timeout).utterances)
 
+    def paused(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[str]:
+        """Channels that are paused: that one, or all."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return list(self._call(self._queue.ListUtterances, request, timeout).paused)
+
     def watch(self, channel: str = "") -> Iterator[QueueEvent]:
         """What waits and sounds, and then each change; leaving the iteration ends the watch."""
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
@@ -753,6 +758,11 @@ class AsyncClient:
         """What waits and sounds on a channel, or on all, in order of playing."""
         request = pb.ListUtterancesRequest(channel=channel)
         return list((await self._call(self._queue.ListUtterances, request, timeout)).utterances)
+
+    async def paused(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[str]:
+        """Channels that are paused: that one, or all."""
+        request = pb.ListUtterancesRequest(channel=channel)
+        return list((await self._call(self._queue.ListUtterances, request, timeout)).paused)
 
     async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
         """What waits and sounds, and then each change; leaving the iteration ends the watch."""

@@ -214,11 +214,16 @@ def test_the_queue_from_the_shell(box: Running, capsys: pytest.CaptureFixture[st
     at = ("--address", box.address)
     assert run(capsys, "queue", "pause", "stage", *at) == (0, "", "")
     with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id="later")
+        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id="later", user="ann")
         next(event for event in client.watch("stage") if event.utterances)
         code, told, _ = run(capsys, "queue", "list", *at)
-        assert code == 0 and re.fullmatch(rf"later +stage +WAITING +\+\d\.\d s  {re.escape(TEXT)}\n", told)
+        assert code == 0 and re.fullmatch(
+            rf"later +stage +WAITING +\+\d\.\d s  {re.escape(TEXT)}\npaused: stage\n", told
+        )
         assert run(capsys, "queue", "list", "other", *at) == (0, "", "")
+        assert run(capsys, "queue", "cancel", "--user", "bob", *at) == (0, "", "")
+        code, _, told = run(capsys, "queue", "cancel", *at)
+        assert code == 1 and "INVALID_ARGUMENT" in told
         code, told, _ = run(capsys, "queue", "clear", "stage", *at)
         assert code == 0 and told.startswith("later ")
         with pytest.raises(CallFailed, match="cleared"):

@@ -42,11 +42,11 @@ def readme_certificate(folder: Path) -> None:
     subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=30)
 
 
-def signed(folder: Path, name: str, days: int) -> None:
+def signed(folder: Path, name: str, days: int, *more: str) -> None:
     """Make NAME.crt and NAME.key, signed by ca.crt."""
     openssl(folder, *KEY, "-new", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
     by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-days", str(days)]
-    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, "-out", f"{name}.crt")
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *by, *more, "-out", f"{name}.crt")
 
 
 KEY = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -255,6 +255,41 @@ def test_a_certificate_is_replaced_under_load(locked: Locked, tmp_path: Path) ->
         assert len(heard) >= 3
         assert all(audio == expected for audio in heard), heard
     locked.daemon.until("the certificate before stays in use")
+
+
+def test_a_certificate_that_has_expired(locked: Locked, tmp_path: Path) -> None:
+    names = ("tls.crt", "tls.key")
+    sound = {name: (locked.folder / name).read_bytes() for name in names}
+    openssl(
+        tmp_path,
+        *KEY,
+        "-x509",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=authority",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.crt",
+    )
+    (tmp_path / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    signed(tmp_path, "tls", -1, "-extfile", "names")
+    try:
+        for name in names:
+            (locked.folder / name).write_bytes((tmp_path / name).read_bytes())
+        with locked.client("speak", authority=(tmp_path / "ca.crt").read_bytes()) as client:
+            with pytest.raises(CallFailed, match="CERTIFICATE_VERIFY_FAILED") as failed:
+                SPEAK(client)
+            assert failed.value.status == "UNAVAILABLE"
+        signed(tmp_path, "tls", 1, "-extfile", "names")
+        for name in names:
+            (locked.folder / name).write_bytes((tmp_path / name).read_bytes())
+        with locked.client("speak", authority=(tmp_path / "ca.crt").read_bytes()) as client:
+            assert status(lambda: SPEAK(client)) == "OK"
+    finally:
+        for name in names:
+            (locked.folder / name).write_bytes(sound[name])
 
 
 def test_one_peer_has_its_share_of_calls(locked: Locked) -> None:
