@@ -95,7 +95,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_real_folder_holds_the_lock_pip_and_the_daemon(made: Path) -> None:
     found = wheels.read(made)
     wheels.verify(found)
-    pins = offline.pins(TOOLS, sys.executable, Source(ROOT), PYTHON, offline.Wish((PYTHON,), MACHINE))
+    pins = offline.pins(TOOLS, sys.executable, Source(ROOT), PYTHON, MACHINE)
     assert len(found.files) == len(pins) + 2
     with zipfile.ZipFile(found.ours) as wheel:
         assert "appliance/rpc/appliance.proto" in wheel.namelist()
