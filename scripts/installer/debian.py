@@ -15,7 +15,6 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable
@@ -45,8 +44,8 @@ CLOCKS = "f5-clocks.service"
 BUILD_S = 900.0
 # The units name what scripts/install lays down; this goes when that goes.
 PLACES = (
-    ("/opt/f5-appliance/current/venv/bin/python -I -X faulthandler -m appliance",
-     "/usr/bin/python3 -I -X faulthandler /usr/bin/appliance"),
+    ("/opt/f5-appliance/current/venv/bin/python", "/usr/bin/python3"),
+    (" -m appliance ", " /usr/bin/appliance "),
     ("/opt/f5-appliance/current/systemd/README.md", "/usr/share/doc/f5-appliance/README.md"),
     ("/opt/f5-appliance/current/scripts", "/usr/lib/f5-appliance/scripts"),
     ("ReadOnlyPaths=-/opt/f5-appliance\n", ""),
@@ -189,7 +188,8 @@ def _documents(share: Path, source: Source, flavour: Flavour, epoch: int) -> Non
     _put(folder / "README.md", (source.folder / "systemd" / "README.md").read_bytes())
     _put(folder / "copyright", (source.folder / "scripts/debian/copyright").read_bytes())
     entry = (
-        f"{NAME} ({_version(source, flavour)}) stable; urgency=medium\n\n  * See CHANGELOG.md of this version.\n\n"
+        f"{NAME} ({_version(source, flavour)}) stable; urgency=medium\n\n"
+        "  * See CHANGELOG.md of this version.\n\n"
         f" -- {NAME} <{NAME}@localhost>  {formatdate(epoch)}\n"
     )
     _put(folder / "changelog.gz", gzip.compress(entry.encode(), 9, mtime=0))
@@ -226,7 +226,9 @@ def _control(root: Path, source: Source, flavour: Flavour) -> None:
     sums = "".join(
         f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n"
         for path in sorted(root.rglob("*"))
-        if path.is_file() and not path.is_symlink() and path.relative_to(root).parts[0] not in ("DEBIAN", "etc")
+        if path.is_file()
+        and not path.is_symlink()
+        and path.relative_to(root).parts[0] not in ("DEBIAN", "etc")
     )
     _put(root / "DEBIAN/md5sums", sums.encode())
 

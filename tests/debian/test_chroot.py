@@ -1,4 +1,4 @@
-"""The package's life in a Debian 12 of its own: installed, spoken with, upgraded to a broken one, cut off, purged."""
+"""The package's life in a Debian 12 of its own: install, speech, a broken upgrade, power cuts, purge."""
 
 from __future__ import annotations
 
