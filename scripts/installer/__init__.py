@@ -22,4 +22,5 @@ goes wrong after is put back.
     running       what the scripts share
     old_python    the refusal of a Python that cannot read the rest
     offline       makes the folder of wheels, on a machine with a network
+    debian        the Debian package, which takes the place of most of the above
 """

@@ -55,13 +55,12 @@ def make(tools: Tools, python: str, source: Source, out: Path, wish: Wish, tell:
         folder = Path(name) / "wheels"
         folder.mkdir()
         tell(f"building the wheel of {source.version}")
-        _build(tools, python, source, folder)
+        build_ours(tools, python, source, folder)
         for version in wish.pythons:
             tell(f"downloading wheels for Python {version} on {wish.machine}")
-            _download(
-                tools, python, version, wish.machine, folder, pins(tools, python, source, version, wish)
-            )
-        _download(tools, python, wish.pythons[0], wish.machine, folder, (PIP,))
+            wanted = pins(tools, python, source, version, wish.machine)
+            download(tools, python, version, wish.machine, folder, wanted)
+        download(tools, python, wish.pythons[0], wish.machine, folder, (PIP,))
         made = wheels.write(folder, wish.pythons, wish.machine)
         for version in wish.pythons:
             if wrong := wheels.suits(made, version, wish.machine, source):
@@ -71,7 +70,7 @@ def make(tools: Tools, python: str, source: Source, out: Path, wish: Wish, tell:
     return wheels.read(out)
 
 
-def _build(tools: Tools, python: str, source: Source, folder: Path) -> None:
+def build_ours(tools: Tools, python: str, source: Source, folder: Path) -> None:
     """Our own wheel; pip builds it in an environment that it throws away."""
     # From a copy: a build must leave nothing in the checkout, and take nothing that git would not.
     with tempfile.TemporaryDirectory() as name:
@@ -86,9 +85,10 @@ def _build(tools: Tools, python: str, source: Source, folder: Path) -> None:
         _ran(_pip(tools, python, *arguments))
 
 
-def _download(
+def download(
     tools: Tools, python: str, version: str, machine: str, folder: Path, what: Sequence[str]
 ) -> None:
+    """Put wheels of these requirements for another Python and machine into a folder. Raises Failure."""
     target = (
         "--only-binary=:all:",
         "--python-version",
@@ -100,9 +100,9 @@ def _download(
     _ran(_pip(tools, python, "download", *QUIET, "--no-deps", *target, "--dest", str(folder), *what))
 
 
-def pins(tools: Tools, python: str, source: Source, version: str, wish: Wish) -> list[str]:
+def pins(tools: Tools, python: str, source: Source, version: str, machine: str) -> list[str]:
     """What the lock pins for that Python on that machine. Raises Failure."""
-    ran = tools.run(python, "-c", PINS_CODE, str(source.lock), version, wish.machine, timeout_s=DOWNLOAD_S)
+    ran = tools.run(python, "-c", PINS_CODE, str(source.lock), version, machine, timeout_s=DOWNLOAD_S)
     _ran(ran)
     return ran.output.split()
 
