@@ -57,7 +57,12 @@ class Chroot:
     def files(self) -> set[str]:
         """Every path but those of the kernel, and of what dpkg and systemd's helpers note for themselves."""
         left_out = ("proc", "dev", "root", "tmp", "var/log", "var/lib/dpkg", "var/cache/ldconfig", "run")
-        found = (str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
+        # os.walk passes over processes that end while /proc is read.
+        found = (
+            os.path.relpath(os.path.join(folder, name), self.folder)
+            for folder, folders, files in os.walk(self.folder)
+            for name in (*folders, *files)
+        )
         return {path for path in found if not path.startswith(left_out)}
 
     def speaks(self) -> None:
