@@ -302,10 +302,11 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 def _queue_list(options: argparse.Namespace) -> int:
     with _client(options) as client:
-        for utterance in client.utterances(options.channel):
-            print(_line_of(utterance))
-        for channel in client.paused(options.channel):
-            print(f"paused: {channel}")
+        now = client.queue(options.channel)
+    for utterance in now.utterances:
+        print(_line_of(utterance))
+    for channel in now.paused:
+        print(f"paused: {channel}")
     return 0
 
 

@@ -42,6 +42,7 @@ from appliance.rpc.admin_pb2 import Status
 from appliance.rpc.appliance_pb2 import (
     End,
     Header,
+    ListUtterancesResponse,
     PausedChannels,
     QueueEvent,
     Timings,
@@ -228,7 +229,7 @@ class Piece:
 
 Event = Header | Piece | End
 Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
-"""What `listen` gives; see appliance.proto."""
+"""Messages that `listen` gives; see appliance.proto."""
 
 
 @dataclass(frozen=True)
@@ -530,13 +531,13 @@ class Client:
 
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
         """What waits and sounds on a channel, or on all, in order of playing."""
-        request = pb.ListUtterancesRequest(channel=channel)
-        return list(self._call(self._queue.ListUtterances, request, timeout).utterances)
+        return list(self.queue(channel, timeout=timeout).utterances)
 
-    def paused(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[str]:
-        """Channels that are paused: that one, or all."""
+    def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
+        """Utterances of a channel, or of all, in order of playing, and which of them are paused."""
         request = pb.ListUtterancesRequest(channel=channel)
-        return list(self._call(self._queue.ListUtterances, request, timeout).paused)
+        response: ListUtterancesResponse = self._call(self._queue.ListUtterances, request, timeout)
+        return response
 
     def watch(self, channel: str = "") -> Iterator[QueueEvent]:
         """What waits and sounds, and then each change; leaving the iteration ends the watch."""
@@ -756,13 +757,13 @@ class AsyncClient:
 
     async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
         """What waits and sounds on a channel, or on all, in order of playing."""
-        request = pb.ListUtterancesRequest(channel=channel)
-        return list((await self._call(self._queue.ListUtterances, request, timeout)).utterances)
+        return list((await self.queue(channel, timeout=timeout)).utterances)
 
-    async def paused(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[str]:
-        """Channels that are paused: that one, or all."""
+    async def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
+        """Utterances of a channel, or of all, in order of playing, and which of them are paused."""
         request = pb.ListUtterancesRequest(channel=channel)
-        return list((await self._call(self._queue.ListUtterances, request, timeout)).paused)
+        response: ListUtterancesResponse = await self._call(self._queue.ListUtterances, request, timeout)
+        return response
 
     async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
         """What waits and sounds, and then each change; leaving the iteration ends the watch."""

@@ -340,7 +340,7 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that host; no for a name other than localhost."""
+    """True if only this machine reaches that host; False for a name other than localhost."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a name

@@ -38,7 +38,7 @@ class Prompts:
         return self._lent.get(voice) or self._store.reference(voice)
 
     async def transcript_of(self, audio: bytes) -> str:
-        """What is said in an earlier prompt or a stored voice with this audio; empty where there is none."""
+        """Transcript of an earlier prompt or a stored voice with this audio; empty where there is none."""
         sha256 = hashlib.sha256(audio).hexdigest()
         if sha256 in self._transcripts:
             self._transcripts.move_to_end(sha256)

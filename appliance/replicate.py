@@ -23,7 +23,7 @@ Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be done with one voice of another box."""
+    """Change to one voice of another box."""
 
     kind: Kind
     name: str

@@ -64,7 +64,7 @@ HISTORY = 1_000
 MAX_PAUSED = 1_000
 """Channels that may be paused at a time."""
 HORIZON_S = 10.0
-"""What `Scheduler.busy` looks ahead: so far that the first sound of one reply does not fill it."""
+"""Horizon of `Scheduler.busy`: so far that the first sound of one reply does not fill it."""
 
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
@@ -397,7 +397,7 @@ class Scheduler:
             return present, ended, self._history[-1][0] if self._history else since
 
     def standing(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """How an admitted request stands, and what is played before it on its channel."""
+        """Return the state of an admitted request, and what is played before it on its channel."""
         with self._changed:
             now = self._clock()
             self._forget_idle(now)

@@ -1,4 +1,4 @@
-"""What lies behind a voice: how far below it, and whether it has tones."""
+"""Background of a recording: its distance below the voice, and whether it has tones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = 1e-12
 
 @dataclass(frozen=True)
 class Background:
-    """Of a recording's quietest frames."""
+    """Level and spectrum of a recording's quietest frames."""
 
     below_db: float
     """Below its loud frames."""
@@ -28,7 +28,7 @@ class Background:
 
 
 def background(wave: NDArray[np.float32], rate_hz: int) -> Background | None:
-    """Of (samples,); None where they are too few to tell."""
+    """Measure (samples,) of float32; None where they are too few to tell."""
     size = round(FRAME_S * rate_hz)
     if len(wave) < 10 * size:
         return None

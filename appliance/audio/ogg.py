@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 HEAD_BYTES = 27
-"""Of a page, before the table of its segments' lengths."""
+"""Length of a page's header before the table of its segments' lengths."""
 FULL_SEGMENT = 255
 """A segment of this length is followed by more of its packet."""
 HEADERS = 2

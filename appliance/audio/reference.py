@@ -99,7 +99,7 @@ def trim(recording: Recording) -> Recording:
 
 
 def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
-    """What makes a trimmed recording a poor reference without making it a wrong one; plain sentences.
+    """Return plain sentences about what makes a trimmed recording a poor reference, though not a wrong one.
 
     `wave` is the mean of its channels.
     """

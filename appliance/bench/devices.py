@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TENSOR_CORES = 8
-"""Of a processing cluster (TPC): two multiprocessors with four each."""
+"""Tensor cores of a processing cluster (TPC): two multiprocessors with four each."""
 OPERATIONS = 512
-"""Of a tensor core in a clock: 256 dense FP16 products, each multiplied and added."""
+"""Operations of a tensor core in a clock: 256 dense FP16 products, each multiplied and added."""
 
 
 @dataclass(frozen=True)

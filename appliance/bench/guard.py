@@ -158,7 +158,7 @@ def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
 
 
 def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
-    """What is otherwise than at the baseline, the likeliest cause of slowness first."""
+    """List what differs from the baseline, the likeliest cause of slowness first."""
     now, then = entry["machine"], baseline.get("machine", {})
     found = []
     if now["loose"]:

@@ -16,7 +16,7 @@ from appliance.health.speed import JOURNAL
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
-"""Where releases up to 0.7 kept them, as root; read, and not written any more."""
+"""Baselines of releases up to 0.7, kept as root; read, and not written any more."""
 KEPT = 800
 """Two years of nights."""
 SCHEMA = 1
@@ -25,7 +25,7 @@ Entry = Mapping[str, Any]
 
 
 def key(bundle: str, l4t: str, mode: str) -> str:
-    """What must be the same for speeds to be compared; `bundle`: hash of its manifest."""
+    """Key of comparable measurements; `bundle` is the hash of its manifest."""
     return "/".join((bundle[:16], l4t or "no-l4t", mode or "no-mode"))
 
 

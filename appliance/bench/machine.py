@@ -1,4 +1,4 @@
-"""What a measurement was made on, and what else ran there: processor, clocks, heat, versions, neighbours."""
+"""Conditions of a measurement: processor, clocks, heat, versions, other processes."""
 
 from __future__ import annotations
 

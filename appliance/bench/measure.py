@@ -193,7 +193,7 @@ def stages_ms(reply: Reply) -> dict[str, float]:
 
 
 def figures(series: Series) -> dict[str, Any]:
-    """What a cell's replies have in common: median, least and most of each figure, and medians of stages."""
+    """Summarise a cell's replies: median, least and most of each figure, and medians of stages."""
     cell, replies = series.cell, series.replies
     split = [stages_ms(reply) for reply in replies]
     wall_s = [reply.wall_s for reply in replies]

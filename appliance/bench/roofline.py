@@ -48,18 +48,18 @@ TIMES = 8
 LANE_ROWS = 2
 """A guided lane."""
 SHARES = (1.0, 0.5, 0.35, 0.2)
-"""Of the peak, for which a plan is drawn."""
+"""Shares of the peak for which a plan is drawn."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
 """Bytes of a weight of the products."""
 PRODUCT, VECTOR_MB = 768, 128
 
 Polynomial = tuple[float, float, float]
-"""Of frames: constant, linear, quadratic."""
+"""Coefficients of a polynomial of frames: constant, linear, quadratic."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What a device can: operations and bytes a second."""
+    """Peak of a device: operations and bytes a second."""
 
     flops: float
     bytes_per_s: float
@@ -67,7 +67,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Work:
-    """What one call of a graph has to do, one row of a step: by class the operations, and parameters."""
+    """Work of one call of a graph, or of one row of a step: operations by class, and parameters."""
 
     flops: Mapping[str, Polynomial]
     parameters: float

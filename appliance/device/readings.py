@@ -55,7 +55,7 @@ class Emc:
 
     range: Range
     locked: bool
-    """Whether requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
+    """True if requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
     cap: int | None = None
 
 
@@ -96,7 +96,7 @@ def emc_absent(root: Root) -> str:
 
 
 def idle_states(root: Root, core: int) -> tuple[int, int] | None:
-    """How many idle states of a core are forbidden, and how many there are; None where it has none."""
+    """Count a core's idle states: forbidden, and all; None where it has none."""
     folder = f"{CPUS}/cpu{core}/cpuidle"
     flags = [
         root.number(f"{folder}/{name}/disable") for name in root.names(folder) if name.startswith("state")

@@ -1,4 +1,4 @@
-"""Who may ask for what: the daemon's tokens and roles, since over its Unix socket it asks for none."""
+"""Access by the daemon's tokens and roles, since over its Unix socket it asks for none."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Door:
 
 
 def is_open(path: str) -> bool:
-    """Whether that path needs no token."""
+    """True if that path needs no token."""
     return path in OPEN or path.startswith(OPEN_BELOW)
 
 

@@ -28,7 +28,7 @@ GONE = 499
 
 
 def daemon_address(config: Config) -> str:
-    """Where the daemon is reached. Raises ConfigError where it would want a token or a certificate there."""
+    """Address of the daemon. Raises ConfigError where it would want a token or a certificate there."""
     server, gateway = config.server, config.gateway
     if gateway.daemon:
         return gateway.daemon

@@ -88,7 +88,7 @@ class Fields:
         return word not in FALSE
 
     def common(self) -> Options:
-        """What every request that speaks may say."""
+        """Fields that every request to speak may have."""
         options: Options = {
             "channel": self.text("channel"),
             "user": self.text("user"),

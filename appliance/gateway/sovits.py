@@ -46,7 +46,7 @@ def name_in(path: str) -> str:
 
 
 async def not_offered(request: Request) -> Response:
-    """What changes or ends the server in GPT-SoVITS."""
+    """Refuse the calls that change or end the server in GPT-SoVITS."""
     message = f"{request.url.path}: not offered here: the bundle is the only model, and voices are stored"
     raise Refusal(404, message, code="not_offered")
 

@@ -62,7 +62,7 @@ class Wanted:
         return {**self.options, "encoding": self.form.encoding, "rate": self.form.rate_hz}
 
     def silence(self) -> bytes:
-        """What a text becomes that has nothing to say: a short file in its form."""
+        """Reply to a text with nothing to say: a short file in its form."""
         rate_hz = self.form.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
         return encode(samples, Samples(self.form.encoding), rate_hz)

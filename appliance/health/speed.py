@@ -1,4 +1,4 @@
-"""What the guard measured last: how fast the box speaks, against how fast this box once spoke.
+"""The guard's last measurement: speed of the box against its own baseline.
 
 `appliance bench guard` measures, judges and writes the journal; this only reads its last line.
 """

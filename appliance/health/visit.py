@@ -45,7 +45,7 @@ def examine_all(box: Box, app: Application, wanted: Wanted) -> list[Finding]:
 
 
 def measure(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
-    """How fast the box speaks, against the baseline in the application's journal. Does not raise."""
+    """Judge the speed of the box against the baseline in the application's journal. Does not raise."""
     options = ("--set-baseline",) if set_baseline else ()
     return app.ask(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)
 

@@ -1,4 +1,4 @@
-"""What channels speak, for players that did not ask for it: finished segments on their second way out.
+"""Listen: finished segments of a channel for players that did not ask for them.
 
 A tap is what listeners are given of one request. It is made with the request's first finished segment, if
 anybody listens then, and is given out in the order in which its channel plays, however the segments came.
@@ -72,7 +72,7 @@ class Listener:
 
 @dataclass(eq=False)
 class Tap:
-    """What listeners are given of one request."""
+    """Messages of one request for its listeners."""
 
     job: Job
     reply: Reply
@@ -80,11 +80,11 @@ class Tap:
     waiting: list[Made] = field(default_factory=list)
     """Segments that are not given out yet."""
     sent: list[pb.ListenResponse] = field(default_factory=list)
-    """What was, for who comes in the middle of it."""
+    """Messages that were sent, for a listener that comes in the middle."""
     listeners: set[Listener] = field(default_factory=set)
     begun: bool = False
     whole: bool = False
-    """Whether all of it has been given out."""
+    """True once all of it has been given out."""
     samples: int = 0
     words: list[Word] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class Taps:
 
     @property
     def are_open(self) -> bool:
-        """Whether anybody listens, or has until lately."""
+        """True while there is a listener, or was until lately."""
         return self._task is not None
 
     def made(self, job: Job, manifest: Manifest, segment: Made) -> None:

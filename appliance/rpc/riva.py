@@ -59,7 +59,7 @@ FIELDS = {
 }
 """Our names of fields → Riva's."""
 DEFAULT_QUALITY = 20
-"""Of 1 to 40; it stands for the daemon's own number of steps."""
+"""Quality, of 1 to 40, that stands for the daemon's own number of steps."""
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
 """First bytes of the files that are understood; clients name their encoding only now and then."""
 HAN = re.compile("[\u3400-\u9fff]")

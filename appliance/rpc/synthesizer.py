@@ -96,12 +96,12 @@ class Call:
     """Whose it is, for limits; empty for the box's own."""
     task: asyncio.Task[Any]
     manifest: Manifest = field(init=False)
-    """Of the bundle that it is planned for."""
+    """Manifest of the bundle that it is planned for."""
     request: Request = field(init=False)
     """As it is served."""
     reply: Reply = field(init=False)
     admitted: bool = False
-    """Whether it has the three above."""
+    """True once it has the three above."""
     cached: bool = False
     """Whether its audio was made for an earlier request."""
     key: Key | None = None
