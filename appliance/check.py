@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from appliance import health
+from appliance.box import judge, platform
+from appliance.box.judge import Finding, Level
+from appliance.box.show.findings import table, wants_colour
+from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply, Voice
 from appliance.config import Config, load
 from appliance.contract import bundle
-from appliance.device import platform
-from appliance.device.box import Box, open_box
 from appliance.errors import ApplianceError, BundleError
-from appliance.health import Finding, Level
 from appliance.job import Request, Segmentation
 
 SPEAK_S = 60.0
@@ -65,18 +65,18 @@ def run(options: argparse.Namespace) -> int:
     inspection = Inspection(options, os.environ)
     findings = [*_of_the_box(inspection.box, only), *_of_the_application(inspection, only)]
     if options.json:
-        print(json.dumps(health.document(findings)))
+        print(json.dumps(judge.document(findings)))
     else:
-        print(health.table(findings, colour=health.wants_colour(sys.stdout.isatty(), os.environ)))
-    return health.exit_code(findings)
+        print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
+    return judge.exit_code(findings)
 
 
 def _of_the_box(box: Box, only: set[str]) -> Iterator[Finding]:
     """All but what the application sees better itself."""
     ours = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
-    wanted = (only or set(health.CHECKS)) & set(health.CHECKS) - ours
+    wanted = (only or set(judge.CHECKS)) & set(judge.CHECKS) - ours
     if wanted:
-        yield from health.examine(box, only=wanted)
+        yield from judge.examine(box, only=wanted)
 
 
 def _of_the_application(inspection: Inspection, only: set[str]) -> list[Finding]:
@@ -153,7 +153,7 @@ def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: 
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except Exception as error:
-        return health.broken(name, error)
+        return judge.broken(name, error)
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
@@ -178,7 +178,7 @@ def _bundle(inspection: Inspection) -> Finding:
             raise Wrong(f"{path}: missing, or not {file.size_bytes} bytes long")
     told = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
-    return health.passed("bundle", told, LIMITS["bundle"], figures)
+    return judge.passed("bundle", told, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:
@@ -187,21 +187,21 @@ def _voices(inspection: Inspection) -> Finding:
     try:
         manifest = inspection.manifest
     except BundleError as error:
-        return health.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
+        return judge.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
     store = open_store(inspection.config.voices, manifest)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    return health.passed("voices", f"{count} readable", LIMITS["voices"], figures)
+    return judge.passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
 def _daemon(inspection: Inspection) -> Finding:
     value = f"{inspection.address}: {inspection.serving}"
     if inspection.serving != "SERVING":
         raise Wrong(value)
-    return health.passed("daemon", value)
+    return judge.passed("daemon", value)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
@@ -236,7 +236,7 @@ def _synthesis(inspection: Inspection) -> Finding:
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
         value += ", which is its CPU"
         return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
-    return health.passed("synthesis", value, LIMITS["synthesis"], figures)
+    return judge.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
 def _precision(inspection: Inspection) -> Finding:
@@ -247,13 +247,13 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.voices import open_store
 
     config = inspection.config
-    is_exact = health.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+    is_exact = judge.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
-        return health.skipped("precision", "no voice is stored; `appliance voices add` stores one")
+        return judge.skipped("precision", "no voice is stored; `appliance voices add` stores one")
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
@@ -273,7 +273,7 @@ def _precision(inspection: Inspection) -> Finding:
         exact.shutdown()
     if share > agreement.ALLOWED:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
-    return health.passed("precision", value, LIMITS["precision"], figures)
+    return judge.passed("precision", value, LIMITS["precision"], figures)
 
 
 def _engines(inspection: Inspection) -> Finding:
@@ -281,9 +281,9 @@ def _engines(inspection: Inspection) -> Finding:
 
     engine = inspection.config.engine
     if engine.backend not in ("auto", "tensorrt"):
-        return health.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+        return judge.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
     if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
-        return health.skipped("engines", "TensorRT is not installed")
+        return judge.skipped("engines", "TensorRT is not installed")
     read = bundle.read(inspection.config.bundle.path, verify=False)
     record = prepare.read_record(engine.cache, read)
     limit, remedy = LIMITS["engines"], REMEDIES["engines"]
@@ -297,7 +297,7 @@ def _engines(inspection: Inspection) -> Finding:
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
-    return health.passed("engines", value, limit, figures)
+    return judge.passed("engines", value, limit, figures)
 
 
 def _voice_to_use(inspection: Inspection, client: Client) -> Voice | Finding:
@@ -331,7 +331,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
 }
 ON_DEMAND = ("precision",)
 """Run only when named: these take seconds to minutes of computing."""
-NAMES = tuple(dict.fromkeys((*health.CHECKS, *CHECKS)))
+NAMES = tuple(dict.fromkeys((*judge.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

@@ -14,6 +14,7 @@ from appliance.access import Role
 from appliance.bench import guard, measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
+from appliance.box.system import open_box
 from appliance.client import (
     ADMIN_SOCKET,
     ENCODINGS,
@@ -31,7 +32,6 @@ from appliance.client import (
     Voice,
 )
 from appliance.config import LOOPBACK_GRPC, SynthesisConfig
-from appliance.device.box import open_box
 from appliance.errors import ApplianceError
 from appliance.rpc.appliance_pb2 import UtteranceState, VoiceState
 

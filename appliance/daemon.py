@@ -35,14 +35,16 @@ from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
 from appliance.agent import AgentServer
-from appliance.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
-from appliance.clockwatch import STATES, ClockWatch
+from appliance.box.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
+from appliance.box.clockwatch import STATES, ClockWatch
+from appliance.box.notify import Notifier
+from appliance.box.root import Root
+from appliance.box.supervision import Supervision
+from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.device.box import Box
-from appliance.device.root import Root
 from appliance.engine.loading import load_for
 from appliance.engine.synthesizer import Synthesizer as EngineSynthesizer
 from appliance.errors import (
@@ -57,7 +59,6 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.metrics import Metrics, MetricsServer
-from appliance.notify import Notifier
 from appliance.phrases import Phrases
 from appliance.plan import Planner
 from appliance.probes import ProbeServer
@@ -71,7 +72,6 @@ from appliance.rpc.server import AddressInUse, Face, Listening, listen, listen_t
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
-from appliance.supervision import Supervision
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front

@@ -13,11 +13,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from appliance.clockwatch import STATES, ClockWatch
-from appliance.device import pinning, published
-from appliance.device.box import Box
-from appliance.device.published import CLOCKS, Clocks, Unpin
-from appliance.device.root import Root
+from appliance.box.clocks import pinning, published
+from appliance.box.clocks.published import Clocks, Unpin
+from appliance.box.clockwatch import STATES, ClockWatch
+from appliance.box.paths import CLOCKS
+from appliance.box.root import Root
+from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import PATIENCE_S, Running, running
 from tests.fakes.jetson import Jetson

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from appliance import config
+from appliance.box.clocks import published
 from appliance.config import Config, load
-from appliance.device import published
 from appliance.errors import ConfigError
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").glob("*.yaml"))

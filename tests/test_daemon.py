@@ -23,13 +23,13 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance import daemon
+from appliance.box.notify import Notifier
 from appliance.config import SynthesisConfig, load
 from appliance.contract import bundle
 from appliance.daemon import Exit
 from appliance.engine.cuda import fault_of
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
-from appliance.notify import Notifier
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler

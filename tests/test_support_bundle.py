@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from appliance.box.judge.application import Application
+from appliance.box.support import bundle, redact
 from appliance.config import Config
-from appliance.health import redact, support
-from appliance.health.application import Application
+from tests.box.boxes import RELEASE, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
-from tests.health.boxes import RELEASE, well
 
 SCRIPT = ROOT / "scripts" / "support-bundle"
 NOBODY = Application("/nowhere/python")
@@ -241,12 +241,12 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
         (jetson.bin / tool).write_text("#!/bin/sh\nexit 3\n")
     jetson.path("/etc/nv_tegra_release").unlink()
     jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
-    parts = {part.name: part for part in support.collect(jetson.box(), NOBODY)}
+    parts = {part.name: part for part in bundle.collect(jetson.box(), NOBODY)}
     missing = {name for name, part in parts.items() if part.problem}
     assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
     assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
     assert {"health.json", "units.json", "contents.json", "installed.json"} & missing == set()
-    index = support.index(parts.values())
+    index = bundle.index(parts.values())
     assert "MISSING  nvpmodel.txt: nvpmodel ended with 3" in index
     assert "MISSING  configuration.yaml: there is none" in index
     assert "Wilhelmina" not in index
@@ -255,7 +255,7 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
 def test_without_root_it_holds_less_and_says_so(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     plant(jetson)
-    parts = {part.name: part for part in support.collect(jetson.box(user=lambda: 1000), NOBODY)}
+    parts = {part.name: part for part in bundle.collect(jetson.box(user=lambda: 1000), NOBODY)}
     assert json.loads(parts["contents.json"].text)["voices"] == {"problem": "needs root"}
     assert not parts["health.json"].problem
     text = "".join(part.text + part.problem for part in parts.values()).lower()
@@ -267,7 +267,7 @@ def test_an_empty_box(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
     for name in ("sys", "proc", "etc", "run"):
         jetson.path(f"/{name}").rename(tmp_path / name)
-    parts = support.collect(jetson.box(), NOBODY)
+    parts = bundle.collect(jetson.box(), NOBODY)
     assert {"health.json", "units.json"} <= {part.name for part in parts if not part.problem}
 
 
@@ -302,12 +302,12 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        support.write(tmp_path / "x.tar.gz", [support.Part("a", "b")], 0.0)
+        bundle.write(tmp_path / "x.tar.gz", [bundle.Part("a", "b")], 0.0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_its_name_says_nothing_of_the_box() -> None:
-    assert support.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
+    assert bundle.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
 @pytest.mark.parametrize(

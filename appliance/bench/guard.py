@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from appliance import config as configuration
-from appliance import health
 from appliance.bench import history, page
 from appliance.bench.machine import Neighbours, describe, listener
+from appliance.box.judge import Finding, Level, document, exit_code, skipped
+from appliance.box.judge.heat import WARM_C
+from appliance.box.judge.speed import FAIL_AT, MEASURE, WARN_AT
+from appliance.box.show.findings import table
+from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply, Voice
 from appliance.contract import bundle
-from appliance.device.box import Box
-from appliance.health import Finding, Level
-from appliance.health.heat import WARM_C
-from appliance.health.speed import FAIL_AT, MEASURE, WARN_AT
 
 TEXT = "Thanks for the follow, and welcome to the stream."
 SYNTHESES = 5
@@ -55,10 +55,10 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
     """Measure, compare, write to the journal and print; the exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
-        print(json.dumps(health.document([finding])))
+        print(json.dumps(document([finding])))
     else:
-        print(health.table([finding], colour=sys.stdout.isatty()))
-    return health.exit_code([finding])
+        print(table([finding], colour=sys.stdout.isatty()))
+    return exit_code([finding])
 
 
 def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
@@ -66,7 +66,7 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
     try:
         entry = measure(config, box)
     except NotMeasured as why:
-        return health.skipped("speed", str(why))
+        return skipped("speed", str(why))
     except Exception as error:
         remedy = "sudo appliance check; where the daemon is down: sudo systemctl restart f5-appliance"
         return Finding("speed", Level.FAIL, f"not measured: {' '.join(str(error).split())}", "", remedy)

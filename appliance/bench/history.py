@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from appliance.device.box import Box
-from appliance.device.installed import record
-from appliance.health.speed import JOURNAL
+from appliance.box.paths import JOURNAL
+from appliance.box.system import Box
+from appliance.box.versions import record
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"

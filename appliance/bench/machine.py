@@ -11,10 +11,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from appliance.device import platform, sensors
-from appliance.device.box import Box
-from appliance.device.clocks import look
-from appliance.device.published import read
+from appliance.box import platform
+from appliance.box.clocks.published import read
+from appliance.box.clocks.verdict import look
+from appliance.box.sensors import hwmon as sensors
+from appliance.box.system import Box
 
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")

@@ -22,8 +22,8 @@ from appliance.bench.arrivals import BenchError
 from appliance.bench.lines import chinese_of, text_of
 from appliance.bench.machine import Neighbours, describe, listener, memory_mb
 from appliance.bench.report import aligned
+from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
-from appliance.device.box import Box
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}

@@ -20,6 +20,11 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from appliance.box.clocks import published
+from appliance.box.platform import identify
+from appliance.box.root import Root
+from appliance.box.sensors import hwmon as sensors
+from appliance.box.system import Box
 from appliance.client import (
     AsyncClient,
     CallFailed,
@@ -30,10 +35,6 @@ from appliance.client import (
     plain,
 )
 from appliance.config import DeviceConfig
-from appliance.device import published, sensors
-from appliance.device.box import Box
-from appliance.device.platform import identify
-from appliance.device.root import Root
 from appliance.gateway.failures import Refusal
 
 FOLDER = Path(__file__).with_name("pages")

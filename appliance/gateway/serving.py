@@ -22,10 +22,10 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from appliance.box.notify import Notifier
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.gateway.app import daemon_address, make_app
-from appliance.notify import Notifier
 
 logger = logging.getLogger(__name__)
 

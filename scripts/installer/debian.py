@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
-from appliance.device.tools import Ran, Tools
+from appliance.box.tools import Ran, Tools
 from scripts.installer import offline
 from scripts.installer.actions import Failure, Tell
 from scripts.installer.source import Source, is_unit

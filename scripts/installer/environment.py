@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.device.tools import Ran, Tools
+from appliance.box.tools import Ran, Tools
 from scripts.installer.actions import Failure
 from scripts.installer.source import Source
 from scripts.installer.wheels import AGAIN, Wheels, verify

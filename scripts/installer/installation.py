@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from appliance.device.installed import tensorrt
-from appliance.device.platform import Platform, identify
-from appliance.device.tools import Ran
+from appliance.box.platform import Platform, identify
+from appliance.box.tools import Ran
+from appliance.box.versions import tensorrt
 from scripts.installer import bundles, environment, preflight, releases, speaking, switching, system, wheels
 from scripts.installer.actions import Action, Failure, Tell, perform
 from scripts.installer.layout import BUNDLE, FOLDERS, RUN, SYSUSERS, TMPFILES, USER

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.device.tools import Ran, Tools
+from appliance.box.tools import Ran, Tools
 from scripts.installer import wheels
 from scripts.installer.actions import Failure, Tell
 from scripts.installer.source import Source

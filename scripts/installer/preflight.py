@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.device.platform import refusal
+from appliance.box.platform import refusal
 from scripts.installer import bundles, wheels
 from scripts.installer.actions import Failure
 from scripts.installer.layout import OPT

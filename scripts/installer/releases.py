@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from appliance.device.platform import Platform
+from appliance.box.platform import Platform
 from scripts.installer import environment
 from scripts.installer.actions import Failure
 from scripts.installer.layout import CURRENT, PREVIOUS, RECORD, RELEASES

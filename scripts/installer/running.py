@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, TextIO
 
-from appliance.device.box import open_box
+from appliance.box.system import open_box
 from scripts.installer.actions import Failure
 from scripts.installer.actions import told as told_error
 from scripts.installer.layout import OPT

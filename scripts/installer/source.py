@@ -14,7 +14,7 @@ from scripts.installer.actions import Failure
 from scripts.installer.layout import COMMANDS, UNIT_ENDINGS
 from scripts.installer.target import sha256
 
-RELEASED = ("appliance/__init__.py", "appliance/device", "appliance/health.py", "appliance/health",
+RELEASED = ("appliance/__init__.py", "appliance/box",
             "configs/appliance.yaml", "systemd", "scripts/__init__.py", "scripts/installer",
             *(f"scripts/{script}" for script in COMMANDS.values()))  # fmt: skip
 """What root's scripts need, and nothing of the daemon: that is in the release's environment."""
@@ -104,7 +104,7 @@ def _required() -> tuple[str, ...]:
              "systemd/f5-appliance.tmpfiles.conf")  # fmt: skip
     return (
         "appliance/__init__.py",
-        "appliance/device/__init__.py",
+        "appliance/box/__init__.py",
         "configs/appliance.yaml",
         *scripts,
         *units,

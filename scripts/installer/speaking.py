@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from appliance.device.tools import Ran
+from appliance.box.tools import Ran
 from scripts.installer.actions import Action, Failure, Tell
 from scripts.installer.layout import BASELINES, CLOCKS, CURRENT, SERVICE
 from scripts.installer.releases import linked

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from appliance.device.box import Box
+from appliance.box.system import Box
 from scripts.installer.actions import Failure
 from scripts.installer.layout import Folder
 

@@ -14,9 +14,9 @@ import pytest
 from appliance import cli
 from appliance.bench import guard, history, page
 from appliance.bench.machine import Neighbours, cpu_seconds, listener
-from appliance.device.box import Box
-from appliance.device.root import Root
-from appliance.health import Level, speed
+from appliance.box.judge import Level, speed
+from appliance.box.root import Root
+from appliance.box.system import Box
 from tests.daemons import BUNDLE, running
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP

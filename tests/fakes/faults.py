@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.device.root import Root
+from appliance.box.root import Root
 from tests.fakes.machine import CPU, Machine, covers
 from tests.fakes.monitors import POWERED_DOWN, zone_type
 from tests.fakes.tree import mounts

@@ -1,7 +1,7 @@
 """A Jetson in a folder: a tree of files and the vendor's tools, which write the same tree that readers read.
 
     jetson = Jetson(tmp_path, "jp6-0005")     as after a factory boot: 30 W, nothing pinned
-    box = jetson.box()                        what appliance.device takes
+    box = jetson.box()                        what appliance.box takes
     jetson.unpin()                            behind the tools' back
     jetson.fault("silent_gpu", message=False)
 
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.device.box import Box, seconds_since_boot
-from appliance.device.tools import Tools
+from appliance.box.system import Box, seconds_since_boot
+from appliance.box.tools import Tools
 from tests.fakes import faults, jtop
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.machine import Machine
@@ -107,7 +107,7 @@ class Jetson:
     # -- for readers -----------------------------------------------------------------------------------------
 
     def box(self, **overrides: Any) -> Box:
-        """The box as appliance.device takes it, faults included; root's unless `user` says otherwise.
+        """The box as appliance.box takes it, faults included; root's unless `user` says otherwise.
 
         Overrides are fields of Box. With `user` not 0 the tools refuse as they do without root, and debugfs
         and root's own folders cannot be read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from appliance.device.tools import Tools
+from appliance.box.tools import Tools
 
 
 def first_line(tools: Tools, *command: str) -> str:

@@ -20,15 +20,16 @@ import pytest
 
 from appliance import access
 from appliance.access import Role
+from appliance.box.clocks import published
+from appliance.box.sensors import hwmon as sensors
+from appliance.box.system import seconds_since_boot
 from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
-from appliance.device import published, sensors
-from appliance.device.box import seconds_since_boot
 from appliance.gateway.pages import box_status
+from tests.box.boxes import well
 from tests.daemons import PATIENCE_S, ROOT, free_port
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
-from tests.health.boxes import well
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = pytest.mark.slow

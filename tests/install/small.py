@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.device.box import Box
-from appliance.device.tools import Tools
+from appliance.box.system import Box
+from appliance.box.tools import Tools
 from scripts.installer import environment, releases, switching, wheels
 from scripts.installer.installation import Installation, Options
 from scripts.installer.source import Source
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MACHINE = os.uname().machine
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COPIED = (
-    "appliance/device",
+    "appliance/box",
     "configs/appliance.yaml",
     "scripts/__init__.py",
     "scripts/installer",

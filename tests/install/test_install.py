@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.device import platform
-from appliance.device.tools import Tools
+from appliance.box import platform
+from appliance.box.tools import Tools
 from scripts.installer import environment, releases, target, wheels
 from scripts.installer.actions import Failure
 from scripts.installer.installation import Installation, Options

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import yaml
 
-from appliance.device.tools import Tools
+from appliance.box.tools import Tools
 from scripts.installer import offline, wheels
 from scripts.installer.actions import Failure
 from scripts.installer.source import Source

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.device.box import Box
-from appliance.device.root import Root
-from appliance.device.tools import Tools
+from appliance.box.root import Root
+from appliance.box.system import Box
+from appliance.box.tools import Tools
 from scripts.installer import bundles, installation, preflight, wheels
 from scripts.installer.actions import Failure
 from scripts.installer.installation import FAILED, REFUSED, Options
@@ -231,7 +231,7 @@ sys.version_info = (3, 8, 10, "final", 0)
 try:
     runpy.run_path({str(script)!r}, run_name="__main__")
 finally:
-    print(sorted(set(sys.modules) & {{"scripts.installer.actions", "appliance.device.tools"}}))
+    print(sorted(set(sys.modules) & {{"scripts.installer.actions", "appliance.box.tools"}}))
 """
     ran = subprocess.run(
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False

@@ -307,7 +307,7 @@ STOPPED = """
 import os, sys, time
 from scripts.installer import running, switching
 from scripts.installer.target import Target
-from appliance.device.box import open_box
+from appliance.box.system import open_box
 
 target = Target(open_box(os.environ["F5_SYSROOT"], os.environ["F5_TOOLS"]))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from appliance import daemon
+from appliance.box.clocks import published
+from appliance.box.notify import Notifier
+from appliance.box.supervision import SILENCE_S, Supervision
 from appliance.config import GatewayConfig, ServerConfig
 from appliance.daemon import Exit
-from appliance.device import published
 from appliance.gateway import serving
-from appliance.notify import Notifier
-from appliance.supervision import SILENCE_S, Supervision
 from tests.systemd.staging import CURRENT, ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
 needs_systemd = pytest.mark.skipif(

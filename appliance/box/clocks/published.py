@@ -1,0 +1,112 @@
+"""/run/f5-appliance/clocks.json: what root's check found, for the unprivileged to read.
+
+Times are seconds since boot, and the boot is named: a wall clock that starts in 1970 and is set later would
+make a fresh file look old, or an old one fresh.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from appliance.box import paths
+from appliance.box.system import Box
+
+SCHEMA = 1
+CHECK_PERIOD_S = 30.0
+"""How often root's timer checks; f5-clocks-check.timer says the same, and a test compares them."""
+FRESH_S = 2 * CHECK_PERIOD_S
+
+State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
+STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported")
+"""What is published; `unknown` is a reader's word for a file that is old, damaged or absent."""
+
+
+@dataclass(frozen=True)
+class Unpin:
+    """The last time that clocks were found unpinned behind our back."""
+
+    at: float
+    """Seconds since boot."""
+    what: tuple[str, ...]
+    """Which domains, and what was wrong with each."""
+    who: tuple[str, ...]
+    """What points to whoever did it; empty when nothing does."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The published state."""
+
+    state: State
+    boot_id: str = ""
+    checked_at: float = 0.0
+    """Seconds since boot."""
+    mode: str = ""
+    """Name of the power mode, e.g. MAXN."""
+    domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By name (cpu0, gpu, emc): {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
+    repins: int = 0
+    """How often clocks were pinned again in this boot because something had unpinned them."""
+    last_unpin: Unpin | None = None
+    why: str = ""
+    """Why the state is not `pinned`, for a person; empty when it is."""
+
+
+def publish(box: Box, clocks: Clocks) -> Clocks:
+    """Write the file for this boot and this moment; what is in it now. Raises OSError."""
+    stamped = dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
+    document = {"schema": SCHEMA, **dataclasses.asdict(stamped)}
+    box.root.replace(paths.CLOCKS, json.dumps(document, indent=1) + "\n")
+    return stamped
+
+
+def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
+    """The published state; `unknown`, and why, when the file is absent, damaged, old or from another boot."""
+    try:
+        clocks = _parse(json.loads(box.root.read(path)))
+    except FileNotFoundError:
+        return _unknown(f"{path} is absent; is f5-clocks.service installed and running?")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _unknown(f"{path} cannot be used: {type(error).__name__}: {error}")
+    if clocks.boot_id != box.boot_id:
+        return _unknown(f"{path} is from before the last boot")
+    age_s = box.uptime() - clocks.checked_at
+    # Written in milliseconds, it can be ahead by half of one.
+    if not -0.001 <= age_s <= FRESH_S:
+        return dataclasses.replace(
+            clocks, state="unknown", why=f"{path} was written {age_s:.0f} s ago; is f5-clocks-check.timer on?"
+        )
+    return clocks
+
+
+def _unknown(why: str) -> Clocks:
+    return Clocks("unknown", why=why)
+
+
+def _parse(document: dict[str, Any]) -> Clocks:
+    if document.pop("schema") != SCHEMA:
+        raise ValueError(f"schema is not {SCHEMA}")
+    if document["state"] not in STATES:
+        raise ValueError(f"state is {document['state']!r}, not one of {', '.join(STATES)}")
+    texts = [document[name] for name in ("boot_id", "mode", "why")]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("boot_id, mode and why are not all texts")
+    for name, domain in document["domains"].items():
+        if domain["pinned"] not in (True, False, None) or not isinstance(domain["why"], str):
+            raise TypeError(f"the domain {name} is damaged")
+    known = {field.name for field in dataclasses.fields(Clocks)}
+    last = document.pop("last_unpin")
+    values = {name: value for name, value in document.items() if name in known}
+    values["checked_at"] = float(values["checked_at"])
+    values["repins"] = int(values["repins"])
+    return Clocks(**values, last_unpin=None if last is None else parse_unpin(last))
+
+
+def parse_unpin(document: Mapping[str, Any]) -> Unpin:
+    """Read what was written down of an Unpin. Raises ValueError, KeyError, TypeError."""
+    what, who = (tuple(map(str, document[name])) for name in ("what", "who"))
+    return Unpin(float(document["at"]), what, who)

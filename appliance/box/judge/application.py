@@ -1,0 +1,86 @@
+"""The application's own checks, asked of it in a process of its own.
+
+The system's Python has neither gRPC nor ONNX Runtime; the application's may be broken, and that is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.box import paths
+from appliance.box.judge.finding import Finding, Level, from_document
+from appliance.box.system import Box
+from appliance.box.tools import Ran
+
+USER = "f5-appliance"
+ANSWER_S = 90.0
+MEASURE_S = 300.0
+FROM_CHECKOUT = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from appliance.cli import main; sys.exit(main())"
+)
+
+
+@dataclass(frozen=True)
+class Application:
+    """How to run it."""
+
+    python: str
+    checkout: str = ""
+    """Folder to import it from; empty when it is installed for that Python."""
+    config: str = ""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Isolated: as root, the current folder is no place to import from."""
+        start = ("-c", FROM_CHECKOUT, self.checkout) if self.checkout else ("-m", "appliance")
+        return (self.python, "-I", *start)
+
+    def ask(
+        self, box: Box, *arguments: str, command: tuple[str, ...] = ("check",), timeout_s: float = ANSWER_S
+    ) -> list[Finding]:
+        """`appliance check`, or another command that gives findings, with these arguments. Does not raise."""
+        config = ("--config", self.config) if self.config else ()
+        whole = (*self.command, *command, "--json", *arguments, *config)
+        if box.is_root and box.root.folder == Path("/") and _has_user(box):
+            # What it writes, prepared references and the journal, is then the daemon's and not root's.
+            whole = ("runuser", "-u", USER, "--", *whole)
+        ran = box.tools.run(*whole, timeout_s=timeout_s)
+        try:
+            return from_document(json.loads(ran.output))
+        except ValueError:
+            return [_unusable(self.python, ran)]
+
+
+def find(box: Box, release: Path, python: str = "", config: str = "") -> Application:
+    """The application beside this script: its release's environment, or a checkout with some Python."""
+    default = paths.CONFIG if box.root.exists(paths.CONFIG) else ""
+    config = config or (str(box.root.at(default)) if default else "")
+    installed = release / "venv" / "bin" / "python"
+    checkout = str(release) if (release / "appliance" / "cli.py").exists() else ""
+    if python:
+        return Application(python, checkout, config)
+    if os.access(installed, os.X_OK) or not checkout:
+        return Application(str(installed), "", config)
+    return Application("python3", checkout, config)
+
+
+def speaking(yes: bool) -> Sequence[str]:
+    """Whether to do a real synthesis."""
+    return () if yes else ("--no-speak",)
+
+
+def _has_user(box: Box) -> bool:
+    return f"\n{USER}:" in "\n" + (box.root.text(paths.USERS) or "")
+
+
+def _unusable(python: str, ran: Ran) -> Finding:
+    remedy = (
+        "go back to the version before with `sudo f5-switch back`, or install again: sudo scripts/install; "
+        f"`{python} -m appliance check` shows more"
+    )
+    value = ran.told if not ran.missing else f"{python} is not there"
+    return Finding("application", Level.FAIL, f"it cannot be run: {value}", "", remedy)

@@ -1,0 +1,67 @@
+"""Whether the box still is what everything was installed and built for: versions, GPU, time."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+from appliance.box import paths
+from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.versions import Made
+
+USER = "f5-appliance"
+GROUPS = ("video", "render")
+FIRST_YEAR = 2024
+
+
+def judge_versions(now: Made, installed: Made | None) -> Finding:
+    """`installed`: None when nothing is. What the daemon has built for the GPU it judges itself."""
+    if installed is None:
+        return skipped("versions", "nothing is installed in /opt/f5-appliance")
+    limit = "L4T, TensorRT and module as at the install"
+    if wrong := installed.problem or "; ".join(installed.differences(now)):
+        remedy = "install again, from the checkout or folder of this version: sudo scripts/install"
+        return Finding("versions", Level.WARN, f"the install: {wrong}", limit, remedy)
+    return passed("versions", "as installed", limit)
+
+
+def judge_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None, extra: Sequence[str] = ()) -> Finding:
+    """`groups`: members by group, None when our user does not exist; `extra`: groups its unit gives it."""
+    limit = f"{paths.GPU_NODE} there; {USER} in {' and '.join(GROUPS)}"
+    if not node:
+        remedy = "switch the box off, unplug it for ten seconds, and switch it on: a restart is not enough"
+        return Finding(
+            "gpu_node", Level.FAIL, f"{paths.GPU_NODE} is missing: the GPU did not start", limit, remedy
+        )
+    if groups is None:
+        return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
+    lacking = [name for name in GROUPS if USER not in groups.get(name, ()) and name not in extra]
+    if lacking:
+        remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
+        return Finding("gpu_node", Level.FAIL, f"{USER} is not in {', '.join(lacking)}", limit, remedy)
+    return passed("gpu_node", f"{paths.GPU_NODE}; {USER} in {', '.join(GROUPS)}", limit)
+
+
+def members(etc_group: str) -> dict[str, list[str]]:
+    """Group → its members, of /etc/group."""
+    lines = (line.split(":") for line in etc_group.splitlines())
+    return {fields[0]: fields[3].split(",") for fields in lines if len(fields) == 4}
+
+
+def judge_time(seconds: float, synchronised: bool | None) -> Finding:
+    """`seconds` since 1970; `synchronised`: None when nothing says."""
+    now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    value = f"{now:%Y-%m-%d %H:%M} UTC"
+    limit = f"{FIRST_YEAR} or later; synchronised"
+    remedy = (
+        "connect the box to a time server: sudo timedatectl set-ntp true; without a network set it with "
+        "`sudo timedatectl set-time`, and replace the clock's battery if it forgets"
+    )
+    if now.year < FIRST_YEAR:
+        return Finding("time", Level.FAIL, value, limit, remedy, {"synchronised": synchronised})
+    if synchronised is False:
+        return Finding(
+            "time", Level.WARN, f"{value}, not synchronised", limit, remedy, {"synchronised": False}
+        )
+    told = f"{value}, synchronised" if synchronised else f"{value}; nothing says whether it is synchronised"
+    return passed("time", told, limit, {"synchronised": synchronised})

@@ -1,0 +1,73 @@
+"""Temperature, throttling by heat, and the fan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from appliance.box.judge.finding import Finding, Level, passed, skipped
+
+WARM_C = 85.0
+HOT_C = 95.0
+"""The module lowers its clocks at 99 °C."""
+FAN_NEEDED_C = 60.0
+COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
+
+
+def judge_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
+    """Of the hottest spot on the chip."""
+    if junction_c is None:
+        return Finding(
+            "temperature",
+            Level.WARN,
+            "no thermal zone can be read",
+            remedy="restart the box; if this stays, its kernel does not fit its JetPack: install it again",
+        )
+    limit = f"WARN from {WARM_C:g} °C, FAIL from {HOT_C:g} °C"
+    value = f"{junction_c:.1f} °C"
+    figures = {"junction_c": junction_c, "zones_c": dict(zones)}
+    if junction_c < WARM_C:
+        return Finding("temperature", Level.PASS, value, limit, figures=figures)
+    level = Level.FAIL if junction_c >= HOT_C else Level.WARN
+    return Finding("temperature", level, value, limit, COOL_IT, figures)
+
+
+def judge_cooling(devices: Mapping[str, int] | None) -> Finding:
+    """`devices`: each passive cooling device with its state; None where none can be read."""
+    if devices is None:
+        return skipped("cooling", "no passive cooling device can be read")
+    active = {name: state for name, state in devices.items() if state > 0}
+    if not active:
+        return passed("cooling", "nothing is throttled by heat", "no passive cooling at work")
+    value = "throttled by heat: " + ", ".join(f"{name} at {state}" for name, state in active.items())
+    return Finding("cooling", Level.WARN, value, "no passive cooling at work", COOL_IT, {"states": active})
+
+
+def judge_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
+    """`pwm` 0 to 255 and `rpm`, None where there is none; `service`: nvfancontrol's state, "" if unknown."""
+    limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
+    figures = {"pwm": pwm, "rpm": rpm, "service": service}
+    turning = ", ".join(
+        f"{value} {name}" for name, value in (("rpm", rpm), ("of 255 pwm", pwm)) if value is not None
+    )
+    stands = pwm == 0 or rpm == 0
+    if stands and junction_c is not None and junction_c > FAN_NEEDED_C:
+        return Finding(
+            "fan",
+            Level.FAIL,
+            f"stands still at {junction_c:.0f} °C ({turning})",
+            limit,
+            "run: sudo systemctl restart nvfancontrol; if the fan still stands, check its plug or replace it",
+            figures,
+        )
+    if service not in ("", "active"):
+        return Finding(
+            "fan",
+            Level.WARN,
+            f"nvfancontrol is {service}" + (f" ({turning})" if turning else ""),
+            limit,
+            "run: sudo systemctl enable --now nvfancontrol",
+            figures,
+        )
+    if not turning:
+        return skipped("fan", "no fan can be read")
+    return Finding("fan", Level.PASS, turning, limit, figures=figures)

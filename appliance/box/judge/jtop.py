@@ -1,0 +1,78 @@
+"""What jetson-stats claims, for technicians who use it: never a source, only compared with our readings.
+
+It runs in a Python of its own, which has it where this one need not.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.clocks.verdict import Sight
+from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.system import Box
+
+ANSWER_S = 15.0
+QUESTION = """
+import json
+try:
+    import jtop
+    with jtop.jtop() as box:
+        box.ok()
+        told = {"version": str(jtop.__version__), "pinned": bool(box.jetson_clocks)}
+        told["mode"] = str(box.nvpmodel)
+except ImportError:
+    told = {"problem": "jetson-stats is not installed"}
+except Exception as error:
+    told = {"problem": str(error).splitlines()[0] if str(error) else type(error).__name__}
+print(json.dumps(told))
+"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What it says."""
+
+    version: str = ""
+    pinned: bool = False
+    mode: str = ""
+    problem: str = ""
+    """Why it says nothing; empty when it does."""
+
+
+def ask(box: Box) -> Claim:
+    """Does not raise. Without its service nothing is started."""
+    if not box.root.exists(paths.JTOP_SOCKET):
+        return Claim(problem="jtop.service is not running")
+    # -I: neither this folder nor our environment is a place to import from.
+    ran = box.tools.run("python3", "-I", "-c", QUESTION, timeout_s=ANSWER_S)
+    lines = ran.output.strip().splitlines()
+    try:
+        told: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        if "problem" in told:
+            return Claim(problem=str(told["problem"]))
+        return Claim(str(told["version"]), bool(told["pinned"]), str(told["mode"]))
+    except (ValueError, KeyError, TypeError):
+        return Claim(problem=f"jtop gave no answer: {ran.told}")
+
+
+def judge(claim: Claim, sight: Sight) -> Finding:
+    """Where it differs from what the kernel says, the kernel is right."""
+    if claim.problem:
+        return skipped("jtop", claim.problem)
+    limit = "the same as the readings"
+    figures = {"version": claim.version, "pinned": claim.pinned, "mode": claim.mode}
+    differs = []
+    # Without root some domains cannot be seen; a claim is only contradicted by what is.
+    if claim.pinned and sight.faults:
+        differs.append("claims that jetson_clocks is on, and the readings say: " + "; ".join(sight.faults))
+    if not claim.pinned and sight.state == "pinned":
+        differs.append("claims that jetson_clocks is off, and the readings say that all is pinned")
+    if claim.mode and sight.mode and claim.mode != sight.mode:
+        differs.append(f"claims power mode {claim.mode}, and it is {sight.mode}")
+    if differs:
+        remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
+        return Finding("jtop", Level.WARN, "; ".join(differs), limit, remedy, figures)
+    return passed("jtop", f"jetson-stats {claim.version} agrees", limit, figures)

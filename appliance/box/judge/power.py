@@ -1,0 +1,89 @@
+"""Power drawn, and the events with which the module defends itself against too much current.
+
+Each event halves the clocks for about a millisecond and shows in no frequency that can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from appliance.box.judge.finding import Finding, Level, skipped
+from appliance.box.judge.history import Rise
+
+HOUR_S = 3600.0
+MINUTE_S = 60.0
+UNDER_VOLTAGE_S = HOUR_S
+AVERAGE_S = 10 * MINUTE_S
+INSTANT_S = MINUTE_S
+"""Over how long each kind of event is counted."""
+UNDER_VOLTAGES_PER_HOUR = 5
+AVERAGES_PER_MINUTE = 1
+INSTANTS_PER_SECOND = 20
+
+MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0008": 75.0}
+"""The most that a module is made for."""
+
+
+def judge_under_voltage(events: Rise | None) -> Finding:
+    """OC1: the supply's voltage sagged."""
+    limit = f"WARN above 0, FAIL above {UNDER_VOLTAGES_PER_HOUR} an hour"
+    remedy = (
+        "check the power supply and its cable, and replace whichever is weak: the voltage sags under load"
+    )
+    broken = events is not None and events.per(HOUR_S) > UNDER_VOLTAGES_PER_HOUR
+    return _counted("oc1", "under-voltage", events, limit, remedy, broken=broken)
+
+
+def judge_average_current(events: Rise | None, lower_mode: str) -> Finding:
+    """OC2: the average current was too high. `lower_mode`: id of the next lower power mode, "" if unknown."""
+    limit = f"WARN above 0, FAIL above {AVERAGES_PER_MINUTE} a minute"
+    remedy = f"use a stronger power supply, or {_lower(lower_mode)}"
+    broken = events is not None and events.per(MINUTE_S) > AVERAGES_PER_MINUTE
+    return _counted("oc2", "over-current (average)", events, limit, remedy, broken=broken)
+
+
+def judge_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
+    """OC3: short bursts of current; some are normal at full clocks. `slower`: speech has become so too."""
+    if events is None:
+        return skipped("oc3", "no over-current counters")
+    limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
+    rate = events.count / max(events.span_s, 1.0)
+    value = f"{rate:.1f} bursts a second ({events.told})"
+    figures = {"per_second": round(rate, 3), "events": events.count, "recorded": events.recorded}
+    if rate <= INSTANTS_PER_SECOND:
+        return Finding("oc3", Level.PASS, value, limit, figures=figures)
+    level = Level.FAIL if slower else Level.WARN
+    remedy = f"use a stronger power supply; where speech is slower than it was, {_lower(lower_mode)}"
+    return Finding("oc3", level, value, limit, remedy, figures)
+
+
+def judge_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
+    """What the module draws now; the wall's figure is higher."""
+    if total_mw is None:
+        return skipped("power", "no power sensor can be read")
+    most_w = MODULE_W.get(module)
+    parts = ", ".join(f"{name} {value / 1000:.1f}" for name, value in rails_mw.items())
+    value = f"{total_mw / 1000:.1f} W" + (f" ({parts})" if parts else "")
+    figures = {"total_mw": total_mw, "rails_mw": dict(rails_mw)}
+    limit = f"at most {most_w:g} W" if most_w else ""
+    if most_w and total_mw > most_w * 1000:
+        remedy = "other programs load the module: look with `top` and tegrastats, and stop what is not needed"
+        return Finding("power", Level.WARN, value, limit, remedy, figures)
+    return Finding("power", Level.PASS, value, limit, figures=figures)
+
+
+def _counted(check: str, what: str, events: Rise | None, limit: str, remedy: str, *, broken: bool) -> Finding:
+    if events is None:
+        return skipped(check, "no over-current counters")
+    value = f"{what}: {events.told}"
+    figures = {"events": events.count, "span_s": round(events.span_s), "recorded": events.recorded}
+    if not events.count:
+        return Finding(check, Level.PASS, value, limit, figures=figures)
+    return Finding(check, Level.FAIL if broken else Level.WARN, value, limit, remedy, figures)
+
+
+def _lower(mode: str) -> str:
+    if not mode:
+        return "run the module at less power: sudo nvpmodel -p --verbose lists its modes"
+    command = f"sudo f5-clock-lock unlock && sudo nvpmodel -m {mode}"
+    return f"run the module at less power until the next boot: {command}"

@@ -1,0 +1,126 @@
+"""Memory, swap and file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from appliance.box.judge.finding import Finding, Level, skipped
+from appliance.box.judge.history import Rise
+from appliance.box.sensors.disk import Volume
+from appliance.box.sensors.memory import Memory
+
+GIB = 1 << 30
+MIB = 1 << 20
+MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
+"""Share of memory that is available."""
+LARGE_BLOCKS = 4
+DISK_WARN, DISK_FAIL = 0.15, 0.05
+DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * GIB, 1 * GIB
+SWAP_S = 300.0
+SWAP_WARN_PAGES, SWAP_FAIL_PAGES = 1.0, 1000.0
+"""Pages read back a second: any steady reading, and one that the box spends its time on."""
+FEW_INODES = (
+    "remove small files that are not needed: sudo du --inodes -x {mount} | sort -n | tail shows where"
+)
+
+
+def judge_memory(memory: Memory | None) -> Finding:
+    """CPU and GPU share it."""
+    if memory is None:
+        return skipped("memory", "/proc/meminfo cannot be read")
+    share = memory.available / memory.total
+    limit = f"WARN below {MEMORY_WARN:.0%}, FAIL below {MEMORY_FAIL:.0%}"
+    value = f"{share:.0%} of {memory.total / GIB:.0f} GiB available"
+    figures = {"available_bytes": memory.available, "total_bytes": memory.total}
+    level = _level(share < MEMORY_WARN, share < MEMORY_FAIL)
+    remedy = (
+        "stop what else uses memory or the GPU, which share it: the desktop with "
+        "`sudo systemctl stop display-manager`, for good with `sudo systemctl disable display-manager`"
+    )
+    return Finding("memory", level, value, limit, _needed(level, remedy), figures)
+
+
+def judge_large_blocks(blocks: int | None) -> Finding:
+    """The GPU's memory comes in large pieces; without one an engine cannot be loaded (NvMap error 12)."""
+    if blocks is None:
+        return skipped("lfb", "/proc/buddyinfo cannot be read")
+    level = _level(blocks < LARGE_BLOCKS, False)
+    remedy = (
+        "gather free memory: `echo 3 | sudo tee /proc/sys/vm/drop_caches` and "
+        "`echo 1 | sudo tee /proc/sys/vm/compact_memory`; if that is not enough, restart the box"
+    )
+    return Finding(
+        "lfb",
+        level,
+        f"{blocks} free blocks of 4 MB",
+        f"at least {LARGE_BLOCKS}",
+        _needed(level, remedy),
+        {"blocks": blocks},
+    )
+
+
+def judge_swap(memory: Memory | None, pages: Rise | None) -> Finding:
+    """Swap that is used and left alone does no harm; swap that is read back does."""
+    if memory is None or pages is None:
+        return skipped("swap", "/proc/meminfo or /proc/vmstat cannot be read")
+    rate = pages.count / max(pages.span_s, 1.0)
+    limit = f"used, WARN from {SWAP_WARN_PAGES:g} page a second read back, FAIL from {SWAP_FAIL_PAGES:g}"
+    value = f"{memory.swap_used / MIB:.0f} MiB used, {rate:.1f} pages a second read back"
+    value += "" if pages.recorded else " (mean since boot)"
+    figures = {"used_bytes": memory.swap_used, "pages_per_second": round(rate, 3), "recorded": pages.recorded}
+    used = memory.swap_used > 0
+    level = _level(used and rate >= SWAP_WARN_PAGES, used and rate >= SWAP_FAIL_PAGES)
+    remedy = (
+        "find what fills memory with `ps aux --sort -rss | head`, and turn compressed swap off: "
+        "sudo systemctl disable --now nvzramconfig"
+    )
+    return Finding("swap", level, value, limit, _needed(level, remedy), figures)
+
+
+def judge_disk(volumes: Sequence[Volume]) -> Finding:
+    """The worst of the file systems that are in use."""
+    judged = [_judge_volume(volume) for volume in volumes]
+    if not judged:
+        return skipped("disk", "no file system could be asked")
+    return max(judged, key=lambda finding: finding.level.rank)
+
+
+def _judge_volume(volume: Volume) -> Finding:
+    limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
+    share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
+    value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"
+    figures = {
+        "mount": volume.mount,
+        "free_bytes": volume.free_bytes,
+        "total_bytes": volume.total_bytes,
+        "free_inodes": volume.free_inodes,
+        "read_only": volume.read_only,
+    }
+    if volume.read_only:
+        remedy = (
+            f"the kernel found the disk damaged or it is mounted so: read `sudo dmesg | grep -i 'error'`, "
+            f"save the data, then sudo mount -o remount,rw {volume.mount} or replace the disk"
+        )
+        return Finding("disk", Level.FAIL, f"{volume.mount}: mounted read-only", limit, remedy, figures)
+    space = _level(
+        share < DISK_WARN or volume.free_bytes < DISK_WARN_BYTES,
+        share < DISK_FAIL or volume.free_bytes < DISK_FAIL_BYTES,
+    )
+    free_inodes = volume.free_inodes / volume.inodes if volume.inodes else 1.0
+    inodes = _level(free_inodes < DISK_WARN, free_inodes < DISK_FAIL)
+    if inodes.rank > space.rank:
+        value = f"{volume.mount}: {free_inodes:.0%} of inodes free"
+        return Finding("disk", inodes, value, limit, FEW_INODES.format(mount=volume.mount), figures)
+    remedy = (
+        "make room: sudo journalctl --vacuum-size=200M, sudo apt-get clean, and remove old logs; "
+        f"sudo du -xh {volume.mount} | sort -h | tail shows what is large"
+    )
+    return Finding("disk", space, value, limit, _needed(space, remedy), figures)
+
+
+def _level(warn: bool, fail: bool) -> Level:
+    return Level.FAIL if fail else Level.WARN if warn else Level.PASS
+
+
+def _needed(level: Level, remedy: str) -> str:
+    return "" if level is Level.PASS else remedy

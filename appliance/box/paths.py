@@ -1,0 +1,63 @@
+"""Every path of the box that is read, written or named: one list, absolute inside Root's tree."""
+
+from __future__ import annotations
+
+# Ours. Root's commands publish in RUN for all to read; ROOTS_RUN is root's alone; a boot empties both.
+RUN = "/run/f5-appliance"
+ROOTS_RUN = f"{RUN}/root"
+LEDGER = f"{ROOTS_RUN}/clocks.json"
+TURN = f"{ROOTS_RUN}/turn"
+COUNTERS = f"{ROOTS_RUN}/throttle.json"
+CLOCKS = f"{RUN}/clocks.json"
+HEALTH = f"{RUN}/health.json"
+CONFIG = "/etc/f5-appliance/appliance.yaml"
+STATE = "/var/lib/f5-appliance"
+CACHE = "/var/cache/f5-appliance"
+BASELINE_FOLDER = f"{STATE}/clocks"
+BUNDLE = f"{STATE}/bundle"
+VOICES = f"{STATE}/voices"
+JOURNAL = f"{STATE}/journal/measurements.jsonl"
+INSTALLATION = "/opt/f5-appliance/current"
+INSTALLED = f"{INSTALLATION}/installed.json"
+
+# NVIDIA's.
+MODEL = "/proc/device-tree/model"
+COMPATIBLE = "/proc/device-tree/compatible"
+SERIAL_NUMBER = "/proc/device-tree/serial-number"
+RELEASE = "/etc/nv_tegra_release"
+NVPMODEL_CONF = "/etc/nvpmodel.conf"
+NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
+GPU_NODE = "/dev/nvgpu/igpu0/ctrl"
+JTOP_SOCKET = "/run/jtop.sock"
+LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
+
+# The kernel's.
+CPUS = "/sys/devices/system/cpu"
+DEVFREQ = "/sys/class/devfreq"
+BWMGR = f"{DEVFREQ}/bwmgr"
+"""EMC on JetPack 7, a devfreq device of NVIDIA's driver tegra-bpmp-bwmgr: min_freq is the floor, max_freq the
+power mode's cap."""
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+"""EMC on JetPack 5 and 6, in debugfs: for root only."""
+EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
+TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
+THERMAL = "/sys/class/thermal"
+HWMON = "/sys/class/hwmon"
+INTERFACES = "/sys/class/net"
+PROCESSES = "/proc"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+HOST_NAME = "/proc/sys/kernel/hostname"
+MEMORY = "/proc/meminfo"
+PAGING = "/proc/vmstat"
+FREE_PIECES = "/proc/buddyinfo"
+MOUNTS = "/proc/mounts"
+
+# The system's.
+USERS = "/etc/passwd"
+GROUPS = "/etc/group"
+ETC_HOST_NAME = "/etc/hostname"
+MACHINE_ID = "/etc/machine-id"
+PACKAGES = "/var/lib/dpkg/status"
+SYNCHRONISED = "/run/systemd/timesync/synchronized"
+WRITTEN = ("/", STATE, CACHE, "/var/log")
+"""The file systems that the appliance and its logs write to."""

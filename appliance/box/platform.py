@@ -1,0 +1,112 @@
+"""Which machine this is: model, module, SoC, L4T and JetPack, and whether the design supports it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+SUPPORTED = "supported is a Jetson AGX Orin with JetPack 6.1 or a later 6, or with JetPack 7.2 or a later 7"
+SOC = "tegra234"
+OLDEST = {36: 4, 39: 2}
+"""L4T major → the oldest minor that is supported."""
+
+JETPACKS = {
+    (36, 3): "6.0",
+    (36, 4): "6.1",
+    (36, 4, 3): "6.2",
+    (36, 4, 4): "6.2.1",
+    (36, 4, 7): "6.2.1",
+    (36, 5): "6.2.2",
+    (38,): "7.0",
+    (38, 4): "7.1",
+    (39, 2): "7.2",
+    (39, 2, 1): "7.2.1",
+    (39, 2, 2): "7.2.2",
+    (35,): "5",
+    (36,): "6",
+    (39,): "7",
+}
+"""L4T, as far as it tells them apart, → JetPack."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A machine as its device tree and its release file name it; what they do not say is empty."""
+
+    model: str = ""
+    compatible: tuple[str, ...] = ()
+    module: str = ""
+    """E.g. p3701-0005, the 64 GB production module."""
+    soc: str = ""
+    """E.g. tegra234, which is Orin."""
+    l4t: tuple[int, ...] = ()
+    """E.g. (36, 4, 3)."""
+    jetpack: str = ""
+    """E.g. 6.2; only as precise as the release file allows."""
+
+    @property
+    def is_jetson(self) -> bool:
+        """Whether there is an NVIDIA Tegra in it."""
+        return bool(self.soc)
+
+    @property
+    def release(self) -> str:
+        """L4T as NVIDIA writes it, e.g. R36.4.3."""
+        return "R" + ".".join(map(str, self.l4t)) if self.l4t else ""
+
+
+def identify(root: Root) -> Platform:
+    """What the files say. Does not raise."""
+    compatible = tuple(part for part in (root.text(paths.COMPATIBLE) or "").split("\0") if part)
+    l4t = parse_release(root.text(paths.RELEASE) or "")
+    return Platform(
+        model=(root.text(paths.MODEL) or "").strip("\0 \n"),
+        compatible=compatible,
+        module=_module(compatible),
+        soc=_soc(compatible),
+        l4t=l4t,
+        jetpack=_jetpack(l4t),
+    )
+
+
+def refusal(platform: Platform) -> str:
+    """What is wrong with this machine and what is supported; empty when it is supported."""
+    if not platform.is_jetson:
+        return f"this is no Jetson: {paths.COMPATIBLE} names no Tegra; {SUPPORTED}"
+    if platform.soc != SOC:
+        return f"the processor is {platform.soc}, not {SOC} (Orin); {SUPPORTED}"
+    if not platform.l4t:
+        return f"{paths.RELEASE} is absent or names no release, so JetPack is unknown; {SUPPORTED}"
+    major, minor = (*platform.l4t, 0)[:2]
+    if minor >= OLDEST.get(major, 10**6):
+        return ""
+    known = f"JetPack {platform.jetpack}" if platform.jetpack else "a JetPack that this release does not know"
+    return f"L4T {platform.release} is {known}, which is not supported; {SUPPORTED}: flash the box with one"
+
+
+def parse_release(text: str) -> tuple[int, ...]:
+    """The first line of the release file → (36, 4, 3); () when it is none."""
+    found = re.search(r"^#?\s*R(\d+)\s*\(release\),\s*REVISION:\s*(\d+(?:\.\d+)*)", text, re.MULTILINE)
+    return (int(found[1]), *map(int, found[2].split("."))) if found else ()
+
+
+def _jetpack(l4t: tuple[int, ...]) -> str:
+    for length in range(len(l4t), 0, -1):
+        if l4t[:length] in JETPACKS:
+            return JETPACKS[l4t[:length]]
+    return ""
+
+
+def _module(compatible: tuple[str, ...]) -> str:
+    """The part number after the carrier board's; carriers of other makers name none or only the module."""
+    numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
+    modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
+    return next(iter(modules), numbers[-1] if numbers else "")
+
+
+def _soc(compatible: tuple[str, ...]) -> str:
+    socs = (re.fullmatch(r"nvidia,(tegra\w+)", entry) for entry in compatible)
+    return next((soc[1] for soc in socs if soc), "")

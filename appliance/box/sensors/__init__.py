@@ -1,0 +1,1 @@
+"""Readings beside the clocks: temperatures, power, over-current events, cooling, memory, file systems."""

@@ -1,0 +1,59 @@
+"""The file systems that the appliance writes to: space, inodes, and whether they can be written at all."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from appliance.box import paths
+from appliance.box.system import Box
+
+
+@dataclass(frozen=True)
+class Volume:
+    """One file system."""
+
+    mount: str
+    total_bytes: int
+    free_bytes: int
+    """For a process that is not root."""
+    inodes: int
+    """0: this file system has no fixed number."""
+    free_inodes: int
+    read_only: bool
+
+
+def volumes(box: Box) -> tuple[Volume, ...]:
+    """Each file system that holds one of the folders in use, once. Raises OSError."""
+    mounts = _mounts(box)
+    found = {
+        mount: _volume(box, mount, options) for mount, options in (_holding(p, mounts) for p in paths.WRITTEN)
+    }
+    return tuple(found.values())
+
+
+def _mounts(box: Box) -> dict[str, tuple[str, ...]]:
+    """Mount point → options; of several on one point the last is what is seen."""
+    lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
+    return {fields[1]: tuple(fields[3].split(",")) for fields in lines if len(fields) >= 4}
+
+
+def _holding(path: str, mounts: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+    place = PurePosixPath(path)
+    for folder in (place, *place.parents):
+        if str(folder) in mounts:
+            return str(folder), mounts[str(folder)]
+    return "/", ()
+
+
+def _volume(box: Box, mount: str, options: tuple[str, ...]) -> Volume:
+    stat = box.statvfs(box.root.at(mount))
+    return Volume(
+        mount=mount,
+        total_bytes=stat.f_blocks * stat.f_frsize,
+        free_bytes=stat.f_bavail * stat.f_frsize,
+        inodes=stat.f_files,
+        free_inodes=stat.f_favail,
+        read_only="ro" in options or bool(stat.f_flag & os.ST_RDONLY),
+    )

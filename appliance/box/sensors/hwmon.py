@@ -1,0 +1,150 @@
+"""Temperatures, power, over-current events, cooling and the fan, from sysfs.
+
+Everything is looked up by name: the numbers of zones and of hwmon folders differ between releases and boots.
+What cannot be read is left out; nothing here raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+POWERED_DOWN_MILLIDEGREES = -256_000
+"""What some releases answer for a part without power; others answer 0, or EAGAIN."""
+MODULE_MONITOR = "0040"
+"""Address of the power monitor whose rails add up to the module's power."""
+RAILS = (1, 2, 3)
+NO_RAIL = "NC"
+"""Label of an input that is not connected."""
+OVER_CURRENT = (1, 2, 3)
+ALERTS = ("hot-surface-alert",)
+"""Cooling devices that cool nothing: they tell that the surface is hot."""
+
+
+@dataclass(frozen=True)
+class Fan:
+    """How the fan is driven and whether it turns."""
+
+    pwm: int
+    """0 to 255."""
+    rpm: int | None
+    """None where there is no tachometer."""
+
+
+def temperatures(root: Root) -> dict[str, float]:
+    """°C by zone (cpu, gpu, tj, soc0, tboard …); zones of parts without power are left out."""
+    degrees: dict[str, float] = {}
+    for folder in _entries(root, paths.THERMAL, "thermal_zone"):
+        kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
+        if kind and milli is not None and milli > POWERED_DOWN_MILLIDEGREES and milli != 0:
+            name = zone_name(kind)
+            degrees[name] = max(milli / 1000, degrees.get(name, -273.15))
+    return degrees
+
+
+def zone_name(kind: str) -> str:
+    """One name for a zone over all releases: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
+    return re.sub(r"(-thermal|-therm|_thermal|_tegra)$", "", kind.lower())
+
+
+def junction(root: Root) -> float | None:
+    """°C of the hottest place on the chip: the zone tj, or else the hottest that there is."""
+    degrees = temperatures(root)
+    return degrees.get("tj", max(degrees.values(), default=None))
+
+
+def rails(root: Root) -> dict[str, float]:
+    """mW by the label of the rail (VDD_GPU_SOC, VDD_CPU_CV …), of all power monitors."""
+    return {
+        label: milliwatts
+        for folder in _chips(root, "ina3221")
+        for label, milliwatts in _rails_of(root, folder)
+    }
+
+
+def total_power(root: Root) -> float | None:
+    """mW that the module draws: the sum over the rails of the first monitor. Below what the wall supplies."""
+    measured = [
+        milliwatts
+        for folder in _chips(root, "ina3221")
+        if _address(root, folder) == MODULE_MONITOR
+        for _, milliwatts in _rails_of(root, folder)
+    ]
+    return sum(measured) if measured else None
+
+
+def over_current(root: Root) -> dict[str, int]:
+    """Events since boot: oc1 under-voltage, oc2 average and oc3 instantaneous over-current."""
+    counts: dict[str, int] = {}
+    for folder in _chips(root, "soctherm_oc"):
+        for number in OVER_CURRENT:
+            count = root.number(f"{folder}/oc{number}_event_cnt")
+            if count is not None:
+                counts[f"oc{number}"] = count
+    return counts
+
+
+def cooling(root: Root) -> dict[str, int] | None:
+    """Type → state of each device that is slowed because of heat; None where no such device can be read.
+
+    A fan cools without slowing anything and is left out, and so is what only raises an alarm.
+    """
+    states: dict[str, int] = {}
+    seen = False
+    for folder in _entries(root, paths.THERMAL, "cooling_device"):
+        kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
+        if kind and state is not None and "fan" not in kind and kind not in ALERTS:
+            seen = True
+            if state > 0:
+                states[kind] = max(state, states.get(kind, 0))
+    return states if seen else None
+
+
+def fan(root: Root) -> Fan | None:
+    """The fan, or None where there is none that can be read."""
+    for folder in _chips(root, "pwmfan"):
+        pwm = root.number(f"{folder}/pwm1")
+        if pwm is not None:
+            return Fan(pwm, _speed(root, folder))
+    return None
+
+
+def _speed(root: Root, fan_folder: str) -> int | None:
+    """Turns a minute: the fan's own, or those of a tachometer, which is a sensor of its own."""
+    own = root.number(f"{fan_folder}/fan1_input")
+    if own is not None:
+        return own
+    others = (root.number(f"{folder}/rpm") for folder in _entries(root, paths.HWMON, "hwmon"))
+    return next((rpm for rpm in others if rpm is not None), None)
+
+
+def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
+    for number in RAILS:
+        label = root.text(f"{folder}/in{number}_label")
+        millivolts = root.number(f"{folder}/in{number}_input")
+        milliamperes = root.number(f"{folder}/curr{number}_input")
+        if label and label != NO_RAIL and millivolts is not None and milliamperes is not None:
+            yield label, millivolts * milliamperes / 1000
+
+
+def _address(root: Root, folder: str) -> str:
+    """The address of a chip on its bus: 0040 of the device 1-0040; empty when it is not on one."""
+    try:
+        device = root.at(f"{folder}/device").resolve().name
+    except (OSError, RuntimeError):
+        return ""
+    match = re.fullmatch(r"\d+-([0-9a-f]{4})", device)
+    return match[1] if match else ""
+
+
+def _chips(root: Root, name: str) -> Iterator[str]:
+    """The hwmon folders of chips of that name."""
+    return (folder for folder in _entries(root, paths.HWMON, "hwmon") if root.text(f"{folder}/name") == name)
+
+
+def _entries(root: Root, folder: str, start: str) -> Iterator[str]:
+    return (f"{folder}/{name}" for name in root.names(folder) if name.startswith(start))

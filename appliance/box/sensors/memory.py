@@ -1,0 +1,59 @@
+"""Memory, which CPU and GPU share: what is free, in how large pieces, and what is swapped."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+KIB = 1 << 10
+LARGE_BLOCK_BYTES = 4 << 20
+"""The pieces in which tegrastats counts, and in which NvMap would like to have its memory."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """From /proc/meminfo, in bytes."""
+
+    total: int
+    available: int
+    swap_total: int
+    swap_used: int
+
+
+def memory(root: Root) -> Memory | None:
+    """None when /proc/meminfo does not say."""
+    text = root.text(paths.MEMORY) or ""
+    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    if not kib.get("MemTotal") or "MemAvailable" not in kib:
+        return None
+    swap = kib.get("SwapTotal", 0)
+    return Memory(
+        total=kib["MemTotal"] * KIB,
+        available=kib["MemAvailable"] * KIB,
+        swap_total=swap * KIB,
+        swap_used=(swap - kib.get("SwapFree", swap)) * KIB,
+    )
+
+
+def swapped_in_pages(root: Root) -> int | None:
+    """Pages read back from swap since boot, or None when /proc/vmstat does not say."""
+    found = re.search(r"^pswpin (\d+)$", root.text(paths.PAGING) or "", re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None:
+    """How many pieces of 4 MB in one are free, over all zones; None when /proc/buddyinfo does not say.
+
+    Column n counts free blocks of 2ⁿ pages; a larger block is as many of 4 MB as it holds.
+    """
+    zones = re.findall(
+        r"^Node \d+, zone\s+\w+((?:\s+\d+)+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE
+    )
+    if not zones:
+        return None
+    counts = [(order, int(count)) for zone in zones for order, count in enumerate(zone.split())]
+    return sum(count * ((page_bytes << order) // LARGE_BLOCK_BYTES) for order, count in counts)

@@ -1,0 +1,1 @@
+"""Clocks and findings as a person reads them."""

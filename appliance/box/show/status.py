@@ -1,0 +1,187 @@
+"""The clocks as a technician wants to see them: read now, with what root's check has published beside it.
+
+Without root EMC cannot be read: then the published file's word is taken while it is fresh, and said so.
+With root `jetson_clocks --show` is asked for a second opinion, and a difference is a reason for doubt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.clocks import published, show
+from appliance.box.clocks.ledger import Ledger, recall
+from appliance.box.clocks.outcome import UNLOCKED, Outcome
+from appliance.box.clocks.published import SCHEMA, Clocks
+from appliance.box.clocks.readings import Range
+from appliance.box.clocks.show import Show
+from appliance.box.clocks.verdict import Sight, look, megahertz, span
+from appliance.box.platform import Platform
+from appliance.box.system import Box
+
+SHOW_S = 30.0
+COLUMNS = ("min", "current", "max", "ceiling")
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to say."""
+
+    platform: Platform
+    clocks: Clocks
+    notes: tuple[str, ...] = ()
+    """Where something comes from, and what could not be had."""
+
+
+def status(box: Box) -> Status:
+    """Read now; changes nothing. Does not raise."""
+    sight, last = look(box), published.read(box)
+    if sight.refusal:
+        return Status(sight.platform, sight.clocks)
+    notes = [f"published state: {last.why}"] if last.state == "unknown" else []
+    if box.is_root:
+        clocks, doubts = _as_root(box, sight, notes), _second_opinion(box, sight, notes)
+        if doubts and clocks.state == "pinned":
+            clocks = dataclasses.replace(clocks, state="unpinned")
+        why = "; ".join(filter(None, [clocks.why, *doubts]))
+        return Status(sight.platform, dataclasses.replace(clocks, why=why), tuple(notes))
+    return Status(sight.platform, _with_published(box, sight.clocks, last, notes), tuple(notes))
+
+
+def document(status: Status) -> str:
+    """JSON in the published schema, with the notes."""
+    return json.dumps(
+        {"schema": SCHEMA, **dataclasses.asdict(status.clocks), "notes": status.notes}, indent=1
+    )
+
+
+def table(status: Status) -> str:
+    """For people."""
+    return "\n".join([*_head(status), *_rows(status.clocks.domains)])
+
+
+# Where root's word comes in.
+
+
+def _as_root(box: Box, sight: Sight, notes: list[str]) -> Clocks:
+    try:
+        ledger = recall(box)
+    except OSError as error:
+        notes.append(f"what was remembered of this boot is not used: {error}")
+        ledger = Ledger()
+    return _now(box, Outcome(sight, ledger).clocks)
+
+
+def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> Clocks:
+    """What can be seen without root, and what root has seen where that is fresh."""
+    if last.state == "unknown":
+        return _now(box, seen)
+    clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
+    if emc := last.domains.get("emc"):
+        age_s = box.uptime() - last.checked_at
+        notes.append(f"EMC needs root: what root's check found {age_s:.0f} s ago is shown ({paths.CLOCKS})")
+        clocks = dataclasses.replace(clocks, domains={**seen.domains, "emc": emc})
+        if seen.state == "unknown":
+            clocks = dataclasses.replace(clocks, **_judged_again(clocks.domains))
+    by_root = last.state == "reboot_pending" or last.why.startswith(UNLOCKED)
+    if by_root and clocks.state == "unpinned":
+        clocks = dataclasses.replace(clocks, state=last.state, why=last.why)
+    return _now(box, clocks)
+
+
+def _judged_again(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Once EMC is known, where all else that can be seen is pinned."""
+    whys = {name: domain["why"] for name, domain in domains.items() if domain["pinned"] is not True}
+    bad = any(domains[name]["pinned"] is False for name in whys)
+    state = "unpinned" if bad else "unknown" if whys else "pinned"
+    return {"state": state, "why": "; ".join(f"{name}: {why}" for name, why in whys.items())}
+
+
+def _now(box: Box, clocks: Clocks) -> Clocks:
+    return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
+
+
+# The second opinion.
+
+
+def _second_opinion(box: Box, sight: Sight, notes: list[str]) -> list[str]:
+    ran = box.tools.run("jetson_clocks", "--show", timeout_s=SHOW_S)
+    shown = show.parse(ran.text)
+    if not shown.cores or shown.gpu is None:
+        notes.append(f"no second opinion from jetson_clocks --show: {ran.told}")
+        return []
+    return [f"jetson_clocks --show says otherwise: {line}" for line in differences(sight, shown)]
+
+
+def differences(sight: Sight, shown: Show) -> Iterator[str]:
+    """Where --show and the kernel's files disagree on what is held, and at what."""
+    for number, core in shown.cores.items():
+        domain = sight.domains.get(f"cpu{number}")
+        if core.online != (domain is not None):
+            yield f"cpu{number} is {'online' if core.online else 'offline'}"
+        elif domain is not None:
+            yield from _limits(f"cpu{number}", domain.values, core.range)
+    if shown.gpu is not None and "gpu" in sight.domains:
+        yield from _limits("gpu", sight.domains["gpu"].values, shown.gpu)
+    emc = sight.domains.get("emc")
+    if shown.emc is not None and emc is not None and emc.pinned is not None:
+        held = shown.emc.pinned
+        if held is not None and held == emc.loose:
+            yield f"emc is {'pinned' if held else 'not pinned'}, at {megahertz(shown.emc.range.current)}"
+    if shown.mode and sight.mode and shown.mode != sight.mode:
+        yield f"power mode is {shown.mode}, not {sight.mode}"
+
+
+def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:
+    # A line that was not understood says nothing.
+    understood = shown.min is not None and shown.max is not None
+    if understood and (seen.get("min"), seen.get("max")) != (shown.min, shown.max):
+        yield f"{name} is between {megahertz(shown.min)} and {megahertz(shown.max)}"
+
+
+# For people.
+
+
+def _head(status: Status) -> Iterator[str]:
+    clocks, machine = status.clocks, status.platform
+    words = (machine.model, machine.module, machine.jetpack and f"JetPack {machine.jetpack}", machine.release)
+    yield f"state      {clocks.state}"
+    yield from (f"           {line}" for line in clocks.why.split("; ") if line)
+    yield f"machine    {', '.join(filter(None, words)) or 'no Jetson'}"
+    if clocks.mode:
+        yield f"mode       {clocks.mode}"
+    if clocks.repins or clocks.last_unpin:
+        yield f"re-pinned  {clocks.repins} {'time' if clocks.repins == 1 else 'times'} since boot"
+    if clocks.last_unpin:
+        yield f"unpinned   {clocks.last_unpin.at:.0f} s after boot: {'; '.join(clocks.last_unpin.what)}"
+        yield from (f"by         {line}" for line in clocks.last_unpin.who or ("nothing points to anybody",))
+    yield from (f"note       {note}" for note in status.notes)
+
+
+def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    if domains:
+        yield ""
+        yield f"{'domain':12}" + "".join(f"{column:>14}" for column in COLUMNS)
+    for names, domain in _alike(domains):
+        if "expected" in domain:
+            counted = f"{domain['value']} of {domain['expected']}"
+            cells = f"mask {domain['value']}" if names == "tpc" else counted
+        else:
+            cells = "".join(f"{megahertz(domain.get(column)):>14}" for column in COLUMNS)
+        word = {True: "pinned", False: "NOT PINNED", None: domain["why"]}[domain["pinned"]]
+        yield f"{names:12}{cells:>{14 * len(COLUMNS)}}  {word}"
+
+
+def _alike(domains: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Cores that read the same share a row."""
+    rows: list[tuple[list[str], Mapping[str, Any]]] = []
+    for name, domain in domains.items():
+        if rows and rows[-1][1] == domain and name.startswith("cpu"):
+            rows[-1][0].append(name)
+        else:
+            rows.append(([name], domain))
+    return [(span(names), domain) for names, domain in rows]

@@ -1,0 +1,253 @@
+"""What may leave the box: by lists of what is known to be harmless, not of what is known to be secret.
+
+Free text keeps only words of the trade; everything else in it becomes `…`. What a person said, named or typed
+is not in the list. A last pass takes out what this box is known by, should it have come through anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.box import paths
+from appliance.box.system import Box
+
+WITHHELD = "…"
+LOGGED = """
+    alive allocated allocation appliance audio available backend bound buffer bundle bytes called cannot
+    check clocks closed code condition config connection core cpu critical cuda cudnn daemon damaged
+    dead deadline debug degraded denied descriptor device disk done draining driver dump dumped empty
+    end ended engine engines enough errno error exceeded exception exhausted exit exited failed failure
+    fatal file files finished folder found free full gpu graph grpc handle hash health hung info init
+    initialise initialize input invalid job kernel kill killed lane lanes lib libcuda libnvinfer limit
+    listening load loaded loading lock locked lost main manifest memory missing mode model modulation
+    module network not nvgpu nvmap nvpmodel onnx onnxruntime open openvino operation out output overrun passed
+    path permission pin pinned plan plugin port process provider python queue read ready reboot refused
+    released request requests reset resource restart restarts result retry root running runtime
+    scheduler segment server service serving session shape shutdown signal size slow socket started
+    starting state status step stop stopped stopping stream success sudo swap synthesizer systemd target
+    temperature tensor tensorrt thread throttled timed timeout timer unavailable unit unknown unpinned
+    unsupported usage version vocoder voice voices waiting warm warming warning watchdog wedged worker
+    write wrong
+"""
+WORDS = frozenset(LOGGED.split())
+"""Words of logs. No names, and none of the small words that would make a sentence readable."""
+TRADE = re.compile(
+    r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
+    r"|(?:CUDA|CUDNN|NVPM|NVMAP|GPU|EMC|CPU|TRT|ORT|RAM|INFO|WARNING|ERROR|DEBUG|CRITICAL|OOM)[A-Z0-9_]{0,24}"
+    r"|(?:appliance\.[a-z_.]+)"
+    r"|(?:f5-(?:appliance|gateway|clocks|clocks-check|health|guard)\.(?:service|timer))"
+    r"|(?:(?:nvpmodel|nvpower|nvfancontrol|jtop)(?:\.service)?|jetson_clocks)"
+    r"|(?:SIG[A-Z]{3,6})"
+)
+NUMBER = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?(?:%|s|ms|MB|MiB|GiB|Hz|MHz|°C)?")
+EDGES = "\"'`()[]{}<>,;:.!?="
+JOURNAL = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([\w.@-]+?)(?:\[\d+\])?:\s(.*)")
+"""A line of `journalctl -o short-monotonic`: time, host, name, message."""
+SYSTEM = ("systemd", "nvpmodel", "systemd-tmpfiles")
+"""Whose messages hold only what systemd and NVIDIA wrote into their programs."""
+KERNEL = re.compile(
+    r"(?:soctherm|tegra\d*-soctherm|tegra-soctherm|thermal|cpu-throttle|nvgpu|nvmap|NvMap|NVRM|"
+    r"17000000\.\w+|bpmp|Out of memory|oom-kill|oom_reaper|EXT4-fs|nvme)\b.*"
+)
+KERNEL_NAMES = (
+    re.compile(r"()\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b()"),
+    # Greedy: a name may hold a bracket itself.
+    re.compile(r"(\bprocess \d+ \().*(\))"),
+    # The kernel's names have 15 bytes at most and may hold colons: as many as end at the end of a word.
+    re.compile(r"(\bcomm:? ).{1,15}(?!\w)()"),
+    re.compile(r"(\b(?:cpuset|\w*memcg|task)=).*?()(?=,(?:mems_allowed=|global_oom|\w*memcg=|task=|pid=)|$)"),
+)
+"""In lines of the kernel's: whose disk, which processes and whose. What is kept stands in the two groups."""
+
+SETTINGS = {
+    "bundle": {"path", "verify"},
+    "text": {"links", "emoji", "language"},
+    "engine": {"backend", "cache", "threads", "spinning", "lanes", "longest_s"},
+    "synthesis": {
+        "nfe",
+        "guidance",
+        "seed",
+        "unary_segmentation",
+        "stream_segmentation",
+        "max_text_characters",
+        "max_nfe",
+        "max_audio_s",
+        "max_work_s",
+    },
+    "voices": {"folder", "cache", "memory_entries", "max_reference_bytes"},
+    "cache": {"phrases_bytes", "drawn_seeds"},
+    "scheduler": {
+        "policy",
+        "realtime_s",
+        "high_s",
+        "normal_s",
+        "queue_length",
+        "backlog_s",
+        "user_rate",
+        "weights",
+    },
+    "server": {
+        "listen",
+        "open_to_network",
+        "tls_certificate",
+        "tls_key",
+        "tls_clients",
+        "tokens",
+        "socket",
+        "admin_socket",
+        "metrics",
+        "agent",
+        "reflection",
+        "max_receive_bytes",
+        "message_s",
+        "stream_buffer_s",
+        "write_timeout_s",
+        "max_calls",
+        "max_calls_of_peer",
+        "session_idle_s",
+        "drain_s",
+    },
+    "gateway": {
+        "listen",
+        "open_to_network",
+        "daemon",
+        "origins",
+        "voice",
+        "voices",
+        "max_body_bytes",
+        "max_requests",
+        "max_connections",
+        "stall_s",
+        "drain_s",
+    },
+    "device": {"sysroot", "clocks"},
+    "log": {"level"},
+}
+"""Keys of the configuration that may be shown, and of those only values of a known kind."""
+SHOWN_VALUE = re.compile(
+    r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
+    r"|auto|name|drop|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
+    r"|\[\"\*\"\]|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
+    r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
+    r"|(?:127\.0\.0\.1|0\.0\.0\.0|localhost|\[::1?\]):\d{1,5}"
+)
+MAC = re.compile(r"\b[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}\b")
+IPV4 = re.compile(r"\b(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}\b")
+IPV6 = re.compile(r"\b(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|\bfe80:[0-9A-Fa-f:]+")
+EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
+HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
+
+
+def outline(message: str) -> str:
+    """A message of unknown origin: the words of the trade, and numbers that belong to one of them."""
+    kept: list[str] = []
+    for token in message.split():
+        word = token.strip(EDGES)
+        known = TRADE.fullmatch(word) or word.lower() in WORDS
+        if known or (NUMBER.fullmatch(word) and kept and kept[-1] != WITHHELD):
+            kept.append(token)
+        elif not kept or kept[-1] != WITHHELD:
+            kept.append(WITHHELD)
+    return " ".join(kept)
+
+
+def journal(text: str) -> str:
+    """Lines of a journal without the host's name; of a program's own messages, the outline."""
+    lines = []
+    for line in text.splitlines():
+        if found := JOURNAL.match(line):
+            at, name, message = found.groups()
+            shown = message if name in SYSTEM else outline(message)
+            lines.append(f"[{at}] {name if name in SYSTEM else outline(name)}: {shown}")
+    return "\n".join(lines) + "\n"
+
+
+def kernel(text: str) -> str:
+    """Lines of the kernel's about heat, current, GPU, memory and disks."""
+    found = (JOURNAL.match(line) for line in text.splitlines())
+    lines = [f"[{line[1]}] {_nameless(line[3])}" for line in found if line and KERNEL.match(line[3])]
+    return "\n".join(lines) + "\n"
+
+
+def _nameless(line: str) -> str:
+    for pattern in KERNEL_NAMES:
+        line = pattern.sub(rf"\1{WITHHELD}\2", line)
+    return line
+
+
+def configuration(text: str) -> str:
+    """Known keys with values of a known kind; of everything else only that it is there."""
+    return "\n".join(_settings(text)) + "\n"
+
+
+def _settings(text: str) -> Iterator[str]:
+    section = ""
+    for line in text.splitlines():
+        line = re.sub(r"(^|\s)#.*", "", line).rstrip()
+        if not line:
+            continue
+        found = re.fullmatch(r"(\s*)([A-Za-z_]\w*):(?:\s+(.*))?", line)
+        if found and not found[1]:
+            section = found[2] if found[2] in SETTINGS else ""
+            yield f"{section or WITHHELD}:" + (f" {WITHHELD}" if found[3] not in (None, "{}") else "")
+        elif found and found[2] in SETTINGS.get(section, ()):
+            value = (found[3] or "").strip()
+            yield f"  {found[2]}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}"
+        else:
+            yield f"  {WITHHELD}"
+
+
+@dataclass(frozen=True)
+class Scrubber:
+    """Takes out what this box and its people are known by."""
+
+    known: tuple[str, ...] = ()
+
+    def __call__(self, text: str) -> str:
+        for pattern in (MAC, IPV6, IPV4, EMAIL, HOME):
+            text = pattern.sub(WITHHELD, text)
+        for secret in self.known:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", WITHHELD, text)
+        return text
+
+
+def scrubber(box: Box) -> Scrubber:
+    """For this box. Does not raise."""
+    secrets = {secret.strip() for secret in _identities(box)}
+    ours = {"root", "f5-appliance", "localhost", "audio", "voice"}
+    return Scrubber(
+        tuple(sorted((s for s in secrets if len(s) > 2 and s not in ours), key=len, reverse=True))
+    )
+
+
+def _identities(box: Box) -> Iterator[str]:
+    root = box.root
+    files = (
+        paths.ETC_HOST_NAME,
+        paths.MACHINE_ID,
+        paths.SERIAL_NUMBER,
+        paths.HOST_NAME,
+    )
+    yield from ((root.text(path) or "").strip("\0") for path in files)
+    for fields in (line.split(":") for line in (root.text(paths.USERS) or "").splitlines()):
+        if len(fields) > 2 and fields[2].isdecimal() and 1000 <= int(fields[2]) < 60_000:
+            yield fields[0]
+    for interface in root.names(paths.INTERFACES):
+        yield root.text(f"{paths.INTERFACES}/{interface}/address") or ""
+    for voice in root.names(paths.VOICES):
+        yield voice
+        yield from _said(root.text(f"{paths.VOICES}/{voice}/voice.yaml") or "")
+
+
+def _said(record: str) -> Iterable[str]:
+    """What a voice's record says of a person: values as they stand in it, line by line."""
+    values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", record, re.MULTILINE)
+    return [value.strip(" '\"") for value in values if len(value) > 7]
+
+
+def sizes(folder: Path) -> list[int]:
+    """Bytes of every file below a folder, smallest first."""
+    return sorted(path.stat().st_size for path in folder.rglob("*") if path.is_file())

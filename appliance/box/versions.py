@@ -1,0 +1,86 @@
+"""Versions: what is installed now, and what the install found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """On what something was made; what is not known is empty and equals everything."""
+
+    l4t: Version = ()
+    tensorrt: Version = ()
+    module: str = ""
+    """E.g. p3701-0005."""
+    problem: str = ""
+    """Why its record cannot be read; empty when it can."""
+
+    def differences(self, now: Made) -> list[str]:
+        """What is another now, in words; versions are compared as far as both say."""
+        found = []
+        for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
+            common = min(len(then), len(today))
+            if then[:common] != today[:common]:
+                found.append(f"{name} {_dotted(then)}, now {_dotted(today)}")
+        if self.module and now.module and self.module != now.module:
+            found.append(f"module {self.module}, now {now.module}")
+        return found
+
+
+def tensorrt(root: Root) -> Version:
+    """TensorRT's version as its package says, or the name of its library; () without one. Needs no Python."""
+    packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
+    for package in packages:
+        if re.match(r"Package: libnvinfer\d+\n", package) and "\nStatus: install ok installed" in package:
+            found = re.search(r"^Version: (\d+)\.(\d+)\.(\d+)", package, re.MULTILINE)
+            if found:
+                return tuple(int(part) for part in found.groups())
+    for folder in paths.LIBRARIES:
+        for name in root.names(folder):
+            if found := re.fullmatch(r"libnvinfer\.so\.(\d+)\.(\d+)\.(\d+)", name):
+                return tuple(int(part) for part in found.groups())
+    return ()
+
+
+def installed(root: Root) -> Made | None:
+    """What the install found; None when nothing is installed."""
+    return _made(root, paths.INSTALLED) if root.exists(paths.INSTALLATION) else None
+
+
+def record(root: Root, path: str) -> Mapping[str, Any]:
+    """A JSON file that holds a mapping. Raises OSError, ValueError."""
+    raw = json.loads(root.read(path))
+    if not isinstance(raw, dict):
+        raise ValueError("must hold a mapping")
+    return raw
+
+
+def _made(root: Root, path: str) -> Made:
+    try:
+        raw = record(root, path)
+    except FileNotFoundError:
+        return Made(problem=f"{path} is missing")
+    except (OSError, ValueError) as error:
+        return Made(problem=f"{path} cannot be read: {error}")
+    return Made(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
+
+
+def _version(value: object) -> Version:
+    """From "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
+    text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _dotted(version: Version) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,66 @@
+"""Boxes in a known state, and a daemon that answers /readyz and /livez as a test wants it to."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from appliance.box import platform
+from appliance.box.clocks import published
+from tests.fakes.jetson import Jetson
+
+RELEASE = "/opt/f5-appliance/releases/0.1.0"
+
+
+def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
+    """A box as it should be: pinned, published, installed, its daemon's unit running."""
+    jetson = Jetson(folder, profile)
+    jetson.set_mode("MAXN")
+    jetson.pin()
+    install(jetson)
+    published.publish(jetson.box(), published.Clocks("pinned", mode="MAXN"))
+    return jetson
+
+
+def install(jetson: Jetson) -> None:
+    """What the install leaves behind, as far as the checks look at it."""
+    seen = jetson.profile
+    l4t = ".".join(map(str, platform.identify(jetson.box().root).l4t))
+    tensorrt = seen.packages["libnvinfer8" if seen.jetpack == 5 else "libnvinfer10"]
+    made = {"l4t": l4t, "tensorrt": tensorrt, "module": seen.module}
+    jetson.write(f"{RELEASE}/installed.json", json.dumps({"version": "0.1.0", **made}))
+    jetson.path("/opt/f5-appliance/current").symlink_to("releases/0.1.0")
+    passwd = jetson.read("/etc/passwd")
+    jetson.write("/etc/passwd", f"{passwd}\nf5-appliance:x:990:990::/nonexistent:/usr/sbin/nologin\n")
+    jetson.write("/etc/group", "root:x:0:\nvideo:x:44:f5-appliance\nrender:x:104:other,f5-appliance\n")
+    jetson.unit(
+        "f5-appliance.service", ActiveState="active", SubState="running", Result="success", NRestarts=0
+    )
+
+
+@contextlib.contextmanager
+def answering(ready: int = 200, alive: int = 200) -> Iterator[str]:
+    """The address of a server with these two pages."""
+    codes = {"/readyz": ready, "/livez": alive}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(codes.get(self.path, 404))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

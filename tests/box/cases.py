@@ -1,0 +1,542 @@
+"""The table of faults: what can happen to a box → the check that finds it, how badly, in what words."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from appliance.box import judge
+from appliance.box.clocks import ledger, pinning
+from appliance.box.judge import Level
+from tests.box.boxes import RELEASE
+from tests.fakes.jetson import Clock, Jetson
+
+PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault and what must come of it."""
+
+    name: str
+    arrange: Callable[[Jetson], object]
+    check: str
+    level: Level
+    value: str
+    remedy: str = ""
+    readyz: tuple[int, int] | None = (200, 200)
+    """What /readyz and /livez answer; None: nobody answers."""
+    box: dict[str, Any] = field(default_factory=dict)
+
+
+def fault(name: str, **details: Any) -> Callable[[Jetson], object]:
+    return lambda jetson: jetson.fault(name, **details)
+
+
+def unit(name: str, **properties: Any) -> Callable[[Jetson], object]:
+    return lambda jetson: jetson.unit(name, **properties)
+
+
+def writes(path: str, text: str) -> Callable[[Jetson], object]:
+    return lambda jetson: jetson.write(path, text)
+
+
+def replaces(path: str, old: str, new: str) -> Callable[[Jetson], object]:
+    def arrange(jetson: Jetson) -> None:
+        text = jetson.read(path)
+        assert old in text
+        jetson.write(path, text.replace(old, new) + "\n")
+
+    return arrange
+
+
+def storm(**counts: int) -> Callable[[Jetson], object]:
+    """Over-current events since a sample that root took 100 s ago."""
+
+    def arrange(jetson: Jetson) -> None:
+        clock = Clock(500.0)
+        judge.examine(jetson.box(**clock.arguments))
+        jetson.fault("over_current_storm", **{"oc3": 0, **counts})
+
+    return arrange
+
+
+def daemon(**properties: Any) -> Callable[[Jetson], object]:
+    return unit("f5-appliance.service", **properties)
+
+
+BETWEEN_STARTS = {"ActiveState": "activating", "SubState": "auto-restart"}
+FAILED = {"ActiveState": "failed", "SubState": "failed"}
+
+
+def without_thermal(jetson: Jetson) -> None:
+    shutil.rmtree(jetson.path("/sys/class/thermal"))
+
+
+def removed(path: str) -> Callable[[Jetson], object]:
+    return lambda jetson: jetson.path(path).unlink()
+
+
+def nothing(jetson: Jetson) -> None:
+    """As it is."""
+
+
+def swapping(jetson: Jetson) -> None:
+    judge.examine(jetson.box(**Clock(500.0).arguments))
+    total = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapTotal"))
+    replaces("/proc/meminfo", total, "SwapTotal: 32000000 kB")(jetson)
+    free = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapFree"))
+    replaces("/proc/meminfo", free, "SwapFree: 31000000 kB")(jetson)
+    before = next(line for line in jetson.read("/proc/vmstat").splitlines() if line.startswith("pswpin"))
+    replaces("/proc/vmstat", before, f"pswpin {int(before.split()[1]) + 500_000}")(jetson)
+
+
+def factory(jetson: Jetson) -> None:
+    """As it came: 30 W, nothing pinned, nothing published."""
+    jetson.set_mode("MODE_30W")
+    jetson.unpin()
+    jetson.path("/run/f5-appliance/clocks.json").unlink()
+
+
+def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
+    """Root's lock runs into a fault and publishes what it read back."""
+
+    def arrange(jetson: Jetson) -> None:
+        jetson.set_mode("MAXN")
+        jetson.unpin()
+        jetson.fault(name, **details)
+        pinning.lock(jetson.box(**Clock().arguments))
+        publish_as_seen_now(jetson)
+
+    return arrange
+
+
+def publish_as_seen_now(jetson: Jetson) -> None:
+    """The same state, from a moment ago by the clock that the examination reads."""
+    document = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
+    document["checked_at"] = jetson.box().uptime()
+    jetson.write("/run/f5-appliance/clocks.json", json.dumps(document))
+
+
+def reboot_due(jetson: Jetson) -> None:
+    jetson.set_mode("MODE_30W")
+    pinning.lock(jetson.box())
+
+
+def unpinned_too_often(jetson: Jetson) -> None:
+    """Six times in the last hour root's check has pinned again; this is the seventh."""
+    box = jetson.box()
+    ledger.remember(box, ledger.Ledger(box.boot_id, attempts=(box.uptime(),) * 6, repins=6))
+    jetson.unpin()
+    pinning.check(box)
+
+
+def unlocked(jetson: Jetson) -> None:
+    """A baseline of the unpinned box, then lock and unlock."""
+    jetson.unpin()
+    pinning.lock(jetson.box())
+    pinning.unlock(jetson.box())
+
+
+def stale(jetson: Jetson) -> None:
+    """The timer stopped two minutes ago; since then somebody unpinned."""
+    document = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
+    document["checked_at"] -= 120
+    jetson.write("/run/f5-appliance/clocks.json", json.dumps(document))
+    jetson.unpin()
+
+
+def of_another_boot(jetson: Jetson) -> None:
+    text = jetson.read("/run/f5-appliance/clocks.json")
+    jetson.boot()
+    jetson.set_mode("MAXN")
+    jetson.pin()
+    jetson.write("/run/f5-appliance/clocks.json", text)
+
+
+def falsely_green(jetson: Jetson) -> None:
+    """jtop says that all is well, and it is not."""
+    with_jtop(jetson, "green")
+    jetson.unpin()
+
+
+def with_jtop(jetson: Jetson, kind: str) -> None:
+    """jtop's service runs, and the system's Python has its module, of one kind."""
+    jetson.write("/run/jtop.sock", "")
+    folder = jetson.jtop(kind)
+    launcher = jetson.bin / "python3"
+    # Isolated, as it is asked to be, but for the one folder that stands for dist-packages.
+    launcher.write_text(
+        "#!/usr/bin/env python3\n"
+        "import sys\n"
+        f"sys.path.insert(0, {str(folder)!r})\n"
+        "assert sys.argv[1:3] == ['-I', '-c'], sys.argv\n"
+        "exec(sys.argv[3])\n"
+    )
+    launcher.chmod(0o755)
+
+
+def slow(jetson: Jetson) -> None:
+    """The guard found speech much slower in this boot, and bursts of current go on."""
+    storm(oc3=3000)(jetson)
+    entry = {"level": "FAIL", "value": "slow", "rtf": 1.0, "first_audio_s": 1.0, "uptime_s": 1.0}
+    entry["boot_id"] = jetson.box().boot_id
+    jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(entry) + "\n")
+
+
+def stopped_fan(jetson: Jetson) -> None:
+    for folder in jetson.path("/sys/class/hwmon").iterdir():
+        for name in ("fan1_input", "rpm", "pwm1"):
+            if (folder / name).exists():
+                (folder / name).write_text("0\n")
+    jetson.fault("thermal_throttle", degrees=70.0, cap_khz=0)
+
+
+def few_large_blocks(jetson: Jetson) -> None:
+    rows = [line.split() for line in jetson.read("/proc/buddyinfo").splitlines()]
+    small = [" ".join([*row[:4], *["900"] * 10, *["0"] * (len(row) - 14)]) for row in rows]
+    jetson.write("/proc/buddyinfo", "\n".join(small) + "\n")
+
+
+def little_memory(jetson: Jetson) -> None:
+    line = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))
+    replaces("/proc/meminfo", line, "MemAvailable: 1000000 kB")(jetson)
+
+
+ZONES = ("cpu", "gpu", "tj", "cv0", "cv1", "cv2", "soc0", "soc1", "soc2", "tboard", "tdiode")
+LATER = Clock(600.0).arguments
+WITHOUT_ROOT = {"user": lambda: 1000}
+
+CASES = [
+    # Clocks.
+    Case("factory: power mode", factory, "power_mode", WARN, "MODE_30W", "sudo f5-clock-lock lock"),
+    Case("factory: clocks", factory, "clocks", FAIL, "is absent", "sudo systemctl restart f5-clocks"),
+    Case("factory: caps", factory, "caps", WARN, "1728 MHz of 2201.6 MHz", "f5-clock-lock lock"),
+    Case("factory: cores", factory, "cores", WARN, "cpu8–cpu11 offline", "f5-clock-lock lock"),
+    Case("reboot due", reboot_due, "reboot", FAIL, "reboot", "f5-clock-lock lock --allow-reboot"),
+    Case("reboot due: mode", reboot_due, "power_mode", WARN, "MODE_30W", "--allow-reboot"),
+    Case("reboot due: clocks", reboot_due, "clocks", WARN, "reboot", "--allow-reboot"),
+    Case("reboot prompt for the present mode", fault("reboot_prompt"), "reboot", PASS, "none"),
+    Case(
+        "EBUSY",
+        lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(j.box())),
+        "clocks",
+        FAIL,
+        "MODE_30W",
+        "sudo systemctl restart f5-clocks",
+    ),
+    Case(
+        "GPU silently not pinned",
+        lock_fails("silent_gpu", message=False),
+        "clocks",
+        FAIL,
+        "gpu",
+        "restart f5-clocks",
+    ),
+    Case("GPU not pinned, said so", lock_fails("silent_gpu"), "clocks", FAIL, "gpu", "restart f5-clocks"),
+    Case("no GPU clock yet", fault("no_devfreq", calls=99), "clocks", WARN, "gpu", "restart f5-clocks"),
+    Case(
+        "GPU clock never comes",
+        lock_fails("no_devfreq", calls=999),
+        "clocks",
+        FAIL,
+        "gpu",
+        "restart f5-clocks",
+    ),
+    Case("sysfs edited", lambda j: j.unpin(), "clocks", WARN, "came loose", "within 30 s"),
+    Case(
+        "nvpmodel ran again",
+        fault("nvpmodel_rerun"),
+        "clocks",
+        WARN,
+        "came loose",
+        "journalctl -u f5-clocks-check",
+    ),
+    Case("unpinned too often", unpinned_too_often, "clocks", WARN, "within an hour", "f5-clock-lock lock"),
+    Case(
+        "unlocked by a technician", unlocked, "clocks", WARN, "unlocked by a technician", "f5-clock-lock lock"
+    ),
+    Case(
+        "timer stopped, unpinned since",
+        stale,
+        "clocks",
+        FAIL,
+        "was written 120 s ago",
+        "f5-clocks-check.timer",
+    ),
+    Case("state of another boot", of_another_boot, "clocks", WARN, "nobody checks", "f5-clocks-check.timer"),
+    Case(
+        "state damaged",
+        writes("/run/f5-appliance/clocks.json", "{"),
+        "clocks",
+        WARN,
+        "cannot be used",
+        "enable --now f5-clocks",
+    ),
+    Case(
+        "nvpmodel.conf gone",
+        lambda j: j.path("/etc/nvpmodel").rename(j.path("/etc/elsewhere")),
+        "power_mode",
+        FAIL,
+        "/etc/nvpmodel.conf",
+        "restart nvpower",
+    ),
+    Case("thermal cap", fault("thermal_throttle"), "caps", WARN, "1190.4 MHz", "cool the box"),
+    # Heat and power.
+    Case("hot", fault("thermal_throttle"), "temperature", FAIL, "99.5 °C", "clean the fan"),
+    Case(
+        "warm",
+        fault("thermal_throttle", degrees=86.0, cap_khz=0),
+        "temperature",
+        WARN,
+        "86.0 °C",
+        "give the box air",
+    ),
+    Case("throttled", fault("thermal_throttle"), "cooling", WARN, "at 3", "clean the fan"),
+    Case(
+        "no cooling devices",
+        lambda j: shutil.rmtree(j.path("/sys/class/thermal")),
+        "cooling",
+        SKIP,
+        "can be read",
+    ),
+    Case("zones without power", fault("eagain_zones"), "temperature", PASS, "°C"),
+    Case(
+        "every zone without power",
+        fault("eagain_zones", zones=ZONES),
+        "temperature",
+        WARN,
+        "no thermal zone",
+        "restart the box",
+    ),
+    Case("voltage sags", storm(oc1=1), "oc1", WARN, "1 in 100 s", "power supply", box=LATER),
+    Case("voltage sags again and again", storm(oc1=9), "oc1", FAIL, "9 in 100 s", "cable", box=LATER),
+    Case("average current", storm(oc2=9), "oc2", FAIL, "9 in 100 s", "nvpmodel -m 3", box=LATER),
+    Case(
+        "bursts of current", storm(oc3=3000), "oc3", WARN, "30.0 bursts a second", "nvpmodel -m 3", box=LATER
+    ),
+    Case("few bursts of current", storm(oc3=1000), "oc3", PASS, "10.0 bursts a second", box=LATER),
+    Case("bursts, and slower", slow, "oc3", FAIL, "30.0 bursts a second", "slower", box=LATER),
+    Case(
+        "bursts, no record",
+        fault("over_current_storm", oc3=60_000),
+        "oc3",
+        WARN,
+        "since boot",
+        "power supply",
+        box=LATER,
+    ),
+    Case("fan stands still", stopped_fan, "fan", FAIL, "stands still at 70 °C", "replace it"),
+    Case(
+        "fan control off",
+        unit("nvfancontrol.service", ActiveState="inactive"),
+        "fan",
+        WARN,
+        "inactive",
+        "enable --now nvfancontrol",
+    ),
+    # Memory and disk.
+    Case("memory short", little_memory, "memory", FAIL, "available", "stop display-manager"),
+    Case("memory in small pieces", few_large_blocks, "lfb", WARN, "0 free blocks", "drop_caches"),
+    Case("swapping", swapping, "swap", FAIL, "pages a second", "nvzramconfig", box=LATER),
+    Case("disk full", fault("disk_full"), "disk", FAIL, "0%", "journalctl --vacuum-size"),
+    Case("disk nearly full", fault("disk_full", free=0.1), "disk", WARN, "10%", "journalctl --vacuum-size"),
+    Case("inodes", fault("disk_full", free=0.5, free_inodes=0.01), "disk", FAIL, "inodes", "du --inodes"),
+    Case("read-only root", fault("read_only_root"), "disk", FAIL, "read-only", "remount,rw"),
+    # Versions, GPU, time.
+    Case(
+        "JetPack upgraded",
+        replaces(f"{RELEASE}/installed.json", "36.4.3", "36.4.0"),
+        "versions",
+        WARN,
+        "L4T 36.4.0",
+        "scripts/install",
+    ),
+    Case(
+        "install's record damaged",
+        writes(f"{RELEASE}/installed.json", "[]"),
+        "versions",
+        WARN,
+        "cannot be read",
+        "scripts/install",
+    ),
+    Case("GPU node gone", removed("/dev/nvgpu/igpu0/ctrl"), "gpu_node", FAIL, "did not start", "unplug"),
+    Case(
+        "user not in render",
+        replaces("/etc/group", "other,f5-appliance", "other"),
+        "gpu_node",
+        FAIL,
+        "render",
+        "usermod -aG render f5-appliance",
+    ),
+    Case("clock in 1970", fault("clock_1970"), "time", FAIL, "1970", "timedatectl set-ntp"),
+    Case(
+        "clock not set",
+        removed("/run/systemd/timesync/synchronized"),
+        "time",
+        WARN,
+        "not synchronised",
+        "set-time",
+    ),
+    # The daemon.
+    Case(
+        "daemon down",
+        daemon(ActiveState="inactive"),
+        "daemon",
+        FAIL,
+        "refused",
+        "enable --now f5-appliance",
+        readyz=None,
+    ),
+    Case(
+        "daemon failed: bundle",
+        daemon(**FAILED, Result="exit-code", ExecMainStatus=65),
+        "daemon",
+        FAIL,
+        "exit status 65",
+        "bundle",
+        readyz=None,
+    ),
+    Case(
+        "daemon failed",
+        fault("unit_down"),
+        "daemon",
+        FAIL,
+        "failed",
+        "journalctl -u f5-appliance",
+        readyz=None,
+    ),
+    Case("daemon not ready", nothing, "daemon", FAIL, "HTTP 503", "journalctl", readyz=(503, 200)),
+    Case(
+        "daemon starting",
+        daemon(ActiveState="activating", SubState="start"),
+        "daemon",
+        WARN,
+        "starting",
+        "wait",
+        readyz=(503, 200),
+    ),
+    Case(
+        "engine hangs",
+        nothing,
+        "daemon",
+        FAIL,
+        "engine hangs",
+        "systemctl restart f5-appliance",
+        readyz=(503, 503),
+    ),
+    Case(
+        "engine hangs that was ready",
+        nothing,
+        "daemon",
+        FAIL,
+        "engine hangs",
+        "systemctl restart f5-appliance",
+        readyz=(200, 503),
+    ),
+    Case(
+        "watchdog restarts",
+        daemon(**BETWEEN_STARTS, NRestarts=3, Result="watchdog", ExecMainStatus=6),
+        "restarts",
+        FAIL,
+        "last by the watchdog",
+        "f5-support-bundle",
+        box=LATER,
+    ),
+    Case(
+        "restarted, and runs again",
+        daemon(NRestarts=3, Result="success"),
+        "restarts",
+        FAIL,
+        "3 ",
+        "f5-support-bundle",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: crashes",
+        daemon(**FAILED, Result="core-dump", NRestarts=5, ExecMainStatus=11),
+        "restarts",
+        FAIL,
+        "given up",
+        "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: the watchdog's aborts",
+        daemon(**FAILED, Result="watchdog", NRestarts=4, ExecMainStatus=6),
+        "restarts",
+        FAIL,
+        "given up starting it; last by the watchdog",
+        "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "systemd gave up: what it sees of it at the daemon",
+        daemon(**FAILED, Result="exit-code", NRestarts=5, ExecMainStatus=70),
+        "daemon",
+        FAIL,
+        "failed, exit-code, exit status 70",
+        "reset-failed",
+        readyz=None,
+    ),
+    Case(
+        "systemd gave up: started again and again by hand",
+        daemon(**FAILED, Result="start-limit-hit", NRestarts=0, ExecMainStatus=0),
+        "restarts",
+        FAIL,
+        "given up",
+        "reset-failed",
+        box=LATER,
+    ),
+    Case(
+        "no more starts: the bundle",
+        daemon(**FAILED, Result="exit-code", NRestarts=4, ExecMainStatus=65),
+        "restarts",
+        FAIL,
+        "4 ",
+        "f5-support-bundle",
+        box=LATER,
+    ),
+    # Without root, and jtop.
+    Case(
+        "not root: pinned, as root's check saw it",
+        nothing,
+        "clocks",
+        PASS,
+        "emc as root's check saw it",
+        box=WITHOUT_ROOT,
+    ),
+    Case("not root: unpinned", lambda j: j.unpin(), "clocks", WARN, "came loose", "30 s", box=WITHOUT_ROOT),
+    Case(
+        "not root: nothing published",
+        removed("/run/f5-appliance/clocks.json"),
+        "clocks",
+        WARN,
+        "nobody checks",
+        "f5-clocks-check.timer",
+        box=WITHOUT_ROOT,
+    ),
+    Case(
+        "jtop falsely green",
+        falsely_green,
+        "jtop",
+        WARN,
+        "claims that jetson_clocks is on",
+        "believe the readings",
+    ),
+    Case(
+        "jtop of another mind about the mode",
+        lambda j: (with_jtop(j, "green"), j.set_mode("MODE_50W")),
+        "jtop",
+        WARN,
+        "claims power mode MAXN",
+        "believe the readings",
+    ),
+    Case("jtop agrees", lambda j: with_jtop(j, "green"), "jtop", PASS, "7.2.2 agrees"),
+    Case("jtop not installed", lambda j: with_jtop(j, "absent"), "jtop", SKIP, "not installed"),
+    Case("jtop without its service", lambda j: with_jtop(j, "inactive"), "jtop", SKIP, "not active"),
+    Case("jtop absent", nothing, "jtop", SKIP, "not running"),
+]

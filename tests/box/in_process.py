@@ -1,0 +1,51 @@
+"""The fake tools without a process for each call: the same code, dozens of times as fast.
+
+A program that a test has put in place of a fake is run as it is. That the fakes are also what a process
+sees is for the tests of the script to show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from appliance.box.system import Box
+from appliance.box.tools import Ran, Tools
+from tests.fakes.jetson import Jetson
+
+
+@dataclass(frozen=True)
+class InProcess(Tools):
+    """Runs the fakes' `main` here."""
+
+    jetson: Jetson | None = None
+
+    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+        assert self.jetson is not None
+        launcher = self.jetson.bin / name
+        if not launcher.exists() or f"tests.fakes.tools.{name} " not in launcher.read_text():
+            return super().run(name, *arguments, timeout_s=timeout_s, answer=answer)
+        main = importlib.import_module(f"tests.fakes.tools.{name}").main
+        output, errors = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict("os.environ", self.environment),
+            mock.patch("sys.stdin", io.StringIO(answer)),
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(errors),
+        ):
+            try:
+                code = main(list(arguments), self.jetson.machine)
+            except Exception as error:  # as a process would end: with a traceback
+                code = 1
+                errors.write(f"{type(error).__name__}: {error}")
+        return Ran((str(launcher), *arguments), code, output.getvalue(), errors.getvalue())
+
+
+def quick(jetson: Jetson, **overrides: Any) -> Box:
+    """`jetson.box(…)` with such tools."""
+    box = jetson.box(**overrides)
+    return replace(box, tools=InProcess(box.tools.folders, box.tools.environment, jetson))

@@ -1,0 +1,422 @@
+"""scripts/clock-lock: as a process of its own for the main routes, and its tables, JSON and exit codes."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from appliance.box.clocks import published
+from appliance.box.clocks.pinning import ClockError, check, lock, unlock
+from appliance.box.paths import CLOCKS, LEDGER
+from appliance.box.root import Root
+from appliance.box.show import status
+from appliance.box.system import Box
+from tests.box.in_process import quick
+from tests.fakes.jetson import SUPPORTED, Jetson
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+PINNED, FAILED, MISUSED, PENDING, UNSUPPORTED = 0, 1, 2, 3, 4
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="clock-lock insists on root")
+
+
+def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
+    """The script, isolated as its first line has it."""
+    command = [sys.executable, "-I", str(script), *words]
+    environment = {**os.environ, **jetson.environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def load() -> ModuleType:
+    """The script as a module: it has no suffix that Python would know."""
+    loader = importlib.machinery.SourceFileLoader("clock_lock", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("clock_lock", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The script's main, on a box of ours."""
+
+    def call(box: Box, *words: str) -> int:
+        module = load()
+        monkeypatch.setattr(module, "open_box", lambda sysroot, tools: box)
+        monkeypatch.setattr(sys, "argv", ["clock-lock", *words])
+        code: int = module.main()
+        return code
+
+    return call
+
+
+@pytest.fixture
+def maxn(tmp_path: Path) -> Jetson:
+    """In its best mode and not pinned."""
+    jetson = Jetson(tmp_path, "jp6-0005")
+    jetson.set_mode("MAXN")
+    jetson.machine.ran_nvpmodel(5.0)
+    return jetson
+
+
+# -- as a process --------------------------------------------------------------------------------------------
+
+
+@AS_ROOT
+@pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
+def test_the_technicians_route(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    assert run(jetson, "status").returncode == FAILED
+    asked = run(jetson, "lock")
+    assert asked.returncode == PENDING and "sudo f5-clock-lock lock --allow-reboot" in asked.stdout
+    assert run(jetson, "lock", "--allow-reboot").returncode == PENDING
+    assert jetson.reboots == 1
+    jetson.boot()
+
+    locked = run(jetson, "lock", "--json")
+    assert locked.returncode == PINNED
+    document = json.loads(locked.stdout)
+    assert document["state"] == "pinned" and document["mode"] == "MAXN"
+    with_notes = {**json.loads(jetson.read(CLOCKS)), "notes": []}
+    assert document == with_notes
+    assert "jetson_clocks" in locked.stderr, "what was done is told beside the JSON"
+
+    shown = run(jetson, "status")
+    assert shown.returncode == PINNED and shown.stdout.startswith("state      pinned\n")
+    jetson.unpin()
+    watched = run(jetson, "watch", "--once", "--json")
+    assert watched.returncode == PINNED and json.loads(watched.stdout)["repins"] == 1
+    assert run(jetson, "unlock").returncode == 0
+    left = run(jetson, "watch", "--once")
+    assert left.returncode == 0 and "unlocked by a technician" in left.stdout
+
+
+@AS_ROOT
+def test_options_go_before_the_environment(tmp_path: Path) -> None:
+    jetson, other = Jetson(tmp_path / "a", "jp7-0005"), Jetson(tmp_path / "b", "jp5-0005")
+    words = ("status", "--sysroot", str(other.root), "--tools", str(other.bin))
+    assert run(jetson, *words).returncode == UNSUPPORTED
+
+
+@AS_ROOT
+def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
+    """The package's box folder and the script, reached through a link, and nothing else of ours."""
+    release = tmp_path / "releases" / "1"
+    (release / "scripts").mkdir(parents=True)
+    (release / "appliance").mkdir()
+    shutil.copy(SCRIPT.parents[1] / "appliance" / "__init__.py", release / "appliance")
+    shutil.copytree(SCRIPT.parents[1] / "appliance" / "box", release / "appliance" / "box")
+    shutil.copy(SCRIPT, release / "scripts")
+    link = tmp_path / "f5-clock-lock"
+    link.symlink_to(release / "scripts" / "clock-lock")
+    assert run(maxn, "lock", script=link).returncode == PINNED
+
+
+def test_it_is_executable_and_names_the_systems_python() -> None:
+    assert os.access(SCRIPT, os.X_OK)
+    assert SCRIPT.read_text().startswith("#!/usr/bin/python3 -I\n")
+
+
+@AS_ROOT
+def test_watch_re_pins_within_a_period(maxn: Jetson) -> None:
+    lock(maxn.box())
+    command = [sys.executable, "-I", str(SCRIPT), "watch", "--period", "1"]
+    environment = {**os.environ, **maxn.environment}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "pinned\n"
+            maxn.unpin()
+            end = time.monotonic() + 20
+            while published.read(maxn.box()).repins == 0:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        finally:
+            process.terminate()
+    assert published.read(maxn.box()).state == "pinned"
+
+
+def test_wrong_usage(maxn: Jetson) -> None:
+    for words in ((), ("pin",), ("lock", "--force"), ("watch", "--period", "0")):
+        done = run(maxn, *words)
+        assert done.returncode == MISUSED and "usage: clock-lock" in done.stderr
+
+
+def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
+    command = [sys.executable, "-I", str(SCRIPT), "status"]
+    environment = {**os.environ, **maxn.environment}
+    for target in ("/dev/full", "pipe"):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as pipe, open("/dev/full", "w") as full:
+            stdout = pipe if target == "pipe" else full
+            done = subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == FAILED
+        assert done.stderr.startswith("clock-lock: ") and done.stderr.count("\n") == 1, done.stderr
+
+
+# -- exit codes and words ------------------------------------------------------------------------------------
+
+
+def test_watch_outlasts_another_at_work_and_writes_json_lines(
+    maxn: Jetson,
+    main: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second check is kept waiting for too long; the third is the last."""
+    box, turns = quick(maxn), list[float]()
+    answers: list[Any] = [lock(box), ClockError("another clock-lock"), KeyboardInterrupt()]
+
+    def answer(box: Box, say: Any) -> published.Clocks:
+        told = answers.pop(0)
+        if isinstance(told, BaseException):
+            raise told
+        clocks: published.Clocks = told
+        return clocks
+
+    monkeypatch.setattr("appliance.box.clocks.pinning.check", answer)
+    monkeypatch.setattr(time, "sleep", turns.append)
+    assert main(box, "watch", "--json") == 130
+    told = capsys.readouterr()
+    (only,) = told.out.splitlines()
+    assert json.loads(only)["state"] == "pinned"
+    assert told.err == "clock-lock: another clock-lock\n" and len(turns) == 2
+
+
+def test_watch_does_not_go_on_without_root(maxn: Jetson, main: Callable[..., int]) -> None:
+    assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
+
+
+def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
+    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = quick(maxn)
+    lock(box)
+    unlock(box)
+    assert main(box, "lock", "--unless-unlocked") == 0
+    assert "unlocked by a technician" in capsys.readouterr().out
+    assert main(box, "lock") == PINNED
+
+
+def test_not_root(maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    box = quick(maxn, user=lambda: 1000)
+    for words in (["lock"], ["unlock"], ["watch", "--once"]):
+        assert main(box, *words) == MISUSED
+        assert f"sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
+
+
+def test_jetpack_5(tmp_path: Path, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    box = quick(Jetson(tmp_path, "jp5-0005"))
+    for words in (["lock"], ["lock", "--dry-run"], ["unlock"], ["status"], ["watch", "--once"]):
+        assert main(box, *words) == UNSUPPORTED
+        assert "JetPack 5" in capsys.readouterr().out
+
+
+def test_what_could_not_be_published_is_said(
+    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    maxn.fault("disk_full", folders=("/run",))
+    assert main(quick(maxn), "lock") == FAILED
+    told = capsys.readouterr()
+    assert "state      pinned" in told.out
+    assert "clocks.json cannot be written" in told.err and "No space left on device" in told.err
+
+
+def test_without_a_baseline_unlock_says_what_to_do(
+    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(quick(maxn), "unlock") == FAILED
+    assert "clock-lock: there is no baseline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["lock", "--dry-run"], ["lock", "--dry-run", "--allow-reboot"]])
+def test_a_rehearsal_changes_nothing(
+    tmp_path: Path, main: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    jetson = Jetson(tmp_path, "jp7-0005")
+    before = jetson.snapshot()
+    assert main(quick(jetson, user=lambda: 1000), *words) == 0, "nor does it take root"
+    assert main(quick(jetson), *words) == 0
+    assert jetson.snapshot() == before
+    assert "would run: nvpmodel -m 0" in capsys.readouterr().out
+
+
+# -- status --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", SUPPORTED)
+def test_status_in_every_format(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    box = quick(jetson)
+    factory = status.status(box)
+    assert factory.clocks.state == "unpinned" and "jetson_clocks --show" not in factory.clocks.why
+    assert any("clocks.json is absent" in note for note in factory.notes)
+    jetson.set_mode("MAXN")
+    lock(box)
+    pinned = status.status(box)
+    assert (pinned.clocks.state, pinned.clocks.why, pinned.notes) == ("pinned", "", ())
+    rows = {line.split()[0]: line for line in status.table(pinned).splitlines() if line}
+    top = jetson.profile.cpu_max_khz / 1000
+    assert rows[f"cpu0–cpu{jetson.profile.cpus - 1}"].split() == [
+        f"cpu0–cpu{jetson.profile.cpus - 1}", *[f"{top:g}", "MHz"] * 4, "pinned"
+    ]  # fmt: skip
+    assert rows["cores"].split()[1:] == [str(jetson.profile.cpus), "of", str(jetson.profile.cpus), "pinned"]
+    assert rows["machine"].endswith(f"JetPack {jetson.profile.jetpack}.2, {pinned.platform.release}")
+    assert json.loads(status.document(pinned))["domains"]["gpu"]["ceiling"] == jetson.profile.gpu_hz[-1]
+
+
+def test_a_table_of_an_unpinned_box_tells_who_and_what(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    maxn.fault("nvpmodel_rerun")
+    check(box)
+    maxn.write(f"{maxn.profile.devfreq}/min_freq", "306000000\n")
+    text = status.table(status.status(box))
+    assert "state      unpinned\n           gpu: free between 306 MHz and 1300.5 MHz\n" in text
+    assert "re-pinned  1 time since boot\n" in text
+    assert "by         nvpmodel.service ran again" in text
+    gpu = next(line for line in text.splitlines() if line.startswith("gpu"))
+    assert gpu.endswith("NOT PINNED")
+
+
+def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    mine = quick(maxn, user=lambda: 1000)
+    seen = status.status(mine)
+    assert (seen.clocks.state, seen.clocks.why) == ("pinned", "")
+    assert seen.clocks.domains["emc"] == published.read(box).domains["emc"]
+    assert any(note.startswith("EMC needs root: what root's check found") for note in seen.notes)
+
+    later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + published.FRESH_S + 1)
+    stale = status.status(later)
+    assert stale.clocks.state == "unknown" and stale.clocks.domains["emc"]["pinned"] is None
+    assert any("was written" in note for note in stale.notes)
+
+
+@pytest.mark.parametrize("file", [CLOCKS, LEDGER])
+def test_any_damage_of_what_was_written_down_is_survived(maxn: Jetson, file: str) -> None:
+    box, mine = quick(maxn), quick(maxn, user=lambda: 1000)
+    lock(box)
+    maxn.fault("nvpmodel_rerun")
+    check(box)
+    whole = json.loads(maxn.read(file))
+    parts = [(whole, key) for key in list(whole)] + [
+        (whole["last_unpin"], key) for key in ("at", "what", "who")
+    ]
+    for part, key in parts:
+        sound = part[key]
+        for wrong in (
+            None,
+            True,
+            3,
+            -1.5,
+            "x",
+            [],
+            ["x"],
+            {},
+            {"cpu0": 1},
+            {"gpu": {"pinned": "yes", "why": 2}},
+        ):
+            part[key] = wrong
+            maxn.write(file, json.dumps(whole))
+            for seen in (status.status(mine), status.status(box)):
+                assert status.table(seen) and status.document(seen)
+            assert published.read(mine).state in (*published.STATES, "unknown")
+        part[key] = sound
+
+
+def test_a_garbled_second_opinion_is_none(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    shown = box.tools.run("jetson_clocks", "--show").output
+    for garbled in (shown.replace("MinFreq", "M\0nFreq"), shown.replace("MaxFreq=", "MaxFreq"), shown[:400]):
+        (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{garbled}\nEND\n")
+        assert status.status(box).clocks.state == "pinned"
+
+
+def test_the_second_opinion_speaks_both_ways(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    shown = box.tools.run("jetson_clocks", "--show").output
+    maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
+    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
+    assert "--show says otherwise: emc is pinned, at 3199 MHz" in status.status(box).clocks.why
+
+
+def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:
+    lock(quick(maxn))
+    maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
+    (maxn.bin / "jetson_clocks").write_text("#!/bin/sh\n")
+    check(quick(maxn))
+    seen = status.status(quick(maxn, user=lambda: 1000)).clocks
+    assert (seen.state, seen.why) == ("unpinned", "emc: at 3199 MHz now, but not locked")
+
+
+def test_without_root_a_pending_reboot_and_an_unlock_are_known(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp6-0004")
+    lock(quick(jetson))
+    assert status.status(quick(jetson, user=lambda: 1000)).clocks.state == "reboot_pending"
+    jetson.set_mode("MAXN")
+    lock(quick(jetson))
+    unlock(quick(jetson))
+    seen = status.status(quick(jetson, user=lambda: 1000)).clocks
+    assert seen.state == "unpinned" and "unlocked by a technician" in seen.why
+
+
+def test_a_second_opinion_that_differs_is_a_reason_for_doubt(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    shown = box.tools.run("jetson_clocks", "--show").output
+    changed = shown.replace("GPU MinFreq=1300500000", "GPU MinFreq=306000000")
+    changed = changed.replace("FreqOverride=1", "FreqOverride=0").replace(
+        "NV Power Mode: MAXN", "NV Power Mode: X"
+    )
+    changed = changed.replace("cpu11: Online=1", "cpu11: Online=0")
+    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{changed}END\n")
+    seen = status.status(box).clocks
+    assert seen.state == "unpinned"
+    says = "jetson_clocks --show says otherwise: "
+    assert seen.why.split("; ") == [
+        f"{says}cpu11 is offline",
+        f"{says}gpu is between 306 MHz and 1300.5 MHz",
+        f"{says}emc is not pinned, at 3199 MHz",
+        f"{says}power mode is X, not MAXN",
+    ]
+
+
+def test_no_second_opinion_is_a_note(maxn: Jetson) -> None:
+    box = quick(maxn)
+    lock(box)
+    (maxn.bin / "jetson_clocks").write_text(
+        "#!/bin/sh\necho 'Error! GPU frequency scaling not supported!'; exit 1\n"
+    )
+    seen = status.status(box)
+    assert seen.clocks.state == "pinned"
+    assert any("no second opinion" in note and "not supported!" in note for note in seen.notes)
+
+
+def test_a_laptop(tmp_path: Path) -> None:
+    text = status.table(status.status(Box(Root(tmp_path))))
+    assert text.startswith("state      unsupported\n           this is no Jetson")
+    assert "machine    no Jetson" in text

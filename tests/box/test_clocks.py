@@ -1,0 +1,328 @@
+"""The judgement of the clocks, on trees whose every file is known."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.box.clocks.verdict import look, survey
+from appliance.box.paths import NVPMODEL_CONF
+from appliance.box.root import Root
+from appliance.box.system import Box
+from appliance.box.tools import Tools
+from tests.box.in_process import quick
+from tests.fakes.jetson import SUPPORTED, Jetson
+
+CPUFREQ = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_{}_freq"
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+BWMGR = "/sys/class/devfreq/bwmgr"
+
+
+@pytest.fixture
+def pinned(tmp_path: Path) -> Jetson:
+    """In its best mode, and pinned."""
+    return pinned_box(tmp_path, "jp6-0005")
+
+
+def pinned_box(folder: Path, profile: str) -> Jetson:
+    jetson = Jetson(folder, profile)
+    jetson.set_mode("MAXN")
+    jetson.pin()
+    return jetson
+
+
+@pytest.mark.parametrize("profile", SUPPORTED)
+def test_factory_and_pinned(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    factory = survey(quick(jetson))
+    assert (factory.state, factory.mode) == ("unpinned", "MODE_30W")
+    assert "power mode is MODE_30W, not MAXN" in factory.why
+    jetson.pin()
+    held = survey(quick(jetson))
+    assert held.state == "unpinned" and "capped at 612 MHz" in held.domains["gpu"]["why"]
+    jetson.set_mode("MAXN")
+    assert survey(quick(jetson)).state == "unpinned"
+    jetson.pin()
+    clocks = survey(quick(jetson))
+    assert (clocks.state, clocks.mode, clocks.why) == ("pinned", "MAXN", "")
+    top = jetson.profile.cpu_max_khz * 1000
+    assert clocks.domains["cpu3"] == {
+        "min": top, "max": top, "current": top, "ceiling": top, "pinned": True, "why": ""
+    }  # fmt: skip
+    assert clocks.domains["gpu"]["ceiling"] == jetson.profile.gpu_hz[-1]
+    assert clocks.domains["emc"]["current"] == jetson.profile.emc_max_hz
+    assert [name for name in clocks.domains if name.startswith("cpu")] == [
+        f"cpu{number}" for number in range(jetson.profile.cpus)
+    ]
+    cores = {"value": jetson.profile.cpus, "expected": jetson.profile.cpus, "pinned": True, "why": ""}
+    mask = jetson.profile.mode("MAXN").tpc_mask
+    assert clocks.domains["cores"] == cores
+    assert clocks.domains["tpc"] == {"value": mask, "expected": mask, "pinned": True, "why": ""}
+
+
+def one_core_free(jetson: Jetson) -> None:
+    jetson.write(CPUFREQ.format(7, "min"), "729600\n")
+
+
+def one_core_capped(jetson: Jetson) -> None:
+    for limit in ("min", "max"):
+        jetson.write(CPUFREQ.format(5, limit), "1190400\n")
+
+
+def gpu_free(jetson: Jetson) -> None:
+    jetson.write(f"{jetson.profile.devfreq}/min_freq", "306000000\n")
+
+
+def gpu_capped(jetson: Jetson) -> None:
+    for limit in ("min", "max"):
+        jetson.write(f"{jetson.profile.devfreq}/{limit}_freq", "918000000\n")
+
+
+def gpu_gone(jetson: Jetson) -> None:
+    path = jetson.path(jetson.profile.devfreq)
+    path.rename(path.with_name("away"))
+
+
+def gpu_without_table(jetson: Jetson) -> None:
+    jetson.path(f"{jetson.profile.devfreq}/available_frequencies").unlink()
+
+
+def memory_at_top_but_free(jetson: Jetson) -> None:
+    jetson.write(f"{EMC}/mrq_rate_locked", "0\n")
+
+
+def memory_locked_low(jetson: Jetson) -> None:
+    jetson.write(f"{EMC}/rate", "2133000000\n")
+
+
+def memory_capped(jetson: Jetson) -> None:
+    jetson.write(jetson.profile.emc_cap, "2133000000\n")
+
+
+def no_debugfs(jetson: Jetson) -> None:
+    shutil.rmtree(jetson.path(EMC))
+
+
+def no_rate(jetson: Jetson) -> None:
+    jetson.path(f"{EMC}/rate").unlink()
+
+
+def no_max_rate(jetson: Jetson) -> None:
+    jetson.path(f"{EMC}/max_rate").unlink()
+
+
+def core_off(jetson: Jetson) -> None:
+    jetson.write("/sys/devices/system/cpu/cpu11/online", "0\n")
+
+
+def core_may_sleep(jetson: Jetson) -> None:
+    jetson.write("/sys/devices/system/cpu/cpu3/cpuidle/state1/disable", "0\n")
+
+
+def tpcs_off(jetson: Jetson) -> None:
+    jetson.write(jetson.profile.tpc_mask, "240\n")
+
+
+@pytest.mark.parametrize(
+    ("edit", "domain", "why", "mendable"),
+    [
+        (one_core_free, "cpu7", "free between 729.6 MHz and 2201.6 MHz", True),
+        (one_core_capped, "cpu5", "capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it", False),
+        (gpu_free, "gpu", "free between 306 MHz and 1300.5 MHz", True),
+        (gpu_capped, "gpu", "capped at 918 MHz, below 1300.5 MHz, although MAXN allows it", False),
+        (gpu_gone, "gpu", "has no devfreq node", True),
+        (gpu_without_table, "gpu", "the hardware's maximum cannot be read", False),
+        (memory_at_top_but_free, "emc", "at 3199 MHz now, but not locked", True),
+        (memory_locked_low, "emc", "locked at 2133 MHz, not at 3199 MHz", True),
+        (memory_capped, "emc", "capped at 2133 MHz, below 3199 MHz, although MAXN allows it", True),
+        (no_debugfs, "emc", "is debugfs mounted?", False),
+        (no_rate, "emc", f"{EMC}/rate cannot be read", False),
+        (no_max_rate, "emc", f"{EMC}/max_rate cannot be read", False),
+        (core_off, "cores", "cpu11 offline, which MAXN has", True),
+        (core_may_sleep, "idle", "1 of 24 idle states of the cores are allowed", True),
+        (tpcs_off, "tpc", "TPC mask is 240, not 0", False),
+    ],
+)
+def test_a_file_edited_behind_our_back(
+    pinned: Jetson, edit: Callable[[Jetson], None], domain: str, why: str, mendable: bool
+) -> None:
+    assert survey(quick(pinned)).state == "pinned"
+    edit(pinned)
+    sight = look(quick(pinned))
+    wrong = {name: seen.why for name, seen in sight.domains.items() if seen.pinned is not True}
+    assert sight.state == "unpinned"
+    assert list(wrong) == [domain] and why in wrong[domain]
+    assert f"{domain}: {wrong[domain]}" in sight.why
+    assert sight.loose is mendable
+
+
+def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path, "jp7-0005")
+    assert survey(quick(jetson)).state == "pinned"
+    jetson.write(f"{BWMGR}/min_freq", "204000000\n")
+    assert "not locked" in survey(quick(jetson)).domains["emc"]["why"]
+    jetson.path(f"{BWMGR}/available_frequencies").unlink()
+    assert survey(quick(jetson)).domains["emc"]["why"] == "the hardware's maximum cannot be read"
+
+
+def test_jetpack_7_shows_memory_to_everybody(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path, "jp7-0005")
+    assert survey(quick(jetson, user=lambda: 1000)).state == "pinned"
+    jetson.unpin()
+    assert survey(quick(jetson, user=lambda: 1000)).domains["emc"]["pinned"] is False
+
+
+CAPTURED_R39 = """\
+/proc/device-tree/compatible nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0
+/etc/nv_tegra_release # R39 (release), REVISION: 2.0, GCID: 45755727, BOARD: generic
+/etc/nvpmodel.conf < PARAM TYPE=CLOCK NAME=EMC >\\nMAX_FREQ /sys/class/devfreq/bwmgr/max_freq\\n\
+< POWER_MODEL ID=0 NAME=MAXN >\\nEMC MAX_FREQ -1\\n< PM_CONFIG DEFAULT=0 >
+/var/lib/nvpmodel/status pmode:0000
+/sys/devices/system/cpu/cpu0/online 1
+/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq 2201600
+/sys/devices/system/cpu/cpu0/cpufreq/scaling_min_freq 2201600
+/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq 2201600
+/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq 2201600
+/sys/class/devfreq/17000000.gpu/device/of_node/name gpu\0
+/sys/class/devfreq/17000000.gpu/min_freq 1300500000
+/sys/class/devfreq/17000000.gpu/max_freq 1300500000
+/sys/class/devfreq/17000000.gpu/cur_freq 1300500000
+/sys/class/devfreq/17000000.gpu/available_frequencies 306000000 1300500000
+/sys/class/devfreq/bwmgr/min_freq 3199000000
+/sys/class/devfreq/bwmgr/max_freq 3199000000
+/sys/class/devfreq/bwmgr/cur_freq 3199000000
+/sys/class/devfreq/bwmgr/available_frequencies 204000000 2133000000 3199000000
+/sys/kernel/debug/bpmp/debug/clk/emc/rate 3199000000
+/sys/kernel/debug/bpmp/debug/clk/emc/min_rate 204000000
+/sys/kernel/debug/bpmp/debug/clk/emc/max_rate 3199000000
+/sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked 0
+"""
+"""What public captures of an AGX Orin with L4T 39 hold: `bwmgr` pinned, while debugfs knows of no lock."""
+
+
+def test_a_pinned_jetpack_7_box_from_captures(tmp_path: Path) -> None:
+    """A tree that owes nothing to the fakes."""
+    for line in CAPTURED_R39.splitlines():
+        path, text = line.split(" ", 1)
+        place = tmp_path / path[1:]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text.replace("\\n", "\n"))
+    box = Box(Root(tmp_path), Tools((tmp_path,)), user=lambda: 1000)
+    clocks = survey(box)
+    assert (clocks.state, clocks.mode, clocks.why) == ("pinned", "MAXN", "")
+    (tmp_path / "sys/class/devfreq/bwmgr/min_freq").write_text("204000000\n")
+    assert survey(box).why == "emc: at 3199 MHz now, but not locked"
+
+
+def test_jetpack_7_locks_memory_at_the_cap_of_its_mode(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path, "jp7-0005")
+    jetson.set_mode("MODE_15W")
+    assert look(quick(jetson)).domains["emc"].loose
+    jetson.pin()
+    emc = look(quick(jetson)).domains["emc"]
+    assert (emc.pinned, emc.loose) == (False, False)
+    assert emc.why == "capped at 2133 MHz, below 3199 MHz, in power mode MODE_15W"
+
+
+def test_without_root_memory_is_unknown_and_so_is_the_whole(pinned: Jetson) -> None:
+    clocks = survey(quick(pinned, user=lambda: 1000))
+    assert clocks.domains["emc"] == {"pinned": None, "why": "needs root"}
+    assert (clocks.state, clocks.why) == ("unknown", "emc: needs root")
+    gpu_free(pinned)
+    assert survey(quick(pinned, user=lambda: 1000)).state == "unpinned"
+
+
+def test_a_mode_that_caps_below_the_hardware_is_the_wrong_file(pinned: Jetson) -> None:
+    text = pinned.read(NVPMODEL_CONF)
+    best = text.index("NAME=MAXN >")
+    pinned.write(
+        NVPMODEL_CONF, text[:best] + text[best:].replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000", 1)
+    )
+    gpu_capped(pinned)
+    clocks = survey(quick(pinned))
+    assert clocks.state == "unpinned"
+    assert clocks.domains["gpu"]["ceiling"] == 918_000_000
+    assert "below the hardware's 1300.5 MHz" in clocks.domains["gpu"]["why"]
+
+
+def test_limits_above_the_modes_cap_are_not_the_ceiling(pinned: Jetson) -> None:
+    text = pinned.read(NVPMODEL_CONF)
+    best = text.index("NAME=MAXN >")
+    pinned.write(
+        NVPMODEL_CONF, text[:best] + text[best:].replace("GPU MAX_FREQ -1", "GPU MAX_FREQ 918000000", 1)
+    )
+    assert "above the 918 MHz" in survey(quick(pinned)).domains["gpu"]["why"]
+
+
+def test_a_file_for_another_module_names_cores_that_do_not_exist(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path / "small", "jp6-0004")
+    jetson.write(NVPMODEL_CONF, pinned_box(tmp_path / "large", "jp6-0005").read(NVPMODEL_CONF))
+    assert "cpu8–cpu11 of /etc/nvpmodel.conf do not exist" in survey(quick(jetson)).why
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "/etc/nvpmodel.conf cannot be used"),
+        ("# empty\n", "POWER_MODEL"),
+        ("< POWER_MODEL ID=0 NAME=MODE_15W >\n", "has no power mode MAXN_SUPER or MAXN; it has MODE_15W"),
+    ],
+)
+def test_power_modes_that_cannot_be_used_are_a_reason(pinned: Jetson, text: str | None, why: str) -> None:
+    if text is None:
+        pinned.path(NVPMODEL_CONF).unlink()
+    else:
+        pinned.write(NVPMODEL_CONF, text)
+    clocks = survey(quick(pinned))
+    assert clocks.state == "unpinned" and why in clocks.why
+    assert clocks.domains["gpu"]["pinned"] is True, "what can be judged still is"
+
+
+def test_the_ceiling_is_read_and_not_known_beforehand(pinned: Jetson) -> None:
+    """Another module's frequencies, which no list of ours could hold."""
+    for number in range(12):
+        for name in ("scaling_min_freq", "scaling_max_freq", "cpuinfo_max_freq"):
+            pinned.write(f"/sys/devices/system/cpu/cpu{number}/cpufreq/{name}", "3141592\n")
+    for name in ("min_freq", "max_freq", "available_frequencies"):
+        pinned.write(f"{pinned.profile.devfreq}/{name}", "2718281828\n")
+    clocks = survey(quick(pinned))
+    assert clocks.state == "pinned"
+    assert clocks.domains["cpu0"]["ceiling"] == 3_141_592_000
+
+
+def test_a_laptop_is_unsupported_and_no_tool_is_run(tmp_path: Path) -> None:
+    ran: list[Any] = []
+
+    class Watched(Tools):
+        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Any:
+            ran.append(name)
+            raise AssertionError(name)
+
+    clocks = survey(Box(Root(tmp_path), Watched()))
+    assert clocks.state == "unsupported" and "no Jetson" in clocks.why
+    assert not ran and not clocks.domains
+
+
+def test_jetpack_5_is_read_and_refused_by_name(tmp_path: Path) -> None:
+    jetson = pinned_box(tmp_path, "jp5-0005")
+    clocks = survey(quick(jetson))
+    assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
+    assert all(domain["pinned"] for domain in clocks.domains.values()), clocks.domains
+
+
+def test_a_tree_with_next_to_nothing_in_it_is_judged_all_the_same(tmp_path: Path) -> None:
+    for path, text in (
+        ("proc/device-tree/compatible", "nvidia,tegra234\0"),
+        ("etc/nv_tegra_release", "# R36 (release), REVISION: 4.3, GCID: 1"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_min_freq", "garbage"),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    clocks = survey(Box(Root(tmp_path), Tools((tmp_path,)), user=lambda: 0))
+    assert clocks.state == "unpinned"
+    assert clocks.domains["cpu0"]["why"] == "its limits cannot be read"
+    assert clocks.domains["gpu"]["pinned"] is False

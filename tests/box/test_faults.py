@@ -1,0 +1,153 @@
+"""Every fault that a box can have: the check beside it in the table must turn, with these words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from appliance.box import judge
+from appliance.box.judge import CHECKS
+from appliance.box.paths import COUNTERS
+from appliance.box.show.findings import table
+from tests.box.boxes import answering, well
+from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
+from tests.fakes.jetson import PROFILES, SUPPORTED, Clock, Jetson
+
+
+def look(jetson: Jetson, case: Case) -> judge.Finding:
+    box = jetson.box(**case.box)
+    if case.readyz is None or case.check != "daemon":
+        [found] = judge.examine(box, only={case.check}, readyz="127.0.0.1:1")
+    else:
+        with answering(*case.readyz) as address:
+            [found] = judge.examine(box, only={case.check}, readyz=address)
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_fault(case: Case, tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    case.arrange(jetson)
+    found = look(jetson, case)
+    assert found.level is case.level, found
+    assert case.value in found.value, found
+    assert case.remedy in found.remedy, found
+    # Whoever is told that something is wrong is told what to do.
+    assert bool(found.remedy) == (found.level in (WARN, FAIL)), found
+
+
+def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
+    findings = {f.check: f for f in judge.examine(Jetson(tmp_path / "box", "jp5-0005").box())}
+    assert findings["platform"].level is FAIL
+    assert "JetPack 5" in findings["platform"].value
+    assert "flash" in findings["platform"].remedy
+    assert findings["clocks"].level is SKIP
+    assert not any("could not be checked" in f.value for f in findings.values())
+
+
+@pytest.mark.parametrize("profile", SUPPORTED)
+def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box", profile)
+    with answering() as address:
+        findings = judge.examine(jetson.box(), readyz=address)
+    assert [f.check for f in findings] == list(CHECKS)
+    # jtop is not there, and speed was not measured.
+    assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed"}
+    assert judge.exit_code(findings) == 0
+
+
+def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    before = jetson.snapshot()
+    with answering() as address:
+        findings = judge.examine(jetson.box(**WITHOUT_ROOT), readyz=address)
+    assert judge.exit_code(findings) == 0
+    assert jetson.snapshot() == before
+
+
+def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    clock = Clock(500.0)
+    judge.examine(jetson.box(**clock.arguments))
+    clock.sleep(100)
+    jetson.fault("over_current_storm", oc1=2, oc3=0)
+    found = {f.check: f for f in judge.examine(jetson.box(**clock.arguments))}["oc1"]
+    assert (found.level, found.figures["events"], found.figures["recorded"]) == (WARN, 2, True)
+    assert len(json.loads(jetson.read(COUNTERS))["samples"]) == 2
+
+
+def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.fault("over_current_storm", oc1=50, oc3=0)
+    text = judge.examine(jetson.box(**Clock(500.0).arguments)) and jetson.read(COUNTERS)
+    jetson.boot()
+    jetson.write(COUNTERS, text)
+    found = {f.check: f for f in judge.examine(jetson.box(**Clock(600.0).arguments))}["oc1"]
+    assert found.figures["recorded"] is False
+
+
+def everything(jetson: Jetson) -> None:
+    jetson.fault("thermal_throttle")
+    jetson.fault("eagain_zones")
+    jetson.fault("over_current_storm", oc1=90, oc2=90, oc3=900_000)
+    jetson.fault("silent_gpu")
+    jetson.fault("unit_down", unit="nvfancontrol.service")
+    jetson.fault("unit_down")
+    jetson.fault("read_only_root", folders=("/", "/run"))
+    jetson.fault("disk_full", folders=("/", "/run"))
+    jetson.fault("clock_1970")
+    jetson.fault("no_devfreq", calls=99)
+
+
+@pytest.mark.parametrize(
+    ("profile", "user"), [*((profile, 0) for profile in PROFILES), ("jp6-0005", 1000), ("jp7-0004", 1000)]
+)
+def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", profile)
+    everything(jetson)
+    findings = judge.examine(jetson.box(user=lambda: user), readyz="not an address")
+    assert [f.check for f in findings] == list(CHECKS)
+    assert judge.exit_code(findings) == 2
+    assert [f for f in findings if "could not be checked" in f.value] == []
+    assert table(findings)
+
+
+@pytest.mark.parametrize("missing", ["sys", "proc", "etc", "bin", "all"])
+def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    for name in ("sys", "proc", "etc") if missing == "all" else (missing,):
+        if name == "bin":
+            for tool in jetson.bin.iterdir():
+                tool.unlink()
+        else:
+            jetson.path(f"/{name}").rename(tmp_path / f"{name}-gone")
+    findings = judge.examine(jetson.box(), readyz="127.0.0.1:1")
+    assert [f.check for f in findings] == list(CHECKS)
+    assert [f for f in findings if "could not be checked" in f.value] == []
+
+
+def test_a_check_that_breaks_is_a_finding_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(look: object) -> judge.Finding:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr("appliance.box.judge.storage.judge_memory", breaks)
+    findings = {f.check: f for f in judge.examine(well(tmp_path / "box").box(), only={"memory", "disk"})}
+    assert findings["memory"].level is FAIL
+    assert "nobody thought of this" in findings["memory"].value
+    assert findings["disk"].level is PASS
+
+
+def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
+    with answering() as address:
+        findings = judge.examine(jetson.box(), readyz=address)
+    assert not jetson.path(COUNTERS).exists()
+    of_the_box = [f for f in findings if CHECKS[f.check].of_the_box]
+    assert len(of_the_box) > 15
+    assert {(f.level, f.value) for f in of_the_box} == {(SKIP, "not a Jetson")}
+    assert judge.exit_code(findings) == 0

@@ -1,0 +1,360 @@
+"""Each check at the edges of its limits: pure functions from readings to a finding."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from appliance.box.judge import daemon, exit_code, fitness, heat, merged, power, storage
+from appliance.box.judge.finding import Finding, Level, document, from_document, passed, skipped
+from appliance.box.judge.history import Rise
+from appliance.box.sensors.disk import Volume
+from appliance.box.sensors.memory import Memory
+from appliance.box.services import Unit
+from appliance.box.show.findings import table, wants_colour
+from appliance.box.versions import Made
+
+GIB = 1 << 30
+PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
+
+
+def recorded(count: int, span_s: float) -> Rise:
+    return Rise(count, span_s, recorded=True)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "level"),
+    [(20.0, PASS), (84.9, PASS), (85.0, WARN), (94.9, WARN), (95.0, FAIL), (99.5, FAIL), (None, WARN)],
+)
+def test_temperature(degrees: float | None, level: Level) -> None:
+    assert heat.judge_temperature(degrees, {}).level is level
+
+
+@pytest.mark.parametrize(
+    ("pwm", "rpm", "service", "degrees", "level", "remedy"),
+    [
+        (66, 1740, "active", 90.0, PASS, ""),
+        (0, 0, "active", 60.0, PASS, ""),
+        (0, None, "active", 60.1, FAIL, "restart nvfancontrol"),
+        (80, 0, "active", 60.1, FAIL, "replace it"),
+        (0, 0, "active", None, PASS, ""),
+        (255, 5000, "inactive", 50.0, WARN, "enable --now nvfancontrol"),
+        (None, None, "failed", 50.0, WARN, "enable --now nvfancontrol"),
+        (None, None, "", 50.0, SKIP, ""),
+        (66, None, "", 50.0, PASS, ""),
+    ],
+)
+def test_fan(
+    pwm: int | None, rpm: int | None, service: str, degrees: float | None, level: Level, remedy: str
+) -> None:
+    found = heat.judge_fan(pwm, rpm, service, degrees)
+    assert found.level is level
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("events", "level"),
+    [
+        (recorded(0, 3600), PASS),
+        (recorded(1, 3600), WARN),
+        (recorded(5, 3600), WARN),
+        (recorded(6, 3600), FAIL),
+        (recorded(6, 300), FAIL),  # six within an hour, whatever follows
+        (recorded(10, 7200), WARN),
+        (Rise(12, 86_400, recorded=False), WARN),
+        (None, SKIP),
+    ],
+)
+def test_under_voltage(events: Rise | None, level: Level) -> None:
+    assert power.judge_under_voltage(events).level is level
+
+
+@pytest.mark.parametrize(
+    ("events", "level"),
+    [
+        (recorded(0, 600), PASS),
+        (recorded(1, 600), WARN),
+        (recorded(10, 600), WARN),
+        (recorded(11, 600), FAIL),
+    ],
+)
+def test_average_current(events: Rise, level: Level) -> None:
+    found = power.judge_average_current(events, "3")
+    assert found.level is level
+    assert ("nvpmodel -m 3" in found.remedy) == (level is not PASS)
+
+
+@pytest.mark.parametrize(
+    ("events", "slower", "level"),
+    [
+        (recorded(1200, 60), False, PASS),
+        (recorded(1200, 60), True, PASS),
+        (recorded(1201, 60), False, WARN),
+        (recorded(1201, 60), True, FAIL),
+    ],
+)
+def test_bursts(events: Rise, slower: bool, level: Level) -> None:
+    assert power.judge_bursts(events, slower, "").level is level
+
+
+def test_an_unknown_lower_mode_is_not_guessed() -> None:
+    assert "nvpmodel -p --verbose" in power.judge_bursts(recorded(10_000, 60), True, "").remedy
+
+
+@pytest.mark.parametrize(
+    ("module", "milliwatts", "level"),
+    [
+        ("p3701-0005", 60_000.0, PASS),
+        ("p3701-0005", 60_001.0, WARN),
+        ("p3701-0004", 40_001.0, WARN),
+        ("p9999-0000", 90_000.0, PASS),
+        ("p3701-0005", None, SKIP),
+    ],
+)
+def test_power(module: str, milliwatts: float | None, level: Level) -> None:
+    assert power.judge_power({}, milliwatts, module).level is level
+
+
+@pytest.mark.parametrize(("available", "level"), [(0.15, PASS), (0.149, WARN), (0.05, WARN), (0.049, FAIL)])
+def test_memory(available: float, level: Level) -> None:
+    total = 64 * GIB
+    assert storage.judge_memory(Memory(total, int(available * total) + 1, 0, 0)).level is level
+
+
+@pytest.mark.parametrize(("blocks", "level"), [(4, PASS), (3, WARN), (0, WARN), (None, SKIP)])
+def test_large_blocks(blocks: int | None, level: Level) -> None:
+    assert storage.judge_large_blocks(blocks).level is level
+
+
+@pytest.mark.parametrize(
+    ("used", "pages", "level"),
+    [
+        (0, recorded(10**6, 300), PASS),  # nothing is swapped any more
+        (GIB, recorded(0, 300), PASS),
+        (GIB, recorded(299, 300), PASS),
+        (GIB, recorded(300, 300), WARN),
+        (GIB, recorded(300_000, 300), FAIL),
+        (GIB, None, SKIP),
+    ],
+)
+def test_swap(used: int, pages: Rise | None, level: Level) -> None:
+    assert storage.judge_swap(Memory(64 * GIB, 32 * GIB, 32 * GIB, used), pages).level is level
+
+
+VOLUME = Volume("/", 100 * GIB, 50 * GIB, 1000, 500, read_only=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({}, PASS),
+        ({"free_bytes": 15 * GIB}, PASS),
+        ({"free_bytes": 15 * GIB - 1}, WARN),
+        ({"free_bytes": 5 * GIB}, WARN),
+        ({"free_bytes": 5 * GIB - 1}, FAIL),
+        ({"total_bytes": 10 * GIB, "free_bytes": 5 * GIB - 1}, WARN),  # half, and yet little
+        ({"total_bytes": 3 * GIB, "free_bytes": GIB - 1}, FAIL),
+        ({"free_inodes": 149}, WARN),
+        ({"free_inodes": 49}, FAIL),
+        ({"inodes": 0, "free_inodes": 0}, PASS),  # btrfs has no fixed number
+        ({"read_only": True}, FAIL),
+    ],
+)
+def test_disk(changes: dict[str, int], level: Level) -> None:
+    found = storage.judge_disk([VOLUME, dataclasses.replace(VOLUME, mount="/data", **changes)])
+    assert found.level is level
+    assert (found.level is PASS) or found.value.startswith("/data")
+
+
+BOX = Made((36, 4, 3), (10, 3, 0), "p3701-0005")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (Made((36, 4, 4), (10, 3, 0), "p3701-0005"), "L4T 36.4.4, now 36.4.3"),
+        (Made((36, 4, 3), (10, 7, 0), "p3701-0005"), "TensorRT 10.7.0, now 10.3.0"),
+        (Made((36, 4, 3), (10, 3, 0), "p3701-0004"), "module p3701-0004, now p3701-0005"),
+        (Made(problem="manifest.json is missing"), "manifest.json is missing"),
+    ],
+)
+def test_versions_that_differ(made: Made, words: str) -> None:
+    at_install = fitness.judge_versions(BOX, made)
+    assert (at_install.level, "scripts/install" in at_install.remedy) == (WARN, True)
+    assert words in at_install.value
+
+
+def test_versions_that_do_not_differ() -> None:
+    longer = Made((36, 4, 3), (10, 3, 0, 26), "p3701-0005")
+    assert fitness.judge_versions(longer, BOX).level is PASS
+    assert fitness.judge_versions(BOX, Made()).level is PASS
+    assert fitness.judge_versions(BOX, None).level is SKIP
+
+
+@pytest.mark.parametrize(
+    ("seconds", "synchronised", "level"),
+    [
+        (37.0, True, FAIL),
+        (1_704_067_199.0, True, FAIL),
+        (1_704_067_200.0, True, PASS),
+        (1_704_067_200.0, None, PASS),
+        (1_704_067_200.0, False, WARN),
+    ],
+)
+def test_time(seconds: float, synchronised: bool | None, level: Level) -> None:
+    assert fitness.judge_time(seconds, synchronised).level is level
+
+
+def unit(**properties: str) -> Unit:
+    return Unit("f5-appliance.service", {"LoadState": "loaded", "ActiveState": "active", **properties})
+
+
+@pytest.mark.parametrize(
+    ("ready", "alive", "state", "level", "words"),
+    [
+        (200, 200, unit(), PASS, ""),
+        (503, 200, unit(ActiveState="activating"), WARN, "wait some minutes"),
+        (200, 503, unit(), FAIL, "journalctl -u f5-appliance"),
+        (503, 503, unit(ActiveState="activating"), FAIL, "journalctl -u f5-appliance"),
+        (503, 200, unit(), FAIL, "journalctl -u f5-appliance"),
+        ("Connection refused", "", unit(ActiveState="inactive"), FAIL, "enable --now f5-appliance"),
+        ("Connection refused", "", unit(ActiveState="failed", ExecMainStatus="65"), FAIL, "bundle"),
+        ("Connection refused", "", unit(ActiveState="failed", ExecMainStatus="78"), FAIL, "configuration"),
+        ("Connection refused", "", unit(ActiveState="failed", Result="core-dump"), FAIL, "journalctl"),
+        ("Connection refused", "", unit(LoadState="not-found"), FAIL, "appliance serve"),
+        ("timed out", "", None, FAIL, "systemctl start f5-appliance"),
+    ],
+)
+def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: Level, words: str) -> None:
+    found = daemon.judge_daemon(ready, alive, "127.0.0.1:9464", state)
+    assert found.level is level
+    assert words in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "level"),
+    [
+        (unit(), recorded(0, 3600), PASS),
+        (unit(), recorded(1, 3600), WARN),
+        (unit(), recorded(2, 3600), WARN),
+        (unit(ActiveState="activating", Result="watchdog"), recorded(3, 3600), FAIL),
+        (unit(ActiveState="failed", Result="start-limit-hit"), recorded(0, 3600), FAIL),
+        (unit(ActiveState="failed", Result="core-dump", NRestarts="4"), recorded(0, 3600), FAIL),
+        (unit(ActiveState="failed", Result="core-dump", NRestarts="3"), recorded(0, 3600), PASS),
+        (unit(ActiveState="failed", ExecMainStatus="78", NRestarts="4"), recorded(0, 3600), PASS),
+        (unit(ActiveState="active", Result="success", NRestarts="9"), recorded(0, 3600), PASS),
+        (unit(LoadState="not-found"), recorded(9, 60), SKIP),
+        (None, None, SKIP),
+    ],
+)
+def test_restarts(state: Unit | None, restarts: Rise | None, level: Level) -> None:
+    assert daemon.judge_restarts(state, restarts).level is level
+
+
+def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
+    text = (root / "systemd" / "f5-appliance.service").read_text()
+    assert f"\nStartLimitBurst={daemon.RETRIES + 1}\n" in text
+    assert f"\nRestartPreventExitStatus={' '.join(map(str, daemon.NOT_RETRIED))}\n" in text
+
+
+def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
+    told = daemon.judge_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
+    assert "watchdog" not in told
+
+
+@pytest.mark.parametrize(
+    ("ready", "grpc", "level"),
+    [
+        ("Connection refused", PASS, PASS),
+        ("Connection refused", FAIL, FAIL),
+        (503, PASS, FAIL),
+        (200, PASS, PASS),
+        (200, FAIL, FAIL),
+    ],
+)
+def test_where_nobody_answers_at_readyz_the_application_is_believed(
+    ready: int | str, grpc: Level, level: Level
+) -> None:
+    seen = [daemon.judge_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
+    found = daemon.with_applications(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
+    assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
+    assert found[0].level is level
+
+
+# Findings together.
+
+
+@pytest.mark.parametrize(
+    ("levels", "code"),
+    [([], 0), ([SKIP], 0), ([PASS, SKIP], 0), ([PASS, WARN], 1), ([FAIL, WARN, PASS], 2), ([SKIP, FAIL], 2)],
+)
+def test_the_worst_is_the_exit_status(levels: list[Level], code: int) -> None:
+    assert exit_code(Finding("a", level, "") for level in levels) == code
+
+
+def test_of_two_findings_on_one_thing_the_worse_counts() -> None:
+    first = [Finding("a", WARN, "1"), Finding("b", PASS, "1"), Finding("c", PASS, "1")]
+    second = [
+        Finding("a", PASS, "2"),
+        Finding("b", FAIL, "2"),
+        Finding("c", PASS, "2"),
+        Finding("d", SKIP, "2"),
+    ]
+    assert [(f.check, f.value) for f in merged(first, second)] == [
+        ("a", "1"),
+        ("b", "2"),
+        ("c", "2"),
+        ("d", "2"),
+    ]
+
+
+def test_a_document_reads_back() -> None:
+    findings = [passed("a", "fine", "limit", {"x": 1.5}), Finding("b", FAIL, "bad", "less", "mend it")]
+    raw = document(findings)
+    assert (raw["level"], raw["exit"]) == ("FAIL", 2)
+    assert from_document(raw) == findings
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, [], {}, {"schema": 2, "findings": []}, {"schema": 1, "findings": [{"check": "a"}]}, {"schema": 1}],
+)
+def test_a_document_that_is_none(raw: object) -> None:
+    with pytest.raises(ValueError, match="finding"):
+        from_document(raw)
+
+
+def test_the_table() -> None:
+    findings = [
+        passed("short", "fine", "a limit that nobody needs to read"),
+        Finding("a_long_name", FAIL, "broken", "whole", "mend it"),
+        skipped("x", "not a Jetson"),
+        skipped("y", "not a Jetson"),
+        skipped("z", "needs root"),
+    ]
+    assert table(findings).splitlines() == [
+        "PASS  short        fine",
+        "FAIL  a_long_name  broken  [whole]",
+        "      → mend it",
+        "SKIP  x, y: not a Jetson",
+        "SKIP  z: needs root",
+        "1 PASS · 0 WARN · 1 FAIL · 3 SKIP",
+    ]
+    coloured = table(findings, colour=True)
+    assert "\x1b[31;1mFAIL\x1b[0m" in coloured and "\x1b[32mPASS\x1b[0m" in coloured
+
+
+def test_what_others_said_does_not_steer_the_terminal() -> None:
+    for level in (FAIL, SKIP):
+        shown = table([Finding("a", level, "one\x1b[2Jtwo\nthree", "", "x\x07y")])
+        assert "\x1b" not in shown and "\x07" not in shown
+        assert "one [2Jtwo three" in shown
+
+
+def test_colour_is_for_terminals_that_want_it() -> None:
+    assert wants_colour(True, {"TERM": "xterm"})
+    assert not wants_colour(False, {"TERM": "xterm"})
+    assert not wants_colour(True, {"TERM": "xterm", "NO_COLOR": "1"})
+    assert not wants_colour(True, {"TERM": "dumb"})

@@ -1,0 +1,145 @@
+"""nvpmodel.conf, the status file, and what nvpmodel prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appliance.box import paths
+from appliance.box.clocks import modes
+from appliance.box.tools import Ran
+from tests.fakes.jetson import PROFILES, Jetson
+
+CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
+CAPTURED_VERBOSE = """\
+NVPM VERB: Config file: /etc/nvpmodel.conf
+NVPM VERB: parsing done for /etc/nvpmodel.conf
+NVPM VERB: Current mode: NV Power Mode: 25W
+1
+NVPM VERB: PARAM CPU_ONLINE: ARG CORE_0: PATH /sys/devices/system/cpu/cpu0/online: REAL_VAL: 1 CONF_VAL: 1
+NVPM VERB: PARAM TPC_POWER_GATING: ARG TPC_PG_MASK: PATH /sys/devices/platform/gpu.0/tpc_pg_mask: REAL_VAL: 240 CONF_VAL: 240
+"""  # noqa: E501
+EACCES = "NVPM ERROR: Error opening /sys/kernel/nvpmodel_emc_cap/emc_iso_cap : 13"
+EACCES_TOO = "NVPM ERROR: Error opening /sys/devices/platform/gpu.0/tpc_pg_mask: 13"
+EBUSY = "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16"
+
+SUPER = """\
+# MAXN_SUPER has another id here, and the highest id is the weakest mode.
+< PARAM TYPE=FILE NAME=CPU_ONLINE >
+CORE_0 /sys/devices/system/cpu/cpu0/online
+CORE_4 /sys/devices/system/cpu/cpu4/online
+< PARAM TYPE=CLOCK NAME=CPU_A78_0 >
+MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
+< PARAM TYPE=CLOCK NAME=CPU_A78_1 >
+MAX_FREQ /sys/devices/system/cpu/cpu4/cpufreq/scaling_max_freq
+
+< POWER_MODEL ID=0 NAME=15W >
+CPU_ONLINE CORE_0 1
+CPU_ONLINE CORE_4 0
+CPU_A78_0 MAX_FREQ 1113600
+TPC_POWER_GATING TPC_PG_MASK 0xf8
+GPU MAX_FREQ 2147483647
+EMC MAX_FREQ 9223372036854775807
+< POWER_MODEL ID=1 NAME=MAXN >
+< POWER_MODEL ID=2 NAME=MAXN_SUPER >
+CPU_ONLINE CORE_0 1
+CPU_ONLINE CORE_4 1
+CPU_A78_0 MAX_FREQ -1
+< POWER_MODEL ID=3 NAME=7W >
+< PM_CONFIG DEFAULT=1 >
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "number"),
+    [
+        (CAPTURED_QUERY, "MAXN", 0),
+        (CAPTURED_VERBOSE, "25W", 1),
+        (f"NV Fan Mode:quiet\nNV Power Mode: MODE_30W\n2\n{EACCES}\n", "MODE_30W", 2),
+        (f"{EACCES}\nNV Power Mode: MAXN\n0", "MAXN", 0),
+        (EACCES, "", None),
+        ("", "", None),
+    ],
+)
+def test_query(text: str, name: str, number: int | None) -> None:
+    assert modes.parse_query(text) == modes.Current(name, number)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("pmode:0000", 0),
+        ("pmode:0002\n", 2),
+        ("pmode:0003 fmode:quiet", 3),
+        ("fmode:quiet", None),
+        ("", None),
+    ],
+)
+def test_status_file(text: str, number: int | None) -> None:
+    assert modes.parse_status(text) == number
+
+
+def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
+    assert modes.complaints(Ran(("nvpmodel",), 0, CAPTURED_QUERY, f"{EACCES}\n{EACCES_TOO}")) == ""
+    assert modes.complaints(Ran(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
+
+
+def test_the_best_mode_is_chosen_by_name() -> None:
+    conf = modes.parse_conf(SUPER)
+    best = modes.best(conf)
+    assert best is not None
+    assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
+    assert modes.best(modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >")) is None
+
+
+def test_caps_and_masks() -> None:
+    conf = modes.parse_conf(SUPER)
+    weak = conf.by_id(0)
+    assert weak is not None and weak.cores == (0,) and weak.tpc_mask == 0xF8
+    assert weak.cap("CPU_A78_0") == 1_113_600
+    assert [weak.cap(name) for name in ("GPU", "EMC", "CPU_A78_1")] == [None, None, None]
+    assert [conf.cpu_parameter(core) for core in (0, 3, 4, 7)] == ["CPU_A78_0"] * 2 + ["CPU_A78_1"] * 2
+    assert conf.default == 1
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "< PARAM TYPE=FILE NAME=CPU_ONLINE >\nCORE_0 /x\n"])
+def test_a_file_without_modes_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="POWER_MODEL"):
+        modes.parse_conf(text)
+
+
+def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp6-0005")
+    jetson.write(paths.NVPMODEL_CONF, "< POWER_MODEL NAME=MAXN >\n")
+    with pytest.raises(ValueError, match="ID"):
+        modes.read_conf(jetson.box().root)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    conf = modes.read_conf(jetson.box().root)
+    best = modes.best(conf)
+    assert best is not None and best.name == "MAXN"
+    for wanted in jetson.profile.modes:
+        mode = conf.by_name(wanted.name)
+        assert mode is not None and mode.id == wanted.id
+        assert mode.cores == tuple(range(wanted.cpus))
+        assert mode.tpc_mask == wanted.tpc_mask
+        assert mode.cap("GPU") == (wanted.gpu_hz if wanted.gpu_hz > 0 else None)
+    assert modes.current(jetson.box(), conf) == modes.Current("MODE_30W", 2)
+    as_anybody = modes.current(jetson.box(user=lambda: 1000), conf)
+    assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")
+
+
+def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp7-0004")
+    (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: bad config'; exit 255\n")
+    conf = modes.read_conf(jetson.box().root)
+    jetson.write(paths.NVPMODEL_STATUS, "pmode:0003")
+    assert modes.current(jetson.box(), conf) == modes.Current("MODE_40W", 3, "NVPM ERROR: bad config")
+    jetson.path(paths.NVPMODEL_STATUS).unlink()
+    assert modes.current(jetson.box(), conf) == modes.Current("", None, "NVPM ERROR: bad config")
+    (jetson.bin / "nvpmodel").unlink()
+    assert modes.current(jetson.box(), conf).name == "MODE_30W", "it is not installed: the file's default"

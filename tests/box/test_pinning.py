@@ -1,0 +1,718 @@
+"""Pinning, letting go and watching, on fakes whose tools write the tree that is read back."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.box.clocks import published
+from appliance.box.clocks.outcome import UNLOCKED
+from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
+from appliance.box.clocks.vendor import BASELINE
+from appliance.box.paths import CLOCKS, LEDGER, NVPMODEL_CONF, TURN
+from appliance.box.system import Box
+from tests.box.in_process import quick
+from tests.fakes.jetson import SUPPORTED, Clock, Jetson
+
+CPU = "/sys/devices/system/cpu/cpu{}"
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+SETS = "nvpmodel -m 0"
+PINS = "jetson_clocks"
+
+
+def proven(jetson: Jetson) -> bool:
+    """Whether the files say pinned, by what the profile knows and nothing of ours."""
+    profile, limits = jetson.profile, set()
+    for number in range(profile.cpus):
+        folder = CPU.format(number)
+        limits |= {jetson.read(f"{folder}/cpufreq/scaling_{name}_freq") for name in ("min", "max", "cur")}
+        limits |= {str(profile.cpu_max_khz)} if jetson.read(f"{folder}/online") == "1" else {"offline"}
+    gpu = {jetson.read(f"{profile.devfreq}/{name}_freq") for name in ("min", "max", "cur")}
+    memory = {jetson.read(profile.emc_files[name]) for name in ("max", "cur")}
+    lock = (f"{EMC}/mrq_rate_locked", "1")
+    if profile.jetpack == 7:
+        lock = ("/sys/class/devfreq/bwmgr/min_freq", "3199000000")
+    return (
+        jetson.mode == "MAXN"
+        and limits == {str(profile.cpu_max_khz)}
+        and gpu == {str(profile.gpu_hz[-1])}
+        and memory == {str(profile.emc_max_hz)}
+        and jetson.read(lock[0]) == lock[1]
+        and jetson.read(profile.tpc_mask) == str(profile.mode("MAXN").tpc_mask)
+    )
+
+
+def published_now(box: Box) -> published.Clocks:
+    """What a reader without root gets."""
+    return published.read(box)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def maxn(tmp_path: Path) -> Jetson:
+    """In its best mode and not pinned, as on every boot after the first."""
+    jetson = Jetson(tmp_path, "jp6-0005")
+    jetson.set_mode("MAXN")
+    jetson.machine.ran_nvpmodel(5.0)
+    return jetson
+
+
+@pytest.fixture
+def box(maxn: Jetson, clock: Clock) -> Box:
+    return quick(maxn, **clock.arguments)
+
+
+# -- from the factory to pinned ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", SUPPORTED)
+def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
+    jetson, clock = Jetson(tmp_path, profile), Clock()
+    box = quick(jetson, **clock.arguments)
+
+    first = lock(box)
+    assert first.state == "reboot_pending" and "--allow-reboot" in first.why
+    assert first.domains["gpu"]["min"] == 612_000_000, "held as far as 30 W allows"
+    assert published_now(box).state == "reboot_pending"
+    assert jetson.reboots == 0 and not jetson.path(BASELINE).exists()
+
+    again = lock(box)
+    assert again.state == "reboot_pending"
+    assert check(box).state == "reboot_pending"
+    assert jetson.calls("nvpmodel").count(SETS) == 1, "asked once in a boot"
+
+    rebooting = lock(box, allow_reboot=True)
+    assert rebooting.state == "reboot_pending" and "rebooting" in rebooting.why
+    assert jetson.reboots == 1
+
+    jetson.boot()
+    clock.uptime_s = 20.0
+    assert published_now(box).state == "unknown", "the file of the last boot went with it"
+    assert not proven(jetson)
+    clocks = lock(box)
+    assert (clocks.state, clocks.mode, clocks.why, clocks.repins) == ("pinned", "MAXN", "", 0)
+    assert proven(jetson)
+    assert published_now(box) == clocks
+    assert "scaling_min_freq:729600" in jetson.read(BASELINE)
+    assert jetson.calls("nvpmodel").count(SETS) == 2
+
+    assert check(box).state == "pinned"
+    assert jetson.calls(PINS).count(PINS) == 3, "a check of a pinned box pins nothing"
+
+
+def test_a_mode_that_takes_no_reboot_is_set_and_pinned_at_once(maxn: Jetson, box: Box) -> None:
+    maxn.set_mode("MODE_50W")
+    assert lock(box).state == "pinned"
+    assert proven(maxn) and maxn.reboots == 0
+
+
+def test_the_present_mode_is_not_set_again(maxn: Jetson, box: Box) -> None:
+    """JetPack 7.2 asks for a reboot even then."""
+    maxn.fault("reboot_prompt")
+    assert lock(box).state == "pinned"
+    assert SETS not in maxn.calls()
+    assert lock(box, allow_reboot=True).state == "pinned"
+    assert maxn.reboots == 0
+
+
+def test_a_reboot_that_nvpmodel_does_not_begin_is_asked_of_systemd(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp7-0005")
+    prompt = "NVPM WARN: Reboot required for changing to this power mode: 0"
+    script = f"#!/bin/sh\ncase $1 in -q) echo 'NV Power Mode: MODE_30W'; echo 2;; *) echo '{prompt}';; esac\n"
+    (jetson.bin / "nvpmodel").write_text(script)
+    assert "rebooting" in lock(quick(jetson), allow_reboot=True).why
+    assert jetson.calls("systemctl") == ["systemctl reboot"]
+
+
+def test_maxn_super_goes_before_maxn_whatever_its_id(maxn: Jetson, box: Box) -> None:
+    text = maxn.read(NVPMODEL_CONF).replace("ID=3 NAME=MODE_50W", "ID=3 NAME=MAXN_SUPER")
+    maxn.write(
+        NVPMODEL_CONF, text.replace("GPU MAX_FREQ 816000000", "GPU MAX_FREQ -1").replace("1497600", "-1")
+    )
+    clocks = lock(box)
+    assert (clocks.state, clocks.mode) == ("pinned", "MAXN_SUPER")
+    assert "nvpmodel -m 3" in maxn.calls()
+
+
+def test_locking_a_second_time_changes_nothing(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    before = maxn.snapshot()
+    assert lock(box).state == "pinned"
+    after = maxn.snapshot()
+    assert {name for name in before if before[name] != after[name]} == set(), "the clock stood still"
+
+
+def test_a_core_that_was_turned_off_is_turned_on(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    maxn.write(f"{CPU.format(11)}/online", "0\n")
+    assert check(box).state == "pinned"
+    assert proven(maxn) and SETS not in maxn.calls()
+
+
+# -- the baseline --------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_is_stored_once_and_restored(maxn: Jetson, box: Box) -> None:
+    before = maxn.read(f"{CPU.format(0)}/cpufreq/scaling_min_freq")
+    lock(box)
+    baseline = maxn.path(BASELINE)
+    stored = baseline.read_text()
+    assert baseline.stat().st_mode & 0o777 == 0o600 and baseline.parent.stat().st_mode & 0o777 == 0o700
+    maxn.unpin()
+    maxn.write(f"{CPU.format(0)}/cpufreq/scaling_min_freq", "1113600\n")
+    lock(box)
+    assert baseline.read_text() == stored
+
+    clocks = unlock(box)
+    assert clocks.state == "unpinned" and clocks.why.startswith(UNLOCKED)
+    assert maxn.read(f"{CPU.format(0)}/cpufreq/scaling_min_freq") == before
+    assert not proven(maxn)
+
+
+def test_a_pinned_box_gives_no_baseline(maxn: Jetson, box: Box) -> None:
+    maxn.pin()
+    assert lock(box).state == "pinned"
+    assert not maxn.path(BASELINE).exists()
+    with pytest.raises(ClockError, match=r"no baseline at .*After a reboot clocks are unpinned"):
+        unlock(box)
+    assert proven(maxn)
+
+
+def test_a_baseline_with_lines_of_the_tools_own_is_restored(tmp_path: Path) -> None:
+    """As L4T 39 stores them."""
+    jetson = Jetson(tmp_path, "jp7-0005")
+    jetson.set_mode("MAXN")
+    lock(box := quick(jetson))
+    baseline = jetson.path(BASELINE)
+    baseline.write_text("persistence: cannot be stored\n" + baseline.read_text() + "no path either\n")
+    assert unlock(box).state == "unpinned"
+    baseline.write_text(baseline.read_text().replace("/cpu11/cpufreq/scaling_min_freq", "/cpu11/lost"))
+    lock(box)
+    assert "/cpu11/lost" not in baseline.read_text(), "a core's limit was missing: it is stored anew"
+
+
+def test_half_a_baseline_is_stored_anew(maxn: Jetson, box: Box) -> None:
+    folder = maxn.path(BASELINE).parent
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / "baseline.conf").write_text("/sys/devices/system/cpu/cpu0/onl")
+    (folder / "baseline.conf").chmod(0o600)
+    with pytest.raises(ClockError, match="no baseline"):
+        unlock(box)
+    assert lock(box).state == "pinned"
+    assert "scaling_min_freq:729600" in maxn.read(BASELINE)
+
+
+def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
+    """A disk that fills up does not change the exit code of jetson_clocks."""
+    (maxn.bin / "jetson_clocks").rename(maxn.bin / "real")
+    cut = f'[ "$1" != --store ] || {{ echo "/sys/devices/system/cpu/c" > "{maxn.root}$2"; exit 0; }}'
+    (maxn.bin / "jetson_clocks").write_text(f'#!/bin/sh\n{cut}\nexec {maxn.bin}/real "$@"\n')
+    (maxn.bin / "jetson_clocks").chmod(0o755)
+    said: list[str] = []
+    assert lock(box, say=said.append).state == "pinned"
+    assert any("no baseline was stored" in line for line in said)
+    assert not maxn.path(BASELINE).exists()
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "link"])
+def test_a_baseline_that_others_could_have_written_is_not_restored(
+    maxn: Jetson, box: Box, tmp_path: Path, what: str
+) -> None:
+    """Root restoring it would write whatever it says, wherever it says."""
+    lock(box)
+    baseline = maxn.path(BASELINE)
+    if what == "link":
+        elsewhere = baseline.rename(tmp_path / "elsewhere")
+        baseline.symlink_to(elsewhere)
+    else:
+        (baseline if what == "file" else baseline.parent).chmod(0o777)
+    with pytest.raises(ClockError, match=r"not restored.*remove it"):
+        unlock(box)
+    assert proven(maxn)
+    assert not [call for call in maxn.calls(PINS) if "--restore" in call]
+
+
+# -- unlock --------------------------------------------------------------------------------------------------
+
+
+def test_unlocked_clocks_are_left_alone_until_lock(maxn: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    unlock(box)
+    for _ in range(3):
+        clock.sleep(30)
+        seen = check(box)
+        assert seen.state == "unpinned" and seen.why.startswith(UNLOCKED)
+    assert seen.repins == 0 and seen.last_unpin is None
+    assert maxn.calls(PINS).count(PINS) == 1
+    assert lock(box).state == "pinned"
+    maxn.unpin()
+    assert check(box).repins == 1
+
+
+def test_what_a_technician_does_by_hand_while_unlocked_is_nobodys_unpin(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    unlock(box)
+    maxn.pin()
+    assert check(box).state == "pinned"
+    maxn.unpin()
+    seen = check(box)
+    assert (seen.state, seen.repins, seen.last_unpin) == ("unpinned", 0, None)
+
+
+def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -> None:
+    """As ExecStartPost of nvpmodel.service."""
+    assert lock(box, unless_unlocked=True).state == "pinned"
+    unlock(box)
+    maxn.fault("nvpmodel_rerun")
+    for act in (lambda: lock(box, unless_unlocked=True), lambda: check(box)):
+        seen = act()
+        assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
+    assert published_now(box).state == "unpinned"
+    said: list[str] = []
+    assert lock(box, unless_unlocked=True, dry_run=True, say=said.append).why == seen.why and not said
+    assert lock(box).state == "pinned"
+
+
+def test_unlocked_clocks_are_pinned_after_a_boot(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    unlock(box)
+    maxn.boot()
+    assert check(box).state == "pinned"
+
+
+def test_a_restore_without_effect_is_not_believed(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    (maxn.bin / "jetson_clocks").write_text("#!/bin/sh\necho Restoring system configuration from $2\n")
+    with pytest.raises(ClockError, match="still held"):
+        unlock(box)
+    assert check(box).state == "pinned"
+    assert json.loads(maxn.read(LEDGER))["unlocked_at"] is None
+
+
+# -- somebody unpins -----------------------------------------------------------------------------------------
+
+
+def one_core(jetson: Jetson) -> None:
+    jetson.write(f"{CPU.format(4)}/cpufreq/scaling_min_freq", "729600\n")
+
+
+def memory_alone(jetson: Jetson) -> None:
+    jetson.write(f"{EMC}/mrq_rate_locked", "0\n")
+
+
+def gpu_alone(jetson: Jetson) -> None:
+    jetson.write(f"{jetson.profile.devfreq}/min_freq", "306000000\n")
+
+
+@pytest.mark.parametrize(
+    ("act", "what"),
+    [
+        (Jetson.unpin, "gpu: free"),
+        (one_core, "cpu4: free"),
+        (memory_alone, "emc: at"),
+        (gpu_alone, "gpu: free"),
+    ],
+)
+def test_unpinned_behind_our_back(
+    maxn: Jetson, box: Box, clock: Clock, act: Callable[[Jetson], None], what: str
+) -> None:
+    lock(box)
+    clock.sleep(30)
+    assert check(box).repins == 0
+    act(maxn)
+    clock.sleep(30)
+    clocks = check(box)
+    assert proven(maxn)
+    assert (clocks.state, clocks.repins) == ("pinned", 1)
+    assert clocks.last_unpin is not None and clocks.last_unpin.at == 660.0
+    assert any(line.startswith(what) for line in clocks.last_unpin.what)
+    assert published_now(box) == clocks
+    clock.sleep(30)
+    assert check(box).repins == 1, "one unpin is one re-pin"
+
+
+def test_jetpack_7_is_re_pinned_too(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp7-0004")
+    jetson.set_mode("MAXN")
+    box = quick(jetson, **clock.arguments)
+    lock(box)
+    jetson.unpin()
+    assert (check(box).repins, proven(jetson)) == (1, True)
+
+
+def test_a_lock_after_nvpmodel_ran_counts_and_names_it(maxn: Jetson, box: Box, clock: Clock) -> None:
+    """As ExecStartPost of nvpmodel.service: the check would never see these clocks unpinned."""
+    lock(box)
+    clock.sleep(30)
+    maxn.fault("nvpmodel_rerun", at=clock.uptime_s - 1)
+    clocks = lock(box)
+    assert clocks.repins == 1 and clocks.last_unpin is not None
+    assert clocks.last_unpin.who == ("nvpmodel.service ran again, 629 s after boot",)
+
+
+def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    for turn in range(1, 7):
+        clock.sleep(30)
+        maxn.unpin()
+        assert (check(box).repins, proven(maxn)) == (turn, True)
+    clock.sleep(30)
+    maxn.unpin()
+    for _ in range(2):
+        seventh = check(box)
+        assert (seventh.state, seventh.repins, proven(maxn)) == ("unpinned", 6, False)
+        assert "tried 6 times within an hour" in seventh.why and "find out who unpins" in seventh.why
+        clock.sleep(30)
+    assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
+    assert published_now(box).state == "unpinned"
+    clock.sleep(3600 - 7 * 30)
+    assert (check(box).state, check(box).repins) == ("pinned", 7)
+
+
+def test_a_technicians_lock_is_not_limited(maxn: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    for _ in range(7):
+        maxn.unpin()
+        check(box)
+    assert not proven(maxn)
+    assert lock(box).state == "pinned"
+
+
+def test_pinning_that_fails_counts_as_an_attempt_and_not_as_a_re_pin(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    maxn.unpin()
+    maxn.fault("silent_gpu", message=False)
+    for _ in range(9):
+        assert (check(box).state, check(box).repins) == ("unpinned", 0)
+    assert maxn.calls(PINS).count(PINS) == 7
+
+
+def test_why_pinning_fails_is_still_said_once_it_is_not_tried_any_more(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp6-0004")
+    jetson.fault("ebusy")
+    box = quick(jetson, **clock.arguments)
+    lock(box)
+    for _ in range(8):
+        clock.sleep(30)
+        clocks = check(box)
+    assert (clocks.state, clocks.repins, clocks.last_unpin) == ("unpinned", 0, None)
+    assert "tried 6 times within an hour" in clocks.why and "who unpins" not in clocks.why
+    assert "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16" in clocks.why
+    jetson.heal("ebusy")
+    lock(box, allow_reboot=True)
+    jetson.boot()
+    assert lock(box).state == "pinned" and json.loads(jetson.read(LEDGER))["problem"] == ""
+
+
+def test_the_mode_changed_by_jtop_is_named_and_set_back(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    maxn.unit("jtop.service")
+    maxn.process(4711, "jtop")
+    maxn.set_mode("MODE_50W")
+    clocks = check(box)
+    assert (clocks.state, clocks.repins, proven(maxn)) == ("pinned", 1, True)
+    assert clocks.last_unpin is not None
+    assert clocks.last_unpin.who == (
+        "power mode changed from MAXN to MODE_50W",
+        "jtop.service is active: whoever is in the group jtop can change modes and clocks",
+        "jtop is running, process 4711",
+    )
+
+
+def test_a_mode_with_other_tpcs_takes_a_reboot_to_leave(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    maxn.set_mode("MODE_30W")
+    clocks = check(box)
+    assert clocks.state == "reboot_pending" and clocks.last_unpin is not None
+    assert "power mode changed from MAXN to MODE_30W" in clocks.last_unpin.who
+    check(box)
+    assert maxn.calls("nvpmodel").count(SETS) == 1
+
+
+def test_what_sudo_ran_is_named_and_nothing_older_or_other(maxn: Jetson, box: Box, clock: Clock) -> None:
+    def journal(command: str, at: float) -> None:
+        line = f"   ann : TTY=pts/0 ; PWD=/home/ann ; USER=root ; COMMAND={command}"
+        maxn.journal(line, identifier="sudo", at=at)
+
+    lock(box)
+    journal("/usr/sbin/nvpmodel -m 3", clock.uptime_s - 60)
+    clock.sleep(30)
+    journal("/usr/bin/jetson_clocks --restore /home/ann/l4t_dfs.conf", clock.uptime_s - 10)
+    journal("/usr/bin/systemctl isolate multi-user.target", clock.uptime_s - 9)
+    journal("/usr/bin/cat /etc/nvpmodel.conf", clock.uptime_s - 9)
+    journal("/usr/local/sbin/f5-clock-lock status", clock.uptime_s - 8)
+    maxn.unpin()
+    clocks = check(box)
+    assert clocks.last_unpin is not None
+    assert clocks.last_unpin.who == (
+        "ann ran: sudo /usr/bin/jetson_clocks --restore /home/ann/l4t_dfs.conf",
+        "ann ran: sudo /usr/bin/systemctl isolate multi-user.target",
+    )
+
+
+def test_no_evidence_and_no_tools_to_ask_are_no_error(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    for tool in ("systemctl", "journalctl"):
+        (maxn.bin / tool).write_text("#!/bin/sh\nexit 1\n")
+    maxn.unpin()
+    clocks = check(box)
+    assert clocks.state == "pinned" and clocks.last_unpin is not None and clocks.last_unpin.who == ()
+
+
+# -- faults --------------------------------------------------------------------------------------------------
+
+
+def test_not_root(maxn: Jetson) -> None:
+    maxn.fault("not_root")
+    box = quick(maxn)
+    for act in (lock, unlock, check):
+        with pytest.raises(NotRoot, match="takes root: sudo f5-clock-lock"):
+            act(box)
+    assert not maxn.path(CLOCKS).exists() and PINS not in maxn.calls()
+
+
+@pytest.mark.parametrize("message", [True, False])
+def test_a_gpu_that_fails_silently_is_seen(maxn: Jetson, box: Box, message: bool) -> None:
+    maxn.fault("silent_gpu", message=message)
+    clocks = lock(box)
+    assert clocks.state == "unpinned" and published_now(box).state == "unpinned"
+    assert "gpu: free between 306 MHz and 1300.5 MHz" in clocks.why
+    assert ("Error: Failed to max GPU frequency!" in clocks.why) is message
+    assert [name for name, domain in clocks.domains.items() if not domain["pinned"]] == ["gpu"]
+    maxn.heal("silent_gpu")
+    assert (check(box).state, proven(maxn)) == ("pinned", True)
+
+
+def test_a_gpu_that_is_busy_leaves_the_mode_and_says_why(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp6-0004")
+    jetson.fault("ebusy")
+    clocks = lock(quick(jetson, **clock.arguments))
+    assert clocks.state == "unpinned" and clocks.mode == "MODE_30W"
+    assert "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16" in clocks.why
+    assert clocks.domains["gpu"]["min"] == clocks.domains["gpu"]["max"] == 612_000_000
+
+
+def test_early_at_boot_the_gpu_is_waited_for(maxn: Jetson, clock: Clock) -> None:
+    maxn.fault("no_devfreq", calls=4)
+    clock.uptime_s = 8.0
+    assert lock(quick(maxn, **clock.arguments)).state == "pinned"
+    assert proven(maxn)
+    assert 1.0 <= clock.uptime_s - 8.0 <= 60.0
+    assert f"{maxn.profile.devfreq}/min_freq:306000000" in maxn.read(BASELINE), (
+        "stored when the GPU was there"
+    )
+
+
+def test_the_gpu_is_waited_for_before_a_mode_is_set(maxn: Jetson, clock: Clock) -> None:
+    maxn.set_mode("MODE_50W")
+    maxn.fault("no_devfreq", calls=4)
+    assert lock(quick(maxn, **clock.arguments)).state == "pinned"
+    assert proven(maxn) and maxn.calls("nvpmodel").count(SETS) == 1
+
+
+def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock: Clock) -> None:
+    maxn.set_mode("MODE_50W")
+    maxn.fault("no_devfreq", calls=1000)
+    started = clock.uptime_s
+    assert "available_frequencies: 2" in lock(box).why
+    assert 55.0 <= clock.uptime_s - started <= 65.0
+
+
+@pytest.mark.parametrize("act", [lock, check])
+def test_the_mode_by_name_without_its_tpcs_takes_a_reboot(
+    maxn: Jetson, box: Box, act: Callable[[Box], published.Clocks]
+) -> None:
+    maxn.write(maxn.profile.tpc_mask, "240\n")
+    for _ in range(2):
+        clocks = act(box)
+        assert clocks.state == "reboot_pending" and "`sudo f5-clock-lock lock --allow-reboot`" in clocks.why
+    assert "rebooting" in lock(box, allow_reboot=True).why and maxn.reboots == 1
+    maxn.boot()
+    assert lock(box).state == "pinned"
+
+
+def test_a_tpc_mask_that_cannot_be_read_is_no_reboot(maxn: Jetson, box: Box) -> None:
+    maxn.path(maxn.profile.tpc_mask).unlink()
+    clocks = lock(box)
+    assert clocks.state == "unpinned" and "TPC mask cannot be read" in clocks.why
+
+
+def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path, clock: Clock) -> None:
+    jetson = Jetson(tmp_path, "jp7-0005")
+    jetson.set_mode("MODE_15W")
+    box = quick(jetson, **clock.arguments)
+    lock(box)
+    for _ in range(8):
+        clock.sleep(30)
+        assert check(box).state == "reboot_pending"
+    assert jetson.calls(PINS).count(PINS) == 1
+
+
+def test_a_gpu_that_never_comes_is_not_waited_for_any_longer(maxn: Jetson, box: Box, clock: Clock) -> None:
+    maxn.fault("no_devfreq", calls=1000)
+    (maxn.bin / "jetson_clocks").rename(maxn.bin / "real")
+    script = f'#!/bin/sh\n[ "$1" ] || echo 2201600 > {maxn.path(CPU.format(0))}/cpufreq/scaling_min_freq\n'
+    (maxn.bin / "jetson_clocks").write_text(f'{script}exec {maxn.bin}/real "$@"\n')
+    (maxn.bin / "jetson_clocks").chmod(0o755)
+    started = clock.uptime_s
+    clocks = lock(box)
+    assert clocks.state == "unpinned" and "gpu: has no devfreq node" in clocks.why
+    assert "Error! GPU frequency scaling not supported!" in clocks.why
+    assert clocks.domains["cpu0"]["pinned"] is True, "what can be pinned is"
+    assert 55.0 <= clock.uptime_s - started <= 65.0
+    assert not maxn.path(BASELINE).exists()
+
+
+def test_a_tool_that_is_not_there_is_named(maxn: Jetson, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    (maxn.bin / "jetson_clocks").unlink()
+    monkeypatch.setattr("appliance.box.tools.SEARCH", str(maxn.bin))
+    assert "jetson_clocks is not installed" in lock(box).why
+
+
+def test_a_thermal_cap_is_no_unpinning_that_could_be_mended(maxn: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    maxn.fault("thermal_throttle")
+    for _ in range(3):
+        clock.sleep(30)
+        clocks = check(box)
+    assert clocks.state == "unpinned" and clocks.repins == 0
+    assert "cpu0–cpu11: capped at 1190.4 MHz, below 2201.6 MHz, although MAXN allows it" in clocks.why
+    assert maxn.calls(PINS).count(PINS) == 1
+    maxn.heal("thermal_throttle")
+    assert check(box).state == "pinned"
+
+
+@pytest.mark.parametrize("fault", ["read_only_root", "disk_full"])
+def test_a_disk_that_takes_nothing_is_no_reason_not_to_pin(maxn: Jetson, fault: str) -> None:
+    maxn.fault(fault)
+    said: list[str] = []
+    assert lock(quick(maxn), say=said.append).state == "pinned"
+    assert proven(maxn)
+    assert any("no baseline was stored" in line for line in said)
+
+
+def test_a_full_run_still_pins_and_says_so(maxn: Jetson) -> None:
+    maxn.fault("disk_full", folders=("/run",))
+    with pytest.raises(NotPublished, match=r"clocks.json cannot be written: .*No space left") as raised:
+        lock(quick(maxn))
+    assert raised.value.clocks.state == "pinned" and proven(maxn)
+
+
+def test_a_file_where_the_folder_should_be(maxn: Jetson, box: Box) -> None:
+    maxn.write("/run/f5-appliance", "")
+    said: list[str] = []
+    with pytest.raises(NotPublished):
+        lock(box, say=said.append)
+    assert proven(maxn)
+    assert any("re-pins are not counted" in line for line in said)
+    with pytest.raises(ClockError, match="nothing was changed: the unlock cannot be noted"):
+        unlock(box)
+    assert proven(maxn)
+
+
+def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
+    maxn.fault("clock_1970")
+    box = quick(maxn)
+    assert box.wall() < 10_000_000
+    assert lock(box).state == "pinned" and published_now(box).state == "pinned"
+    maxn.unpin()
+    assert check(box).repins == 1
+
+
+def test_a_ledger_that_others_could_have_written_is_not_believed(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    unlock(box)
+    maxn.path(LEDGER).chmod(0o666)
+    said: list[str] = []
+    assert check(box, say=said.append).state == "pinned", (
+        "a wish to stay unlocked that anybody could have made"
+    )
+    assert any("is not used" in line and "remove it" in line for line in said)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"last_unpin": 3}', '{"boot_id": "x"}'])
+def test_a_damaged_ledger_is_begun_anew(maxn: Jetson, box: Box, text: str) -> None:
+    lock(box)
+    maxn.write(LEDGER, text)
+    assert check(box).state == "pinned"
+    assert json.loads(maxn.read(LEDGER))["boot_id"] == box.boot_id
+
+
+def test_a_ledger_of_another_boot_is_not_believed(maxn: Jetson, box: Box) -> None:
+    """Should /run outlive a boot, as in a container."""
+    lock(box)
+    unlock(box)
+    maxn.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
+    assert check(box).state == "pinned"
+
+
+# -- one at a time, and rehearsals ---------------------------------------------------------------------------
+
+
+def test_one_at_a_time(maxn: Jetson, box: Box, clock: Clock) -> None:
+    lock(box)
+    maxn.unpin()
+    with maxn.path(TURN).open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for act in (lock, unlock, check):
+            with pytest.raises(ClockError, match="another clock-lock"):
+                act(box)
+        assert not proven(maxn)
+    assert check(box).state == "pinned"
+
+
+def test_a_check_waits_for_a_lock_and_sees_what_it_did(maxn: Jetson, clock: Clock) -> None:
+    box = quick(maxn, **clock.arguments)
+    lock(box)
+    maxn.unpin()
+    other = maxn.path(TURN).open()
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        maxn.pin()
+        other.close()
+
+    waiting: dict[str, Any] = {**clock.arguments, "sleep": sleep}
+    pins = maxn.calls(PINS).count(PINS)
+    assert check(quick(maxn, **waiting)).state == "pinned"
+    assert maxn.calls(PINS).count(PINS) == pins
+
+
+@pytest.mark.parametrize("mode", ["MAXN", "MODE_30W"])
+def test_a_rehearsal_changes_nothing(maxn: Jetson, mode: str) -> None:
+    maxn.set_mode(mode)
+    before, said = maxn.snapshot(), list[str]()
+    assert lock(quick(maxn), allow_reboot=True, dry_run=True, say=said.append).state == "unpinned"
+    assert maxn.snapshot() == before and maxn.reboots == 0
+    assert "would run: jetson_clocks" in said
+    assert any("nvpmodel -m 0" in line for line in said) is (mode != "MAXN")
+    assert any("--store" in line for line in said) is (mode == "MAXN")
+    assert set(maxn.calls()) == {"nvpmodel -q"}
+
+
+def test_a_rehearsed_unlock_changes_nothing(maxn: Jetson, box: Box) -> None:
+    lock(box)
+    before, said = maxn.snapshot(), list[str]()
+    assert unlock(box, dry_run=True, say=said.append).state == "pinned"
+    assert maxn.snapshot() == before
+    assert said == [f"would run: jetson_clocks --restore {BASELINE}"]
+
+
+def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path, "jp5-0005")
+    box = quick(jetson)
+    for act in (lock, unlock, check):
+        clocks = act(box)
+        assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
+    assert published_now(box).state == "unsupported"
+    assert set(jetson.calls()) == {"nvpmodel -q"}

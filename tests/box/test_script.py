@@ -1,0 +1,280 @@
+"""`scripts/health` as a technician and a timer run it."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pty
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from appliance.box import paths
+from appliance.box.judge import CHECKS, visit
+from tests.box.boxes import answering, well
+from tests.daemons import BUNDLE, ROOT, free_port, running
+from tests.fakes.jetson import Jetson
+
+SCRIPT = ROOT / "scripts" / "health"
+KEYS = {"check", "level", "value", "threshold", "remedy", "figures"}
+
+
+def health(
+    jetson: Jetson, *options: str, python: str = "/nowhere/python"
+) -> subprocess.CompletedProcess[str]:
+    """Run it on a box; never with a traceback."""
+    ran = subprocess.run(
+        [sys.executable, "-I", str(SCRIPT), "--python", python, *options],
+        env={**os.environ, **jetson.environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in ran.stdout + ran.stderr
+    return ran
+
+
+def findings(ran: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    document = json.loads(ran.stdout)
+    assert document["exit"] == ran.returncode
+    return {finding["check"]: finding for finding in document["findings"]}
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, so that its box can be another user's."""
+    loader = importlib.machinery.SourceFileLoader("health_script", str(SCRIPT))
+    spec = importlib.util.spec_from_loader("health_script", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loader.exec_module(module)
+    return module
+
+
+def test_a_factory_box_in_a_table(tmp_path: Path) -> None:
+    ran = health(Jetson(tmp_path / "box", "jp7-0005"))
+    assert ran.returncode == 2
+    assert ran.stderr == ""
+    lines = ran.stdout.splitlines()
+    assert any(line.startswith("WARN  power_mode") and "MODE_30W" in line for line in lines)
+    assert "      → run: sudo f5-clock-lock lock" in lines
+    assert "\x1b" not in ran.stdout
+
+
+def test_json_has_its_schema_and_every_check_once(tmp_path: Path) -> None:
+    ran = health(Jetson(tmp_path / "box", "jp6-0004"), "--json", "--speak")
+    document = json.loads(ran.stdout)
+    assert (document["schema"], document["level"], document["exit"]) == (1, "FAIL", 2)
+    assert [set(finding) for finding in document["findings"]] == [KEYS] * len(document["findings"])
+    assert [finding["check"] for finding in document["findings"]] == [*CHECKS, "application"]
+
+
+def test_an_application_that_cannot_run_is_a_finding(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    found = findings(health(jetson, "--json", "--only", "bundle"))
+    assert found["application"]["level"] == "FAIL"
+    assert "/nowhere/python is not there" in found["application"]["value"]
+    assert "sudo f5-switch back" in found["application"]["remedy"]
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named grpc' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    found = findings(health(jetson, "--json", "--only", "bundle", python=str(broken)))
+    assert "No module named grpc" in found["application"]["value"]
+
+
+def test_some_checks(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    ran = health(jetson, "--json", "--only", "clocks, temperature")
+    assert list(findings(ran)) == ["clocks", "temperature"]
+    assert ran.returncode == 0
+    wrong = health(jetson, "--only", "clocks,weather")
+    assert wrong.returncode == 2
+    assert "no check is called weather; there are platform" in wrong.stderr
+
+
+def test_the_exit_status_is_the_worst(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
+    assert health(jetson, "--only", "clocks,temperature").returncode == 1
+    jetson.fault("thermal_throttle", degrees=96.0, cap_khz=0)
+    assert health(jetson, "--only", "clocks,temperature").returncode == 2
+
+
+def test_root_publishes_for_all_to_read(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    ran = health(jetson, "--publish", "--json", "--only", "disk,lfb")
+    document = json.loads(jetson.read(paths.HEALTH))
+    assert document["findings"] == json.loads(ran.stdout)["findings"]
+    assert document["boot_id"] == jetson.box().boot_id
+    assert jetson.path(paths.HEALTH).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("option", ["--publish", "--set-baseline"])
+def test_others_cannot_publish(
+    option: str,
+    loaded: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jetson = well(tmp_path / "box")
+    monkeypatch.setattr(loaded, "open_box", lambda *_: jetson.box(user=lambda: 1000))
+    monkeypatch.setattr(sys, "argv", ["health", "--only", "disk", option])
+    assert loaded.main() == 2
+    assert "run it with sudo" in capsys.readouterr().err
+    assert not jetson.path(paths.HEALTH).exists()
+
+
+def test_a_full_run_folder_is_told(
+    loaded: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.fault("disk_full", folders=("/run",))
+    monkeypatch.setattr(loaded, "open_box", lambda *_: jetson.box())
+    monkeypatch.setattr(sys, "argv", ["health", "--only", "lfb", "--publish"])
+    assert loaded.main() == 2
+    assert capsys.readouterr().err == "health: /run/f5-appliance/health.json: No space left on device\n"
+
+
+def test_what_nobody_foresaw_is_broken_and_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("of two\nlines")
+
+    monkeypatch.setattr(visit, "examine_all", fail)
+    monkeypatch.setattr(sys, "argv", ["health"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "health: RuntimeError: of two lines\n"
+
+
+def test_watching_until_it_is_enough(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(SCRIPT), "--watch", "0.1", "--json", "--only", "lfb"],
+        env={**os.environ, **jetson.environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None and process.stderr is not None
+        seen = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert [document["level"] for document in seen] == ["PASS", "PASS"]
+    assert told == ""
+
+
+def test_colour_on_a_terminal(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    shown = {}
+    for setting in ("", "1"):
+        ours, theirs = pty.openpty()
+        environment = {**os.environ, **jetson.environment, "TERM": "xterm", "NO_COLOR": setting}
+        command = [sys.executable, "-I", str(SCRIPT), "--only", "lfb"]
+        subprocess.run(command, env=environment, stdout=theirs, timeout=60, check=True)
+        shown[setting] = os.read(ours, 4096).decode()
+        os.close(ours)
+        os.close(theirs)
+    assert "\x1b[32mPASS\x1b[0m" in shown[""]
+    assert "PASS" in shown["1"] and "\x1b" not in shown["1"]
+
+
+def test_with_the_systems_own_python(tmp_path: Path) -> None:
+    """As it lies there: executable, isolated, no library but the standard one."""
+    python = Path("/usr/bin/python3")
+    if not python.exists():
+        pytest.skip("no /usr/bin/python3")
+    version = subprocess.run(
+        [python, "-c", "import sys; print(sys.version_info >= (3, 10))"], capture_output=True, text=True
+    )
+    if version.stdout.strip() != "True":
+        pytest.skip("/usr/bin/python3 is older than 3.10")
+    jetson = well(tmp_path / "box")
+    ran = subprocess.run(
+        [SCRIPT, "--json", "--only", "clocks,disk"],
+        env={**os.environ, **jetson.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert ran.stderr == ""
+    assert findings(ran)["clocks"]["level"] == "PASS"
+
+
+def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
+    """Everything together, with a real daemon, but no GPU; then a baseline, then the guard's judgement."""
+    jetson = well(tmp_path / "box")
+    with running(tmp_path) as daemon:
+        daemon.add_voice()
+        config = ["--config", str(tmp_path / "config.yaml"), "--readyz", daemon.config["server"]["metrics"]]
+        options = [*config, "--json", "--speak"]
+        found = findings(health(jetson, *options, python=sys.executable))
+        others = {name for name, finding in found.items() if finding["level"] != "PASS"}
+        assert others == {"jtop", "speed", "engines", "synthesis"}
+        assert found["synthesis"]["value"].endswith(" on ort-cpu, which is its CPU")
+        assert found["synthesis"]["figures"]["audio_s"] > 0.2
+        assert found["bundle"]["figures"]["family"] in BUNDLE.joinpath("manifest.yaml").read_text()
+
+        set_ran = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
+        [made] = findings(set_ran).values()
+        assert (set_ran.returncode, made["level"]) == (0, "PASS"), made
+        assert "baseline of" in made["value"] and "/R36.4.3/MAXN" in made["value"]
+
+        jetson.unpin()
+        [loose] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
+        # Busy as this machine may be, it is either not slower, which proves nothing, or slower with a cause.
+        assert "clocks" in loose["value"] and loose["level"] != "PASS"
+        refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
+        [no_baseline] = findings(refused).values()
+        assert (refused.returncode, "no baseline set" in no_baseline["value"]) == (2, True)
+        jetson.pin()
+        jetson.path("/run/f5-appliance/clocks.json").unlink()
+        [unproven] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
+        assert "clocks" in unproven["value"] and unproven["level"] != "PASS"
+        # What was measured last is told by those that follow.
+        told = findings(health(jetson, "--json", "--only", "speed"))["speed"]
+        assert told["value"].startswith(unproven["value"])
+
+
+def test_a_daemon_without_metrics_is_well_while_it_runs(tmp_path: Path) -> None:
+    """Nobody answers for /readyz then, whatever address that is asked at."""
+    jetson = well(tmp_path / "box")
+    nobody = f"127.0.0.1:{free_port()}"
+    options = ["--config", str(tmp_path / "config.yaml"), "--readyz", nobody, "--json", "--only", "daemon"]
+    with running(tmp_path, server={"metrics": ""}) as daemon:
+        ran = health(jetson, *options, python=sys.executable)
+        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("PASS", 0)
+        daemon.stop()
+        ran = health(jetson, *options, python=sys.executable)
+        assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)
+
+
+def test_a_daemon_that_is_not_ready_fails_whatever_grpc_says(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    with running(tmp_path), answering(503, 503) as address:
+        options = [
+            "--config",
+            str(tmp_path / "config.yaml"),
+            "--readyz",
+            address,
+            "--json",
+            "--only",
+            "daemon",
+        ]
+        found = findings(health(jetson, *options, python=sys.executable))
+    assert (found["daemon"]["level"], "engine hangs" in found["daemon"]["value"]) == ("FAIL", True)

@@ -1,0 +1,150 @@
+"""Sensors on every profile, with the parts that have no power and the numbers that move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from appliance.box.root import Root
+from appliance.box.sensors import hwmon as sensors
+from appliance.box.sensors.hwmon import Fan
+from tests.fakes.jetson import PROFILES, Jetson
+
+ALWAYS = {"cpu", "soc0", "soc1", "soc2", "tj", "tboard", "tdiode"}
+
+
+# What the sensors are called depends on the JetPack and not on the module.
+@pytest.fixture(params=["jp5-0005", "jp6-0004", "jp7-0000"])
+def jetson(request: pytest.FixtureRequest, tmp_path: Path) -> Jetson:
+    return Jetson(tmp_path, request.param)
+
+
+def zones(jetson: Jetson) -> set[str]:
+    return ALWAYS if jetson.profile.jetpack == 5 else ALWAYS | {"gpu"}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_has_all_its_sensors(tmp_path: Path, profile: str) -> None:
+    jetson = Jetson(tmp_path, profile)
+    jetson.fault("eagain_zones")
+    root = jetson.box().root
+    assert set(sensors.temperatures(root)) == zones(jetson)
+    assert sensors.total_power(root) == pytest.approx(7236.216)
+    assert sensors.over_current(root) == {"oc1": 0, "oc2": 0, "oc3": 0}
+    assert sensors.fan(root) == Fan(66, 1740)
+
+
+def test_zones_have_one_name_on_all_releases(jetson: Jetson) -> None:
+    degrees = sensors.temperatures(jetson.box().root)
+    assert set(degrees) == zones(jetson)
+    assert degrees["cpu"] == 48.593
+    assert degrees["tboard"] == 36.0
+
+
+@pytest.mark.parametrize("empty", ["-256000", "0", "", "no number"])
+def test_what_is_no_temperature_is_left_out(jetson: Jetson, empty: str) -> None:
+    for folder in jetson.path("/sys/class/thermal").glob("thermal_zone*"):
+        if (folder / "type").read_text().lower().startswith("cv"):
+            (folder / "temp").write_text(f"{empty}\n")
+    assert set(sensors.temperatures(jetson.box().root)) == zones(jetson)
+
+
+def test_zones_without_power_answer_eagain_and_are_left_out(jetson: Jetson) -> None:
+    jetson.fault("eagain_zones", zones=("cv0", "cv1", "cv2", "gpu", "tj"))
+    root = jetson.box().root
+    assert set(sensors.temperatures(root)) == ALWAYS - {"tj"}
+    # Without tj the hottest zone stands for it.
+    assert sensors.junction(root) == 48.593
+
+
+def test_eagain_is_a_real_one(jetson: Jetson) -> None:
+    jetson.fault("eagain_zones")
+    pipe = next(path for path in jetson.path("/sys/class/thermal").glob("*/temp") if path.is_fifo())
+    with pytest.raises(BlockingIOError):
+        jetson.box().root.read(f"/{pipe.relative_to(jetson.root)}")
+
+
+def test_the_junction_is_the_zone_of_that_name(jetson: Jetson) -> None:
+    jetson.fault("thermal_throttle", degrees=97.25)
+    assert sensors.junction(jetson.box().root) == 97.25
+    for folder in jetson.path("/sys/class/thermal").glob("thermal_zone*"):
+        if (folder / "type").read_text().lower().startswith("tboard"):
+            (folder / "temp").write_text("105000\n")
+    assert sensors.junction(jetson.box().root) == 97.25
+
+
+def test_rails_have_labels_and_the_total_counts_one_monitor(jetson: Jetson) -> None:
+    root = jetson.box().root
+    assert sensors.rails(root) == pytest.approx(
+        {"VDD_GPU_SOC": 2396.184, "VDD_CPU_CV": 805.76, "VIN_SYS_5V0": 4034.272, "VDDQ_VDD2_1V8AO": 301.92}
+    )
+    assert sensors.total_power(root) == pytest.approx(2396.184 + 805.76 + 4034.272)
+
+
+def test_sensors_are_found_by_name_though_their_numbers_move(jetson: Jetson) -> None:
+    before = jetson.machine.hwmon("soctherm_oc"), sensors.rails(jetson.box().root)
+    jetson.boot()
+    assert jetson.machine.hwmon("soctherm_oc") != before[0]
+    jetson.fault("over_current_storm", oc1=1, oc2=2, oc3=3000)
+    root = jetson.box().root
+    assert sensors.rails(root) == before[1]
+    assert sensors.over_current(root) == {"oc1": 1, "oc2": 2, "oc3": 3000}
+    assert sensors.fan(root) == Fan(66, 1740)
+
+
+def test_a_box_that_is_cool_slows_nothing(jetson: Jetson) -> None:
+    # The fan turns, and cools: that is no throttling.
+    assert sensors.cooling(jetson.box().root) == {}
+
+
+def test_what_is_slowed_because_of_heat_is_named(jetson: Jetson) -> None:
+    jetson.fault("thermal_throttle")
+    active = sensors.cooling(jetson.box().root) or {}
+    assert active["cpufreq-cpu0"] == 3
+    assert active[f"devfreq-{jetson.profile.gpu_name}"] == 3
+    assert not any("fan" in kind or "surface" in kind for kind in active)
+
+
+def test_a_hot_surface_is_an_alarm_and_slows_nothing(jetson: Jetson) -> None:
+    jetson.fault("thermal_throttle", degrees=87.0, cap_khz=0)
+    root = jetson.box().root
+    assert sensors.junction(root) == 87.0
+    assert sensors.cooling(root) == {}
+
+
+def test_a_fan_that_stands(jetson: Jetson) -> None:
+    folder = jetson.machine.hwmon("pwmfan")
+    jetson.write(f"{folder}/pwm1", "0\n")
+    for path in (*jetson.path("/sys/class/hwmon").glob("*/rpm"), jetson.path(f"{folder}/fan1_input")):
+        if path.exists():
+            path.write_text("0\n")
+    assert sensors.fan(jetson.box().root) == Fan(0, 0)
+
+
+def test_a_fan_without_a_tachometer(jetson: Jetson) -> None:
+    for path in (
+        *jetson.path("/sys/class/hwmon").glob("*/rpm"),
+        *jetson.path("/sys/class/hwmon").glob("*/fan1_input"),
+    ):
+        path.unlink()
+    assert sensors.fan(jetson.box().root) == Fan(66, None)
+
+
+def test_a_machine_without_any_of_it(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    assert sensors.temperatures(root) == {}
+    assert sensors.junction(root) is None
+    assert sensors.rails(root) == {}
+    assert sensors.total_power(root) is None
+    assert sensors.over_current(root) == {}
+    assert sensors.cooling(root) is None
+    assert sensors.fan(root) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("CPU-therm", "cpu"), ("cpu-thermal", "cpu"), ("Tboard_tegra", "tboard"), ("tj-thermal", "tj")],
+)
+def test_names_of_zones(kind: str, name: str) -> None:
+    assert sensors.zone_name(kind) == name

@@ -1,0 +1,126 @@
+"""When the watchdog is fed and when it is not, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from appliance.box.notify import Notifier
+from appliance.box.supervision import EXTENSION_S, LEAST_SILENCE_S, START_LIMIT_S, Supervision
+from appliance.scheduler import IDLE_TURN_S
+
+
+class Recorder(Notifier):
+    """A notifier that keeps what it was to send."""
+
+    def __init__(self, watchdog_s: float = 30.0) -> None:
+        super().__init__(watchdog_s=watchdog_s)
+        self.sent: list[str] = []
+
+    def _send(self, message: str) -> None:
+        self.sent.append(message)
+
+    def taken(self) -> list[str]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+class Bench:
+    """A supervision and the two figures that it goes by."""
+
+    def __init__(self, watchdog_s: float = 30.0) -> None:
+        self.silence_s = 0.0
+        self.now = 1000.0
+        self.notifier = Recorder(watchdog_s)
+        self.supervision = Supervision(self.notifier, lambda: self.silence_s, lambda: self.now)
+
+
+def test_the_numbers_that_its_docstring_promises() -> None:
+    """A call of 40 s survives, wherever the looks fall; one of 45 s does not."""
+    bench = Bench(30.0)
+    limit_s, period_s = bench.supervision.limit_s, bench.supervision.period_s
+    assert (limit_s, period_s) == (15.0, 2.0)
+    for offset_s in (0.0, 0.5, 1.0, 1.5, 1.999):
+        fed = offset_s
+        while fed + period_s < limit_s:
+            fed += period_s
+        # The first look after a call of 40 s finds systemd still waiting; by 45 s its 30 s are over.
+        first_after_40_s = next(offset_s + n * period_s for n in range(99) if offset_s + n * period_s >= 40.0)
+        assert first_after_40_s < fed + 30.0 <= 45.0
+
+
+def test_starting_asks_for_time_and_feeds_nothing() -> None:
+    bench = Bench()
+    bench.supervision.tell("loading the bundle")
+    bench.supervision.turn("not yet")
+    assert bench.notifier.taken() == [
+        "STATUS=loading the bundle",
+        f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000",
+    ]
+    bench.now += START_LIMIT_S - 1.0
+    bench.supervision.tell("building the engine of step: Building 1 of 2")
+    bench.now += START_LIMIT_S - 1.0
+    bench.supervision.turn("not yet")
+    assert bench.notifier.taken()[1:] == [f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"], "it gets on"
+    bench.now += START_LIMIT_S
+    bench.supervision.turn("not yet")
+    assert bench.notifier.taken() == [], "a start that takes for ever is ended by systemd"
+
+
+def test_ready_feeds_while_the_heart_beats() -> None:
+    bench = Bench()
+    bench.supervision.ready("ready: 0 spoken")
+    assert bench.notifier.taken() == ["READY=1", "STATUS=ready: 0 spoken"]
+    bench.silence_s = 14.9
+    bench.supervision.turn("ready: 0 spoken")
+    bench.supervision.turn("ready: 1 spoken")
+    assert bench.notifier.taken() == ["WATCHDOG=1", "WATCHDOG=1", "STATUS=ready: 1 spoken"]
+
+
+def test_silence_stops_the_feeding_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.supervision.ready("ready")
+    bench.notifier.taken()
+    bench.silence_s = 15.0
+    assert not bench.supervision.alive()
+    bench.supervision.turn("ready")
+    bench.supervision.turn("ready")
+    (status,) = bench.notifier.taken()
+    assert status == "STATUS=wedged: no sign of life from the engine for over 15 s"
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR and "the watchdog is not fed" in record.getMessage()
+    bench.silence_s = 0.1
+    bench.supervision.turn("ready")
+    assert bench.notifier.taken() == ["WATCHDOG=1", "STATUS=ready"]
+    assert "answers again" in caplog.records[-1].getMessage()
+
+
+def test_an_event_loop_that_hangs_is_not_alive() -> None:
+    bench = Bench()
+    bench.supervision.ready("ready")
+    bench.now += 14.9
+    assert bench.supervision.alive()
+    bench.now += 0.1
+    assert not bench.supervision.alive()
+    bench.supervision.turn("ready")
+    assert bench.supervision.alive() and "WATCHDOG=1" in bench.notifier.taken()
+
+
+def test_a_drain_is_fed_by_the_same_rule() -> None:
+    bench = Bench()
+    bench.supervision.ready("ready")
+    bench.supervision.stopping("draining", within_s=35.0)
+    assert bench.notifier.taken()[2:] == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=35000000", "STATUS=draining"]
+    bench.supervision.turn("draining")
+    assert bench.notifier.taken() == ["WATCHDOG=1"]
+    bench.silence_s = 60.0
+    bench.supervision.turn("draining")
+    assert "WATCHDOG=1" not in bench.notifier.taken()
+
+
+@pytest.mark.parametrize("watchdog_s", [0.0, 0.5, 2.0, 4.0, 30.0, 600.0])
+def test_an_idle_engine_is_never_silent_for_too_long(watchdog_s: float) -> None:
+    bench = Bench(watchdog_s)
+    assert bench.supervision.limit_s >= LEAST_SILENCE_S >= 2 * IDLE_TURN_S
+    assert bench.supervision.period_s <= 2.0
