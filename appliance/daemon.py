@@ -39,6 +39,7 @@ from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, c
 from appliance.agent import AgentServer
 from appliance.box.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.box.clockwatch import STATES, ClockWatch
+from appliance.box.judge.last import last
 from appliance.box.notify import Notifier
 from appliance.box.root import Root
 from appliance.box.supervision import Supervision
@@ -158,7 +159,9 @@ class Daemon:
         self._metrics.watch_phrases(self._phrases)
         self._scheduler = Scheduler(config.scheduler, at=self._at)
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
-        self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
+        box = Box(Root(config.device.sysroot))
+        self._metrics.watch_health(lambda: last(box))
+        self._clocks = ClockWatch(box, str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
         self._front: Front
         self._engine: threading.Thread | None = None

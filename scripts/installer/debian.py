@@ -1,7 +1,7 @@
 """The Debian package: wheels of the lock unpacked into a private folder, and what the system reads around it.
 
     /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
-    /usr/bin                        appliance, f5-health, f5-clock-lock, f5-quiet, f5-support-bundle, f5-upgrade
+    /usr/bin                        appliance, and an f5-NAME for each of SCRIPTS
     /usr/lib/systemd/system         every unit and drop-in of systemd/
     /etc/f5-appliance               the configuration, a conffile
 

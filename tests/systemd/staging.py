@@ -43,7 +43,7 @@ ENABLED = (
 
 
 NEWER = ("RestartSteps", "RestartMaxDelaySec")
-"""Keys since systemd 254: one that is older says that it does not know them, and goes on. Left out for those here."""
+"""Keys since systemd 254, which an older one does not know; left out for it."""
 
 
 def unit_names() -> list[str]:

@@ -213,8 +213,8 @@ def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
 
 def test_nvpmodel_running_again_pins_but_does_not_end_an_unlock() -> None:
     after = values((SOURCE / "nvpmodel.service.d/f5-appliance.conf").read_text(), "ExecStartPost")
-    # Nothing at boot, when f5-clocks.service has yet to start: clocks are pinned once. It comes after nvpmodel.service,
-    # which would wait for itself without --no-block.
+    # Nothing at boot, when f5-clocks.service has yet to start: clocks are pinned once. It comes after
+    # nvpmodel.service, which would wait for itself without --no-block.
     assert after == ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]
     assert values(CLOCKS, "ExecReload") == [f"{CURRENT}/scripts/clock-lock lock --unless-unlocked"]
     assert values(CLOCKS, "RemainAfterExit") == ["yes"], "else there would be nothing to reload"
