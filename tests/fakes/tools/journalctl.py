@@ -1,8 +1,8 @@
 """journalctl: the lines that a test planted, chosen by unit, identifier, boot and time.
 
-Known: -u -t -k -b --list-boots --since --until -n -g -o {short, short-monotonic, short-iso, cat, json} -q, and
-FIELD=VALUE for _COMM, SYSLOG_IDENTIFIER and _SYSTEMD_UNIT. A time is @seconds, −5min, `5 min ago`, `today` or a
-date. Anything else, priorities too, is passed over.
+Known: -u -t -k -b --list-boots --since --until -n -g -o {short, short-monotonic, short-iso, cat, json} -q,
+and FIELD=VALUE for _COMM, SYSLOG_IDENTIFIER and _SYSTEMD_UNIT. A time is @seconds, −5min, `5 min ago`,
+`today` or a date. Anything else, priorities too, is passed over.
 """
 
 from __future__ import annotations
