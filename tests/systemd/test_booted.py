@@ -27,6 +27,8 @@ echo $$ > {cgroup}/cgroup.procs
 exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup sh -ec '
     for place in /run /etc/systemd /usr/lib/systemd/system-generators; do mount -t tmpfs tmpfs $place; done
     mount --bind {units} {system}
+    # Its groups come below the one of the test.
+    mount --bind {cgroup} {cgroups}
     mkdir /run/test
     echo 75 > /run/test/status
     export container=lxc
@@ -121,7 +123,9 @@ def booted(tmp_path: Path) -> Iterator[Booted]:
     stage(tmp_path / "units")
     cgroup = CGROUPS / f"f5-test-{os.getpid()}"
     cgroup.mkdir()
-    script = BOOT.format(cgroup=cgroup, units=tmp_path / "units", system=SYSTEM_UNITS, systemd=SYSTEMD)
+    script = BOOT.format(
+        cgroup=cgroup, cgroups=CGROUPS, units=tmp_path / "units", system=SYSTEM_UNITS, systemd=SYSTEMD
+    )
     process = subprocess.Popen(["sh", "-ec", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
