@@ -34,10 +34,10 @@ WEAKLY_TYPED = ((10, 0), (10, 12))
 """TensorRT from the first that we support to that which deprecates weak typing (its release notes)."""
 
 REPORT_S = 1.0
-"""Between two lines about the progress of a build."""
+"""Period of the lines about a build's progress."""
 
 Report = Callable[[str], None]
-"""What is given a line about what goes on. It may raise Interrupted to end that."""
+"""Callback for a line about progress. It may raise Interrupted to end the build."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Least, usual and greatest size of an axis."""

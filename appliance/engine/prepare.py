@@ -74,39 +74,39 @@ class Part:
     profiles: int
     kept: bool
     size_bytes: int
-    """Of the engine, or of the graph's weights where there is none."""
+    """Bytes of the engine, or of the graph's weights where there is none."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `prepare` would do."""
+    """Plan of what `prepare` would do."""
 
     device: str
     folder: Path
     parts: tuple[Part, ...]
     compared: bool
-    """Whether these engines have passed the comparison."""
+    """True if these engines have passed the comparison."""
     speaking_bytes: int
-    """What speaking will take: the graphs' weights and all tensors, without kernels and working memory."""
+    """Memory that speaking will take: weights and tensors, without kernels and working memory."""
     lanes: int
     build_s: float | None
     """Estimated from builds on this device; None where there was none."""
     step_ms: Mapping[str, Sequence[float]]
-    """Of the record."""
+    """Step times of the record."""
 
     @property
     def disk_bytes(self) -> int:
-        """What the engines to be built will take: the weights, and a tenth for kernels. A guess."""
+        """Estimated bytes of the engines to be built: the weights, and a tenth for kernels. A guess."""
         return round(1.1 * sum(part.size_bytes for part in self.parts if not part.kept))
 
     @property
     def memory_bytes(self) -> int:
-        """What a build takes: thrice the largest graph's weights, and workspace. A guess."""
+        """Estimated memory of a build: three times the largest graph's weights, and workspace. A guess."""
         largest = max((part.size_bytes for part in self.parts if not part.kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Text for a terminal."""
         lines = [
             f"engines for {self.device}, in {self.folder}",
             f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
@@ -165,7 +165,7 @@ def gaining(step_ms: Sequence[float]) -> int:
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
-    """What `prepare` would do, and what speaking takes with so many lanes.
+    """Return what `prepare` would do, and the memory that speaking takes with so many lanes.
 
     Raises BundleError, StorageError.
     """
@@ -234,7 +234,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
 
 
 def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) -> dict[str, Recipe]:
-    """What each engine is made from, by graph. Raises BundleError for a graph that is not there."""
+    """Return the sources of each engine, by graph. Raises BundleError for a graph that is not there."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
@@ -270,7 +270,7 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """Whether the engines that are kept are, to the bit, those that have passed here."""
+    """True if the stored engines are, to the bit, those that have passed here."""
     if record.platform != asdict(backend.cache.platform):
         return False
     made = recipes(bundle, backend, record.in_float32)

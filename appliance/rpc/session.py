@@ -48,7 +48,7 @@ class Utterance:
     """Why it ends before it is spoken."""
 
     def failed(self) -> bool:
-        """Whether it has such an error."""
+        """True if it has such an error."""
         return self.error is not None
 
 
@@ -70,7 +70,7 @@ class Conversation:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def hold(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
-        """Until the client has closed its side and all has been spoken.
+        """Serve until the client has closed its side and all has been spoken.
 
         Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError,
         DeadlineMissed when nothing comes.
