@@ -104,8 +104,8 @@ class Tokens:
 def add(path: Path, name: str, roles: Iterable[Role]) -> str:
     """Make a token and return it; only its hash is kept. Raises InvalidRequest, StorageError."""
     if not NAME_RULE.fullmatch(name):
-        told = 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-", beginning with a letter or digit'
-        raise InvalidRequest("name", told)
+        reason = 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-", beginning with a letter or digit'
+        raise InvalidRequest("name", reason)
     token = PREFIX + secrets.token_urlsafe(32)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     made = Token(name, tuple(dict.fromkeys(roles)), _hash(token), now)

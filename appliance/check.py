@@ -176,9 +176,9 @@ def _bundle(inspection: Inspection) -> Finding:
         path = folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
             raise Wrong(f"{path}: missing, or not {file.size_bytes} bytes long")
-    told = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
+    summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
-    return judge.passed("bundle", told, LIMITS["bundle"], figures)
+    return judge.passed("bundle", summary, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:

@@ -257,7 +257,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.standing.told, bool(self._clocks.standing.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
@@ -269,8 +269,8 @@ class Daemon:
         """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
-        told = self._clocks.standing.told
-        return f"{'ready' if self._warm.is_set() else 'draining'}: {counts}" + (f"; {told}" if told else "")
+        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.standing.told
+        return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
 
     async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: Synthesizer) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""

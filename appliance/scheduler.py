@@ -631,8 +631,8 @@ class Scheduler:
         if short_s == math.inf:
             left_s = job.deadline - now
             raise DeadlineMissed(f"takes {min(totals):.2f} s and the deadline is in {left_s:.2f} s")
-        told = f"would come {short_s:.2f} s too late beside what was admitted before"
-        raise Overloaded(told, retry_s=max(short_s, 0.1))
+        reason = f"would come {short_s:.2f} s too late beside what was admitted before"
+        raise Overloaded(reason, retry_s=max(short_s, 0.1))
 
     def _check_backlog(self, job: Job, now: float) -> float:
         """Return when the channel is free for this job. Raises QueueFull, Overloaded if that is too late."""
@@ -640,11 +640,11 @@ class Scheduler:
         wait_s, timeout_s = free - now, job.terms.queue_timeout_s
         if wait_s > self.config.backlog_s:
             most_s = self.config.backlog_s
-            told = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            raise QueueFull(told, retry_s=wait_s - most_s)
+            reason = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
+            raise QueueFull(reason, retry_s=wait_s - most_s)
         if timeout_s is not None and wait_s > timeout_s + self.config.normal_s:
-            told = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
-            raise Overloaded(told, retry_s=wait_s - timeout_s)
+            reason = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
+            raise Overloaded(reason, retry_s=wait_s - timeout_s)
         return free
 
     def _targets(self, job: Job, own_s: float, now: float) -> list[float]:
@@ -782,8 +782,8 @@ class Scheduler:
         for what in ("client", "channel", "user"):
             own = getattr(job.terms, what)
             if own and sum(getattr(terms, what) == own for terms in waiting) - without >= share:
-                told = f"{share} requests of this {what} wait already, which is its share"
-                raise QueueFull(told, retry_s=self._typical_s)
+                reason = f"{share} requests of this {what} wait already, which is its share"
+                raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
         """Return the time at which the user's requests no longer count. Raises RateLimited."""
@@ -1097,10 +1097,10 @@ class Scheduler:
     def _drop_expired(self) -> None:
         now = self._clock()
         for job in [job for job in self._jobs.values() if job.deadline <= now]:
-            told = "the request was worked on" if job.begun else "the request waited for the engine"
+            reason = "the request was worked on" if job.begun else "the request waited for the engine"
             if job.channel.paused is not None:
-                told = "its channel was paused"
-            self._end(job, DeadlineMissed(f"the deadline passed while {told}"))
+                reason = "its channel was paused"
+            self._end(job, DeadlineMissed(f"the deadline passed while {reason}"))
 
     def _rest_s(self) -> float:
         soonest = min((job.deadline for job in self._jobs.values()), default=math.inf)

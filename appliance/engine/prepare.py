@@ -128,10 +128,10 @@ class Plan:
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
         for frames, times in self.step_ms.items():
-            told = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
+            listed = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
             most = gaining(times)
             used = "all gain" if most == len(times) else f"not used, more than {most} gain nothing"
-            lines.append(f"a step of {frames} frames, by rows: {told} ({used})")
+            lines.append(f"a step of {frames} frames, by rows: {listed} ({used})")
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -327,13 +327,13 @@ def _compared(
                     break
     finally:
         exact.shutdown()
-    told = {graph: str(one) for graph, one in failed.items()}
-    if [*told] == [WHOLE]:  # together they are wrong, and none is alone
-        told = dict.fromkeys(
-            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), told[WHOLE]
+    reasons = {graph: str(one) for graph, one in failed.items()}
+    if [*reasons] == [WHOLE]:  # together they are wrong, and none is alone
+        reasons = dict.fromkeys(
+            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), reasons[WHOLE]
         )
-    told.pop(WHOLE, None)
-    return told, worst
+    reasons.pop(WHOLE, None)
+    return reasons, worst
 
 
 def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:

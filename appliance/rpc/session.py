@@ -98,8 +98,8 @@ class Conversation:
             self._busy = self._clock()
             kind = message.WhichOneof("message")
             if (self._written is None) != (kind == "configure"):
-                told = "must be the first message, and no other"
-                raise InvalidRequest("configure", told)
+                reason = "must be the first message, and no other"
+                raise InvalidRequest("configure", reason)
             if kind == "configure":
                 await self._configure(message.configure)
             elif kind == "text":

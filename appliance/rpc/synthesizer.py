@@ -348,12 +348,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             if call.admitted:
                 speech.scheduler.unread(job)
-            told: object = error or "the call was cancelled"
+            reason: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
-                told = f"{error.field} is refused"  # the whole message may quote the text
+                reason = f"{error.field} is refused"  # the whole message may quote the text
             logger.info(
                 "request %s of %s, voice %.64r: %s",
-                *(asked.terms.request_id, client, message.voice, told),
+                *(asked.terms.request_id, client, message.voice, reason),
             )
             if error is None:
                 raise
