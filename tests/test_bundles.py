@@ -33,32 +33,31 @@ CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.c
 
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
-    """The tiny bundle as another one: `created_by` is its name."""
+    """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""
+    manifest = contract.read(BUNDLE, verify=False).manifest
     place = folder / name
-    shutil.copytree(BUNDLE, place)
+    place.mkdir()
+    shutil.copy(BUNDLE / contract.VOCAB, place)
+    graphs = {graph: manifest.variants["default"][graph] for graph in REQUIRED}
+    for graph, file in graphs.items():
+        (place / file).write_text(f"{name} {graph}")
+    changed = dataclasses.replace(manifest, variants={"default": graphs}, parity={}, created_by=name)
+    contract.write(place, changed)
+    return rewritten(place, **changes) if changes else place
+
+
+def speaking(folder: Path, name: str) -> Path:
+    """The tiny bundle, which speaks, as another one."""
+    shutil.copytree(BUNDLE, folder / name)
+    return rewritten(folder / name, created_by=name)
+
+
+def rewritten(place: Path, **changes: Any) -> Path:
+    """The same folder with these keys of its manifest."""
     manifest = place / contract.MANIFEST
-    raw = {**yaml.safe_load(manifest.read_text("utf-8")), "created_by": name, **changes}
+    raw = {**yaml.safe_load(manifest.read_text("utf-8")), **changes}
     manifest.write_text(yaml.safe_dump(raw, sort_keys=False), "utf-8")
     return place
-
-
-def hollow(folder: Path, name: str) -> None:
-    """The same with few graphs, of a few bytes: whole by its hashes, and copied and read at once."""
-    manifest = contract.read(BUNDLE, verify=False).manifest
-    (folder / name).mkdir()
-    shutil.copy(BUNDLE / contract.VOCAB, folder / name)
-    graphs = manifest.variants["default"]
-    for graph in REQUIRED:
-        (folder / name / graphs[graph]).write_text(f"{name} {graph}")
-    contract.write(
-        folder / name,
-        dataclasses.replace(
-            manifest,
-            variants={"default": {graph: graphs[graph] for graph in REQUIRED}},
-            parity={},
-            created_by=name,
-        ),
-    )
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -82,11 +81,11 @@ def who(path: Path) -> str:
     return contract.read(path).manifest.created_by
 
 
-def shelf(folder: Path, present: str = "a") -> BundleStore:
-    """A box that speaks from the bundle `present`, by a link out of the store as the package makes it."""
+def shelf(folder: Path, make: Callable[[Path, str], Path] = variant) -> BundleStore:
+    """A box that speaks from the bundle a, by a link out of the store as the package makes it."""
     box = folder / "box"
     box.mkdir()
-    (box / "bundle").symlink_to(variant(folder, present))
+    (box / "bundle").symlink_to(make(folder, "a"))
     return BundleStore(box / "bundle")
 
 
@@ -212,7 +211,7 @@ def without(folder: Path, name: str) -> Path:
 
 
 def rotten(folder: Path) -> Path:
-    rot(variant(folder, "b") / "step.onnx")
+    rot(variant(folder, "b") / "vocoder.onnx")
     return folder / "b"
 
 
@@ -235,8 +234,8 @@ def text(folder: Path) -> Path:
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "nothing": (lambda folder: folder / "nothing", "No such file"),
     "no manifest": (lambda folder: without(folder, "manifest.yaml"), "not a bundle"),
-    "a file is missing": (lambda folder: without(folder, "step.onnx"), "step.onnx"),
-    "a file is damaged": (rotten, "b/step.onnx: damaged: sha256"),
+    "a file is missing": (lambda folder: without(folder, "vocoder.onnx"), "vocoder.onnx: missing"),
+    "a file is damaged": (rotten, "b/vocoder.onnx: damaged: sha256"),
     "a file is not listed": (crowded, "does not list this file"),
     "newer": (lambda folder: variant(folder, "b", format="2.0"), "format 2.0 is newer than"),
     "older": (lambda folder: variant(folder, "b", format="1.0"), "convert it"),
@@ -285,7 +284,7 @@ def test_a_full_disk_is_seen_before_the_copy(
 
 
 def test_one_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
-    store, b = shelf(tmp_path), variant(tmp_path, "b")
+    store, b = shelf(tmp_path), speaking(tmp_path, "b")
     config = EngineConfig(backend="ort-cpu", threads=1)
     bundles.loads(contract.read(b), config)
     read = contract.read(b)
@@ -420,7 +419,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 @pytest.mark.parametrize("act", ["install", "adopt", "back"])
 def test_killed_at_any_moment_one_whole_bundle_is_in_use(tmp_path: Path, act: str) -> None:
     for name in "abc":
-        hollow(tmp_path, name)
+        variant(tmp_path, name)
     # A process of its own: a fork of this one would have its threads' locks and not its threads.
     code = (
         "import json, pathlib, sys; from tests.test_bundles import lives; "
@@ -462,7 +461,7 @@ if "restart" in sys.argv:
 
 
 def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
-    store, tools = shelf(tmp_path), tmp_path / "tools"
+    store, tools = shelf(tmp_path, speaking), tmp_path / "tools"
     tools.mkdir()
     systemctl = tools / "systemctl"
     with running(tmp_path, speaks_from=store.path) as daemon:
@@ -479,7 +478,7 @@ def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
         # A restart that restarts nothing: the daemon goes on with the old bundle, which the proof finds.
         systemctl.write_text("#!/bin/sh\n")
         systemctl.chmod(0o755)
-        ran = appliance("install", packed(variant(tmp_path, "b")), "--restart")
+        ran = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
         assert ran.returncode == 1 and f"it speaks from {tmp_path / 'a'}, not from" in ran.stderr
         assert "is back and runs" in ran.stderr and who(store.path) == "a"
         assert tree(tmp_path / "box") == {"bundle": str(tmp_path / "a")}
@@ -505,7 +504,7 @@ def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
 
 def test_the_daemon_keeps_to_its_folder_when_the_link_goes_elsewhere(tmp_path: Path) -> None:
     """A grid that it has not computed yet loads a graph from the disk: of its own bundle."""
-    store = shelf(tmp_path)
+    store = shelf(tmp_path, speaking)
     with running(tmp_path, speaks_from=store.path) as daemon:
         assert bundles.running_folder(bundles_config(tmp_path)) == tmp_path / "a"
         shutil.copytree(BUNDLE, tmp_path / "broken")
