@@ -24,6 +24,7 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.voices import VoiceStore
 from tests.daemons import ROOT, reference_wav
+from tests.killing import in_a_process_of_its_own, killed
 from tests.test_voices import SPEC
 
 IS_ROOT = os.geteuid() == 0
@@ -44,7 +45,7 @@ def quiet() -> tuple[list[str], Callable[[str], None]]:
 def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: int = OURS[1]) -> Box:
     """A box without anything of its own yet; its daemon's user may have another number elsewhere."""
     for path, text in {
-        "etc/passwd": f"root:x:{ROOTS[0]}:{ROOTS[1]}::/root:/bin/sh\nf5-appliance:x:{user}:{group}::/:/bin/false\n",
+        "etc/passwd": f"root:x:{ROOTS[0]}:{ROOTS[1]}::/:/bin/sh\nf5-appliance:x:{user}:{group}::/:/bin/sh\n",
         "etc/group": f"root:x:{ROOTS[1]}:\nf5-appliance:x:{group}:\n",
         "proc/device-tree/compatible": f"nvidia,p3737-0000+{module}\0nvidia,{module}\0nvidia,tegra234\0",
         "var/lib/dpkg/status": "Package: f5-appliance\nStatus: install ok installed\nVersion: 0.8.0+jp6\n",
@@ -319,6 +320,45 @@ def test_a_restore_that_cannot_finish_changes_nothing(
     with pytest.raises(OSError, match="No space"):
         backup.restore(here, tmp_path / "f", silent)
     assert tree(tmp_path / "new") == before
+
+
+def lives(folder: Path) -> dict[str, int]:
+    """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
+    seen = {"kills": 0, "mixed": 0}
+    while True:
+        here = folder / str(seen["kills"] + 1)
+        for path in ("etc/f5-appliance/appliance.yaml", "var/lib/f5-appliance/voices/eve/audio"):
+            (here / path).parent.mkdir(parents=True)
+            (here / path).write_text("mine")
+        new = box(here)
+
+        def run(new: Box = new) -> None:
+            backup.restore(new, folder / "f", silent)
+
+        ended = killed(seen["kills"] + 1, run)
+        parts = {
+            "etc/f5-appliance": {"appliance.yaml", "tls", "tokens.json"},
+            "var/lib/f5-appliance/voices": {"ann", "bob"},
+        }
+        restored = [part for part, names in parts.items() if set(os.listdir(here / part)) == names]
+        for part in parts:
+            kept = sorted(here.glob(f"{part}.before-*"))
+            if part in restored:
+                [aside] = kept
+                assert (aside / ("eve/audio" if "voices" in part else "appliance.yaml")).read_text() == "mine"
+            else:
+                assert set(os.listdir(here / part)) in ({"eve"}, {"appliance.yaml"})
+        if ended == 0:
+            assert len(restored) == 2
+            return seen
+        seen["kills"] += 1
+        seen["mixed"] += len(restored) == 1
+
+
+def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, good: bytes) -> None:
+    (tmp_path / "f").write_bytes(good)
+    seen = in_a_process_of_its_own("test_backup", tmp_path)
+    assert seen["kills"] > 30 and seen["mixed"], seen
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
 import os
 import shutil
 import signal
@@ -27,9 +26,7 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import REQUIRED
 from appliance.errors import BundleError, StorageError
 from tests.daemons import BUNDLE, ROOT, running
-
-CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.chmod", "open", "ctypes.dlsym"}
-"""Audit events that come before something changes on the disk, or soon after."""
+from tests.killing import in_a_process_of_its_own, killed
 
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
@@ -376,7 +373,7 @@ def lives(folder: Path, act: str) -> dict[str, Any]:
         def run(store: BundleStore = store) -> None:
             store.back() if act == "back" else store.install(folder / "c", anything)
 
-        if _killed(number, run) == 0:
+        if killed(number, run) == 0:
             return seen
         seen["kills"] += 1
         [found] = [name for name in "abc" if content(folder / name) == content(store.path)]
@@ -391,48 +388,11 @@ def lives(folder: Path, act: str) -> dict[str, Any]:
         shutil.rmtree(box)
 
 
-def _killed(number: int, run: Callable[[], None]) -> int:
-    """Signal that ended a process which runs this and is killed at its change of that number; 0: it ended."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    count = 0
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal count
-        if event not in CHANGES or (event == "open" and not _writes(arguments)):
-            return
-        count += 1
-        if count == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-    run()
-    os._exit(0)
-
-
-def _writes(arguments: tuple[Any, ...]) -> bool:
-    """Opened for writing, or a folder, to sync it: both are moments between two changes."""
-    return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)) or os.path.isdir(arguments[0])
-
-
 @pytest.mark.parametrize("act", ["install", "adopt", "back"])
 def test_killed_at_any_moment_one_whole_bundle_is_in_use(tmp_path: Path, act: str) -> None:
     for name in "abc":
         variant(tmp_path, name)
-    # A process of its own: a fork of this one would have its threads' locks and not its threads.
-    code = (
-        "import json, pathlib, sys; from tests.test_bundles import lives; "
-        "print(json.dumps(lives(pathlib.Path(sys.argv[1]), sys.argv[2])))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), act],
-        cwd=ROOT, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    seen = json.loads(ran.stdout)
-    print(seen)
+    seen = in_a_process_of_its_own("test_bundles", tmp_path, act)
     new = "a" if act == "back" else "c"
     assert set(seen["in use"]) == {"b", new} and seen["kills"] >= (2 if act == "back" else 30), seen
 
