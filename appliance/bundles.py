@@ -19,7 +19,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -346,11 +345,11 @@ class Restart:
 def _copy(source: Path, new: Path) -> None:
     """Copy the files that a folder's manifest lists. Raises BundleError, OSError."""
     manifest = contract.read(source, verify=False).manifest
-    sizes = {name: (source / name).stat().st_size for name in (*manifest.files, MANIFEST)}
-    _check_room(new.parent, sum(sizes.values()))
-    for name in sizes:
-        if not stat.S_ISREG((source / name).stat().st_mode):
-            raise BundleError(f"{source / name}: must be a file")
+    names = (*manifest.files, MANIFEST)
+    if missing := [name for name in names if not (source / name).is_file()]:
+        raise BundleError(f"{source / missing[0]}: missing, or no file; copy the bundle again")
+    _check_room(new.parent, sum((source / name).stat().st_size for name in names))
+    for name in names:
         with (source / name).open("rb") as stream:
             _write(stream, new / name)
 
