@@ -44,6 +44,8 @@ PATIENCE_S = 900.0
 """How long a daemon may take until it is ready: engines are built at its first start with a bundle."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
+MADE = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
+"""Names in the store that an install gave: others are an operator's own."""
 AUDIBLE = 100
 """Peak of 16-bit samples below which a reply is silence."""
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
@@ -238,7 +240,7 @@ class BundleStore:
                 leftover.unlink()
         needed = {*self._linked(), _real(running) if running else None}
         for entry in self.folder.iterdir():
-            if _real(entry) not in needed:
+            if MADE.fullmatch(entry.name) and _real(entry) not in needed:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
     def _tell_about_voices(self, new: Bundle) -> None:

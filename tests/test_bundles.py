@@ -112,7 +112,10 @@ def test_install_back_and_list(tmp_path: Path) -> None:
     # One that is there is not copied again, and b goes with d's arrival.
     before = tree(store.folder)
     assert store.install(tmp_path / "c", anything) == c and tree(store.folder) == before
+    # A folder of the operator's own stays.
+    (store.folder / "mine").mkdir()
     store.install(packed(variant(tmp_path, "d"), "bz2"), anything)
+    (store.folder / "mine").rmdir()
     assert {who(path) for path in store.folder.iterdir()} == {"c", "d"}
     # The operator's copy and the package's own bundle were never touched.
     assert {who(tmp_path / name) for name in "abcd"} == set("abcd")
@@ -363,11 +366,11 @@ def lives(folder: Path, act: str) -> dict[str, Any]:
         box = folder / str(number)
         (box / "bundles").mkdir(parents=True)
         for name, place in (("a", "bundle.before"), ("b", "bundle")):
-            shutil.copytree(folder / name, box / "bundles" / name, copy_function=os.link)
-            (box / place).symlink_to(f"bundles/{name}")
+            shutil.copytree(folder / name, box / "bundles" / f"{name}-0123456789ab", copy_function=os.link)
+            (box / place).symlink_to(f"bundles/{name}-0123456789ab")
         if act == "adopt":
             (box / "bundle").unlink()
-            (box / "bundles" / "b").rename(box / "bundle")
+            (box / "bundles" / "b-0123456789ab").rename(box / "bundle")
         store = BundleStore(box / "bundle")
 
         def run(store: BundleStore = store) -> None:

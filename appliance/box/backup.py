@@ -138,7 +138,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
 def read(file: Path) -> Backup:
     """What a backup holds, every hash compared. Raises Failure, OSError."""
     with _opened(file) as (backup, members):
-        for entry, _, stream in members:
+        for entry, stream in members:
             _copied(file, entry, stream, None)
     return backup
 
@@ -274,7 +274,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 # Reading.
 
-Members = Iterator[tuple[Entry, tarfile.TarInfo, IO[bytes]]]
+Members = Iterator[tuple[Entry, IO[bytes]]]
 
 
 @contextlib.contextmanager
@@ -311,7 +311,7 @@ def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
             raise Failure(f"{file}: {member.name!r} is not what is listed there: {entry.name}; do not use it")
         stream = tar.extractfile(member)
         assert stream is not None  # it is a regular file
-        yield entry, member, stream
+        yield entry, stream
     if (more := tar.next()) is not None:
         raise Failure(f"{file}: {more.name!r} is not listed; do not use it")
 
@@ -408,7 +408,7 @@ def _stage(
     with _opened(file) as (again, members):
         if again != backup:
             raise Failure(f"{file} changed while it was read: try again")
-        for entry, _, stream in members:
+        for entry, stream in members:
             if entry not in owners:
                 _copied(file, entry, stream, None)
                 continue
