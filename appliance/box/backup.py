@@ -34,11 +34,12 @@ from appliance.durable import exchange, locked, sync_folder
 
 FORMAT = 1
 LISTING = "f5-backup.json"
+CONFIG_FOLDER = os.path.dirname(paths.CONFIG)
 PARTS = {
-    "configuration": paths.CONFIG_FOLDER,
+    "configuration": CONFIG_FOLDER,
     "voices": paths.VOICES,
     "baseline": paths.BASELINE_FOLDER,
-    "journal": paths.JOURNAL_FOLDER,
+    "journal": os.path.dirname(paths.JOURNAL),
 }
 OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
 """Who a part belongs to where the owner in the backup is not known here."""
@@ -244,7 +245,7 @@ def _tell_what_lies_elsewhere(box: Box, say: Say) -> None:
     for line in (box.root.text(paths.CONFIG) or "").splitlines():
         if named := NAMED.match(line):
             key, path = named.groups()
-            folder = paths.VOICES if key == "folder" else paths.CONFIG_FOLDER
+            folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
             if path != folder and not path.startswith(f"{folder}/"):
                 say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
 
