@@ -1,4 +1,4 @@
-"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, check, …"""
+"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, bundle, check, …"""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from appliance.access import Role
 from appliance.bench import guard, measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
+from appliance.box import paths
 from appliance.box.system import open_box
+from appliance.bundles import ARCHIVES, BundleStore, Restart, loads, running_folder
 from appliance.client import (
     ADMIN_SOCKET,
     ENCODINGS,
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_voices(commands.add_parser("voices", help="list, add, show, remove and copy reference voices"))
     _add_tokens(commands.add_parser("tokens", help="make, list and revoke the tokens of clients, on the box"))
     _add_admin(commands.add_parser("admin", help="operate the running daemon, on the box"))
+    _add_bundle(commands.add_parser("bundle", help="install another bundle, and go back, on the box"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
     _add_bench(commands.add_parser("bench", help="measure a running daemon"))
@@ -573,6 +576,48 @@ def _print_status(status: Status) -> None:
         value = getattr(status, field.name)
         shown = ", ".join(value) if field.name == "paused" else value
         print(f"{field.name:<10} {shown:.0f}" if isinstance(value, float) else f"{field.name:<10} {shown}")
+
+
+# bundle
+
+
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
+    install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
+    back = actions.add_parser("back", help="put the bundle before in use again")
+    for action in (install, back):
+        action.add_argument(
+            "--restart", action="store_true", help="restart the daemon; if it does not speak then, go back"
+        )
+    for action in (install, back, actions.add_parser("list", help="which are there")):
+        _add_config(action)
+    parser.set_defaults(run=_bundle)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    box = Path(paths.CONFIG)
+    path = options.config or (box if box.is_file() else None)
+    loaded = config.load(path, options.set)
+    store = BundleStore(loaded.bundle.path, _print_line)
+    if options.action == "list":
+        for one in store.stored():
+            manifest = one.manifest
+            about = f"{manifest.family} {manifest.precision}" if manifest else one.problem
+            print(f"{one.use:<7}  {one.folder}  {about}")
+        return 0
+    prove = Restart(loaded, open_box(*_sysroot()).tools) if options.restart else None
+    before = running_folder(loaded)
+    if options.action == "install":
+        new = store.install(
+            options.source, lambda read: loads(read, loaded.engine), prove=prove, running=before
+        )
+    else:
+        new = store.back(prove=prove)
+    print(f"in use: {new}" + (", and it speaks" if prove else ""))
+    if not prove and before != new:
+        print("the daemon speaks from it after: sudo systemctl restart f5-appliance")
+    return 0
 
 
 # check

@@ -144,7 +144,9 @@ class Daemon:
     def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
         """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
+        # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
+        folder = Path(os.path.realpath(config.bundle.path))
+        self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
         self._prompts = Prompts(self._store)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
@@ -452,7 +454,8 @@ class Daemon:
         config, speech = self._config, self.speech
 
         def load_other() -> tuple[Bundle, EngineSynthesizer]:
-            read = bundle.read(folder, verify=config.bundle.verify).up_to(config.engine.longest_s)
+            real = Path(os.path.realpath(folder))
+            read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
             if (then.mel, then.defaults.target_rms) != (now.mel, now.defaults.target_rms):
                 raise BundleError(
