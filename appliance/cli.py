@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import guard, measure, roofline, storm
+from appliance.bench import compare, guard, measure, roofline, storm
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.box.system import open_box
@@ -619,6 +619,10 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     measure.add_arguments(running)
     _add_address(running)
     running.set_defaults(run=_bench_run)
+    comparing = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    _add_config(comparing)
+    compare.add_arguments(comparing)
+    comparing.set_defaults(run=_bench_compare)
     limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
     roofline.add_arguments(limit)
     guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
@@ -647,6 +651,10 @@ def _bench_history(options: argparse.Namespace) -> int:
         raise Failure(f"{options.html}: {error.strerror}") from error
     print(options.html)
     return 0
+
+
+def _bench_compare(options: argparse.Namespace) -> int:
+    return compare.run(options, open_box(*_sysroot()))
 
 
 def _bench_run(options: argparse.Namespace) -> int:
