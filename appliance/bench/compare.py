@@ -192,8 +192,8 @@ def run(options: argparse.Namespace, box: Box) -> int:
     cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
         begun = {who: stack.enter_context(started(one, options.voice)) for who, one in both.items()}
-        speakers = {who: partial(_spoken, both[who].given, client) for who, (client, _) in begun.items()}
-        pids = tuple(pid for _, pid in begun.values())
+        speakers = {who: partial(_spoken, both[who].given, one.client) for who, one in begun.items()}
+        pids = tuple(one.pid for one in begun.values())
         result = measure(speakers, cells, options.blocks, box, pids, progress=True)
     for who in both:
         result[who] = described[who] | result[who]

@@ -95,9 +95,18 @@ def _contender(
     return Contender(given, kind, python, asked.stdout.strip(), loaded, path, overrides)
 
 
+@dataclass(frozen=True)
+class Started:
+    """A daemon that serves, with the voice NAME."""
+
+    client: Client
+    address: str
+    pid: int
+
+
 @contextlib.contextmanager
-def started(contender: Contender, voice: Path, *extra: str) -> Iterator[tuple[Client, int]]:
-    """A daemon that serves, with the voice NAME: its client and process; ended afterwards.
+def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
+    """Start a daemon, and end it afterwards.
 
     `extra` are options of `serve`. Raises BenchError with the daemon's last line when it does not start
     or does not take the voice.
@@ -125,7 +134,7 @@ def started(contender: Contender, voice: Path, *extra: str) -> Iterator[tuple[Cl
             client.add_voice(NAME, audio, transcript)
         except CallFailed as failure:
             raise BenchError(f"{contender.given}: {voice}: {failure}") from failure
-        yield client, process.pid
+        yield Started(client, address, process.pid)
 
 
 def reference(voice: Path) -> tuple[bytes, str]:
