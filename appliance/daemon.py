@@ -204,7 +204,8 @@ class Daemon:
             await _others_ended(GRACE_S)
             synthesizer.close()
             voices.close()
-            self._write_trace()
+            with _logged("the trace is lost"):
+                self._write_trace()
 
     def _write_trace(self) -> None:
         """Write what is recorded so far: at start, to know that it can be written. Raises StorageError."""
@@ -562,6 +563,15 @@ def _log_failure(task: asyncio.Future[None]) -> None:
     """A fault in what runs beside the calls ends none of them, but must not go unseen."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
+
+
+@contextlib.contextmanager
+def _logged(message: str) -> Iterator[None]:
+    """At the end of a life, where the reason for it must not be replaced by another."""
+    try:
+        yield
+    except StorageError as error:
+        logger.error("%s: %s", message, error)
 
 
 def _door(config: ServerConfig) -> Door:

@@ -106,9 +106,9 @@ class Pairs:
 
 
 def interleave(
-    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, told: Callable[[int], None]
+    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, done: Callable[[int], None]
 ) -> list[Pairs]:
-    """Ask both for every text in turns; `told` is given the number of blocks that are done."""
+    """Ask both for every text in turns; `done` is given the number of blocks that are done."""
     every = [Pairs(cell) for cell in cells]
     for block in range(blocks):
         for pairs in every:
@@ -116,7 +116,7 @@ def interleave(
             for who in ORDERS[block % 2]:
                 replies[who].append(speakers[who](pairs.cell))
             pairs.blocks.append(replies)
-        told(block + 1)
+        done(block + 1)
     return every
 
 
@@ -220,7 +220,7 @@ def measure(
 ) -> dict[str, Any]:
     """The record of a run; `pids` are the daemons' processes."""
 
-    def told(done: int) -> None:
+    def show(done: int) -> None:
         if progress and sys.stderr.isatty():
             print(
                 f"\r{done} of {blocks} blocks", end="" if done < blocks else "\n", file=sys.stderr, flush=True
@@ -228,7 +228,7 @@ def measure(
 
     at, before, neighbours = box.wall(), describe(box), Neighbours(pids)
     warm_up = [(who, speakers[who](cell)) for cell in cells for who in speakers]
-    every = interleave(speakers, cells, blocks, told)
+    every = interleave(speakers, cells, blocks, show)
     result: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "compare",

@@ -170,8 +170,8 @@ def _address(process: subprocess.Popen[str], contender: Contender, stack: contex
             reading.start()
             stack.callback(reading.join)
             return found[1]
-    told = last[-1] if last else "without a word"
-    raise BenchError(f"{contender.given}: its daemon ended with {process.wait()}: {told}")
+    message = last[-1] if last else "without a word"
+    raise BenchError(f"{contender.given}: its daemon ended with {process.wait()}: {message}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

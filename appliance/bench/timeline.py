@@ -21,6 +21,7 @@ from appliance.bench.contender import DEMO_VOICE, NAME, contender, reference, st
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
 from appliance.bench.measure import write_json
+from appliance.bench.outcome import Outcome
 from appliance.bench.report import aligned
 from appliance.bench.storm import RAID, count, positive, share
 from appliance.client import AsyncClient
@@ -72,26 +73,31 @@ def record(options: argparse.Namespace) -> Path:
     one = contender(options.source, options.config, options.set)
     out = options.out.absolute()
     with started(one, options.voice, "--trace", str(out)) as daemon:
-        asyncio.run(_send(daemon.address, messages))
+        outcomes = asyncio.run(_send(daemon.address, messages))
+    if not any(one.admitted for one in outcomes):
+        first = outcomes[0]
+        raise BenchError(f"the daemon admitted nothing: {first.status} {first.reason}".rstrip())
     return Path(out)
 
 
 def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """What is sent. Raises BenchError for a burst that cannot be read."""
+    """What is sent. Raises BenchError for a burst that cannot be read, and for a storm of none."""
     draw = Random(options.seed)
     if options.burst:
         return read_burst(RAID if options.burst == Path("raid") else options.burst)
     if options.rate:
         words = Weighted((5, 13, 53), (2.0, 6.0, 1.0))
         mix = Mix(words, Weighted(("normal",), (1.0,)), slow=options.slow)
-        return poisson(mix, options.rate, options.duration, draw)
+        if messages := poisson(mix, options.rate, options.duration, draw):
+            return messages
+        raise BenchError(f"no request arrives at --rate {options.rate:g} in {options.duration:g} s")
     return [Message(0.0, options.text or text_of(13, draw))]
 
 
-async def _send(address: str, messages: Sequence[Message]) -> None:
+async def _send(address: str, messages: Sequence[Message]) -> list[Outcome]:
     clients = [AsyncClient(address, own_connection=True) for _ in range(CONNECTIONS)]
     try:
-        await Load(clients, NAME, TIMEOUT_S).open(messages)
+        return await Load(clients, NAME, TIMEOUT_S).open(messages)
     finally:
         for client in clients:
             await client.close()
@@ -182,7 +188,7 @@ def table(found: Mapping[str, Any], shown: int = SHOWN) -> str:
     for one in requests[:shown]:
         work_s, waits_s = (sum(one[name].values()) for name in ("work_s", "waits_s"))
         most = sorted(one["waits_s"].items(), key=lambda pair: -pair[1])[:3]
-        told = ", ".join(f"{reason} {seconds:.3f}" for reason, seconds in most)
+        reasons = ", ".join(f"{reason} {seconds:.3f}" for reason, seconds in most)
         spent = f"{one['wall_s']:>8.3f}{one['steps']:>7}{work_s:>8.3f}{waits_s:>9.3f}"
-        lines.append(f"{one['request'][-28:]:<28}{spent}  {told}")
+        lines.append(f"{one['request'][-28:]:<28}{spent}  {reasons}")
     return "\n".join(lines)

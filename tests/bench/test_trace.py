@@ -304,7 +304,7 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
 
 
-def test_a_daemons_trace_is_what_its_clients_were_told(tmp_path: Path, voice: Path) -> None:
+def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Path) -> None:
     out, replies = tmp_path / "trace.json", dict[str, Reply]()
     settings = ("engine.threads=1", f"bundle.path={BUNDLE}")
     one = contender(str(BUNDLE), None, settings)
@@ -335,11 +335,11 @@ def test_a_daemons_trace_is_what_its_clients_were_told(tmp_path: Path, voice: Pa
     found = {one["request"]: one for one in summary(trace)["requests"]}
     timings = {"paused": last.timings, **{name: reply.timings for name, reply in replies.items()}}
     assert found.keys() == timings.keys() == {"a", "b", "paused"}
-    for name, told in timings.items():
+    for name, known in timings.items():
         seen = found[name]
-        assert seen["steps"] == told.nfe_steps * told.segments
+        assert seen["steps"] == known.nfe_steps * told.segments
         work = [seen["work_s"][kind] * 1e3 for kind in ("open", "step", "finish")]
-        assert work == pytest.approx([told.condition_ms, told.steps_ms, told.vocoder_ms], abs=0.01)
+        assert work == pytest.approx([known.condition_ms, told.steps_ms, told.vocoder_ms], abs=0.01)
         assert seen["work_s"].keys() == {"open", "step", "finish"}
     assert all(found[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
     assert found["paused"]["waits_s"]["paused"] > 0.5 * found["paused"]["wall_s"]
@@ -372,6 +372,7 @@ def test_a_storm_with_slow_readers(tmp_path: Path, voice: Path, capsys: pytest.C
         (["OTHER.json"], "not a trace that `appliance serve --trace` wrote"),
         (["EMPTY.json"], "nothing was asked of that daemon"),
         ([str(BUNDLE), "--out", "/nowhere/x", "--voice", "VOICE"], "/nowhere/x: No such file or directory"),
+        ([str(BUNDLE), "--out", "x", "--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
         ([str(BUNDLE), "--out", "x", "--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
     ],
 )
