@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import threading
 import tracemalloc
 from collections import defaultdict
@@ -337,9 +338,9 @@ def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Pat
     assert found.keys() == timings.keys() == {"a", "b", "paused"}
     for name, known in timings.items():
         seen = found[name]
-        assert seen["steps"] == known.nfe_steps * told.segments
+        assert seen["steps"] == known.nfe_steps * known.segments
         work = [seen["work_s"][kind] * 1e3 for kind in ("open", "step", "finish")]
-        assert work == pytest.approx([known.condition_ms, told.steps_ms, told.vocoder_ms], abs=0.01)
+        assert work == pytest.approx([known.condition_ms, known.steps_ms, known.vocoder_ms], abs=0.01)
         assert seen["work_s"].keys() == {"open", "step", "finish"}
     assert all(found[name]["wall_s"] <= reply.wall_s for name, reply in replies.items())
     assert found["paused"]["waits_s"]["paused"] > 0.5 * found["paused"]["wall_s"]
@@ -384,3 +385,9 @@ def test_what_cannot_be_traced(
     given = {name: str(tmp_path / name) for name in ("OTHER.json", "EMPTY.json")} | {"VOICE": str(voice)}
     assert cli.main(["bench", "trace", *(given.get(word, word) for word in arguments)]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_the_readme_lists_every_reason() -> None:
+    page = (Path(cli.__file__).parent / "bench" / "README.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert rows == REASONS
