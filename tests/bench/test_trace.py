@@ -307,7 +307,7 @@ TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today
 
 def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Path) -> None:
     out, replies = tmp_path / "trace.json", dict[str, Reply]()
-    settings = ("engine.threads=1", f"bundle.path={BUNDLE}")
+    settings = ("engine.threads=1", "synthesis.nfe=1")
     one = contender(str(BUNDLE), None, settings)
     with started(one, voice, "--trace", str(out)) as daemon, Client(daemon.address) as client:
 
@@ -352,8 +352,9 @@ def test_a_storm_with_slow_readers(tmp_path: Path, voice: Path, capsys: pytest.C
     lines = [{"at_s": 0.02 * i, "text": TEXT, "priority": "bulk"} for i in range(6)]
     lines.append({"at_s": 0.0, "text": TEXT * 2, "pace": 8.0, "priority": "bulk"})
     burst.write_text("\n".join(map(json.dumps, lines)))
-    settings = ["--set", "engine.threads=1", "--set", "server.stream_buffer_s=0.5", "--voice", str(voice)]
-    command = ["bench", "trace", str(BUNDLE), *settings, "--burst", str(burst), "--out", str(out)]
+    settings = ["engine.threads=1", "synthesis.nfe=2", "server.stream_buffer_s=0.5"]
+    command = ["bench", "trace", str(BUNDLE), "--burst", str(burst), "--out", str(out), "--voice", str(voice)]
+    command += [word for one in settings for word in ("--set", one)]
     assert cli.main([*command, "--shown", "2"]) == 0
     shown = capsys.readouterr().out
     assert "7 admitted" in shown and "ui.perfetto.dev" in shown and REASONS["reader"] in shown
