@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +21,7 @@ from appliance.bench.measure import Cell
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Header, Reply, Timings
-from tests.daemons import BUNDLE, reference_wav
+from tests.daemons import BUNDLE
 
 CELLS = [Cell("English", name, "x", "bench", None) for name in ("short", "medium")]
 
@@ -123,14 +122,6 @@ def test_other_audio_and_neighbours_are_named(tmp_path: Path) -> None:
     shown = caveats(found)
     assert any("make (7) 0.90 cores" in line for line in shown)
     assert any("short: B speaks 2.50 s where A speaks 2.00 s: compare RTF" in line for line in shown)
-
-
-@pytest.fixture(scope="module")
-def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("voice") / "ann.wav"
-    path.write_bytes(reference_wav())
-    path.with_suffix(".txt").write_text("Some call me nature, others call me mother nature.\n")
-    yield path
 
 
 def test_a_configuration_of_more_steps_is_slower(

@@ -12,7 +12,7 @@ import re
 import threading
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from appliance.errors import Cancelled, EngineFault
 from appliance.job import Priority
 from appliance.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
 from tests.benchmarks import simulator
-from tests.daemons import BUNDLE, reference_wav
+from tests.daemons import BUNDLE
 from tests.test_scheduler import CALL_S, Bench
 
 Event = Mapping[str, Any]
@@ -292,14 +292,6 @@ def test_chat_on_a_simulated_device_that_batches(tmp_path: Path, monkeypatch: py
 
 
 # A daemon, its engine and its clients.
-
-
-@pytest.fixture(scope="module")
-def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("voice") / "ann.wav"
-    path.write_bytes(reference_wav())
-    path.with_suffix(".txt").write_text("Some call me nature, others call me mother nature.\n")
-    yield path
 
 
 TEXT = "Thanks for the follow, and welcome to the stream. It is a long one today, so get some water first. "
