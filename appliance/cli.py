@@ -11,7 +11,7 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import guard, measure, roofline, storm
+from appliance.bench import compare, guard, measure, roofline, storm, timeline
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.box import paths
@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_config(parser)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record the engine's calls; written when it ends"
+    )
     parser.set_defaults(run=_serve)
 
 
@@ -110,7 +113,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace) -> int:
     from appliance import daemon
 
-    return daemon.main(options.config, options.set)
+    return daemon.main(options.config, options.set, options.trace)
 
 
 # gateway
@@ -664,6 +667,14 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     measure.add_arguments(running)
     _add_address(running)
     running.set_defaults(run=_bench_run)
+    comparing = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    _add_config(comparing)
+    compare.add_arguments(comparing)
+    comparing.set_defaults(run=_bench_compare)
+    tracing = measures.add_parser("trace", help="each call of the engine, and why each request waited")
+    _add_config(tracing)
+    timeline.add_arguments(tracing)
+    tracing.set_defaults(run=timeline.run)
     limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
     roofline.add_arguments(limit)
     guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
@@ -692,6 +703,10 @@ def _bench_history(options: argparse.Namespace) -> int:
         raise Failure(f"{options.html}: {error.strerror}") from error
     print(options.html)
     return 0
+
+
+def _bench_compare(options: argparse.Namespace) -> int:
+    return compare.run(options, open_box(*_sysroot()))
 
 
 def _bench_run(options: argparse.Namespace) -> int:

@@ -75,6 +75,7 @@ from appliance.scheduler import Scheduler
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front
+from appliance.trace import TracedScheduler
 from appliance.voices import VoiceStore, open_store
 
 logger = logging.getLogger(__name__)
@@ -115,8 +116,11 @@ STATUSES: Mapping[type[Exception], Exit] = {
 """Any other ApplianceError exits with Exit.ENGINE."""
 
 
-def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr."""
+def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
+    """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr.
+
+    With `trace` the engine's calls are recorded, and written there at the end.
+    """
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
 
@@ -128,7 +132,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         _log_to_stderr(config.log.level)
 
         async def life() -> None:
-            await Daemon(config, configuration, notifier).live()
+            await Daemon(config, configuration, notifier, trace).live()
 
         asyncio.run(life())
     except (ApplianceError, AddressInUse) as error:
@@ -141,7 +145,9 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 class Daemon:
     """Everything that one process holds, from the bundle's manifest to the listening sockets."""
 
-    def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
+    def __init__(
+        self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
+    ) -> None:
         """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
@@ -152,7 +158,10 @@ class Daemon:
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
         self._metrics.watch_phrases(self._phrases)
-        self._scheduler = Scheduler(config.scheduler, at=self._at)
+        self._trace = trace
+        kind = Scheduler if trace is None else TracedScheduler
+        self._scheduler = kind(config.scheduler, at=self._at)
+        self._write_trace()
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
@@ -197,6 +206,13 @@ class Daemon:
             await _others_ended(GRACE_S)
             synthesizer.close()
             voices.close()
+            with _logged("the trace is lost"):
+                self._write_trace()
+
+    def _write_trace(self) -> None:
+        """Write what is recorded so far: at start, to know that it can be written. Raises StorageError."""
+        if self._trace is not None and isinstance(self._scheduler, TracedScheduler):
+            self._scheduler.write(self._trace)
 
     def _at(self, when: float, act: Callable[[], None]) -> None:
         """Have something done at a time of the monotonic clock, which is the event loop's too."""
@@ -550,6 +566,15 @@ def _log_failure(task: asyncio.Future[None]) -> None:
     """A fault in what runs beside the calls ends none of them, but must not go unseen."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
+
+
+@contextlib.contextmanager
+def _logged(message: str) -> Iterator[None]:
+    """At the end of a life, where the reason for it must not be replaced by another."""
+    try:
+        yield
+    except StorageError as error:
+        logger.error("%s: %s", message, error)
 
 
 def _door(config: ServerConfig) -> Door:

@@ -573,10 +573,10 @@ class Scheduler:
             fault = EngineFault(f"the engine failed: {type(error).__name__}: {error}")
             fault.__cause__ = error
         with self._changed:
-            self._beat()
+            now = self._beat()
             self._call = None
             if fault is None:
-                self._settle(engine, call, result)
+                self._settle(engine, call, result, now)
             else:
                 self._fail(call, fault)
         if isinstance(fault, DeviceLost):
@@ -925,9 +925,8 @@ class Scheduler:
 
     # settle, under the lock.
 
-    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None) -> None:
-        """Put what a call has done into the jobs that it was made for."""
-        now = self._clock()
+    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None, now: float) -> None:
+        """Put what a call has done, which ended now, into the jobs that it was made for."""
         seconds, steps = now - call.begun, call.steps
         for job in call.jobs:
             share_s = seconds / len(call.jobs)
@@ -1112,5 +1111,6 @@ class Scheduler:
         self._news = True
         self._changed.notify_all()
 
-    def _beat(self) -> None:
-        self._heartbeat = self._clock()
+    def _beat(self) -> float:
+        self._heartbeat = now = self._clock()
+        return now
