@@ -1,4 +1,4 @@
-"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, check, …"""
+"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, bundle, check, …"""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import guard, measure, roofline, storm
+from appliance.bench import compare, guard, measure, roofline, storm, timeline
 from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
+from appliance.box import paths
 from appliance.box.system import open_box
+from appliance.bundles import ARCHIVES, BundleStore, Restart, loads, running_folder
 from appliance.client import (
     ADMIN_SOCKET,
     ENCODINGS,
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_voices(commands.add_parser("voices", help="list, add, show, remove and copy reference voices"))
     _add_tokens(commands.add_parser("tokens", help="make, list and revoke the tokens of clients, on the box"))
     _add_admin(commands.add_parser("admin", help="operate the running daemon, on the box"))
+    _add_bundle(commands.add_parser("bundle", help="install another bundle, and go back, on the box"))
     _add_check(commands.add_parser("check", help="is everything well? exits with 0, or 1 or 2 if not"))
     _add_replay(commands.add_parser("replay", help="one given case on the device's engine"))
     _add_bench(commands.add_parser("bench", help="measure a running daemon"))
@@ -94,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_config(parser)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record the engine's calls; written when it ends"
+    )
     parser.set_defaults(run=_serve)
 
 
@@ -107,7 +113,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 def _serve(options: argparse.Namespace) -> int:
     from appliance import daemon
 
-    return daemon.main(options.config, options.set)
+    return daemon.main(options.config, options.set, options.trace)
 
 
 # gateway
@@ -470,8 +476,8 @@ def _voices_sync(options: argparse.Namespace) -> int:
         except CallFailed as error:
             failed = True
             rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
-    for address, name, told in rows:
-        print(f"{address:<24}  {name:<24}  {told}")
+    for address, name, state in rows:
+        print(f"{address:<24}  {name:<24}  {state}")
     return FAILED if failed else 0
 
 
@@ -575,6 +581,48 @@ def _print_status(status: Status) -> None:
         print(f"{field.name:<10} {shown:.0f}" if isinstance(value, float) else f"{field.name:<10} {shown}")
 
 
+# bundle
+
+
+def _add_bundle(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
+    install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
+    back = actions.add_parser("back", help="put the bundle before in use again")
+    for action in (install, back):
+        action.add_argument(
+            "--restart", action="store_true", help="restart the daemon; if it does not speak then, go back"
+        )
+    for action in (install, back, actions.add_parser("list", help="which are there")):
+        _add_config(action)
+    parser.set_defaults(run=_bundle)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    box = Path(paths.CONFIG)
+    path = options.config or (box if box.is_file() else None)
+    loaded = config.load(path, options.set)
+    store = BundleStore(loaded.bundle.path, _print_line)
+    if options.action == "list":
+        for one in store.stored():
+            manifest = one.manifest
+            about = f"{manifest.family} {manifest.precision}" if manifest else one.problem
+            print(f"{one.use:<7}  {one.folder}  {about}")
+        return 0
+    prove = Restart(loaded, open_box(*_sysroot()).tools) if options.restart else None
+    before = running_folder(loaded)
+    if options.action == "install":
+        new = store.install(
+            options.source, lambda read: loads(read, loaded.engine), prove=prove, running=before
+        )
+    else:
+        new = store.back(prove=prove)
+    print(f"in use: {new}" + (", and it speaks" if prove else ""))
+    if not prove and before != new:
+        print("the daemon speaks from it after: sudo systemctl restart f5-appliance")
+    return 0
+
+
 # check
 
 
@@ -619,6 +667,14 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     measure.add_arguments(running)
     _add_address(running)
     running.set_defaults(run=_bench_run)
+    comparing = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    _add_config(comparing)
+    compare.add_arguments(comparing)
+    comparing.set_defaults(run=_bench_compare)
+    tracing = measures.add_parser("trace", help="each call of the engine, and why each request waited")
+    _add_config(tracing)
+    timeline.add_arguments(tracing)
+    tracing.set_defaults(run=timeline.run)
     limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
     roofline.add_arguments(limit)
     guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
@@ -647,6 +703,10 @@ def _bench_history(options: argparse.Namespace) -> int:
         raise Failure(f"{options.html}: {error.strerror}") from error
     print(options.html)
     return 0
+
+
+def _bench_compare(options: argparse.Namespace) -> int:
+    return compare.run(options, open_box(*_sysroot()))
 
 
 def _bench_run(options: argparse.Namespace) -> int:

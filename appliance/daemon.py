@@ -78,16 +78,17 @@ from appliance.scheduler import Scheduler
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front
+from appliance.trace import TracedScheduler
 from appliance.voices import VoiceStore, open_store
 
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""How long the engine's present call may take once everything else has ended."""
+"""Time that the engine's present call may take once everything else has ended."""
 GRACE_S = 1.0
-"""How long calls may take to end once the server stops."""
+"""Time that calls may take to end once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""From the end of the drain to that of the process, with some to spare; f5-appliance.service allows it."""
+"""Time from the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
 STALLED_S = 1.0
 """While draining: a reader that takes nothing for so long is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
@@ -95,7 +96,7 @@ LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 
 
 class Exit(enum.IntEnum):
-    """How the daemon ends; the numbers are those of sysexits.h."""
+    """Exit statuses of the daemon, numbered as in sysexits.h."""
 
     OK = 0
     BUNDLE = 65
@@ -120,8 +121,11 @@ STATUSES: Mapping[type[Exception], Exit] = {
 """Any other ApplianceError exits with Exit.ENGINE."""
 
 
-def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr."""
+def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
+    """Run the daemon until it is told to stop; whatever keeps it from starting is one line on stderr.
+
+    With `trace` the engine's calls are recorded, and written there at the end.
+    """
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
 
@@ -135,7 +139,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
 
         async def life() -> None:
-            await Daemon(config, configuration, notifier).live()
+            await Daemon(config, configuration, notifier, trace).live()
 
         asyncio.run(life())
     except (ApplianceError, AddressInUse, AddressNotOurs) as error:
@@ -148,16 +152,23 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 class Daemon:
     """Everything that one process holds, from the bundle's manifest to the listening sockets."""
 
-    def __init__(self, config: Config, reread: Callable[[], Config], notifier: Notifier) -> None:
+    def __init__(
+        self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
+    ) -> None:
         """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
-        self._bundle = bundle.read(config.bundle.path, verify=False).up_to(config.engine.longest_s)
+        # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
+        folder = Path(os.path.realpath(config.bundle.path))
+        self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
         self._store = open_store(config.voices, self._bundle.manifest)
         self._prompts = Prompts(self._store)
         self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
         self._metrics = Metrics()
         self._metrics.watch_phrases(self._phrases)
-        self._scheduler = Scheduler(config.scheduler, at=self._at)
+        self._trace = trace
+        kind = Scheduler if trace is None else TracedScheduler
+        self._scheduler = kind(config.scheduler, at=self._at)
+        self._write_trace()
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
         self._metrics.watch_health(lambda: last(box))
@@ -171,7 +182,7 @@ class Daemon:
         self._hurry = asyncio.Event()
 
     async def live(self) -> None:
-        """From the first listening socket to the last released thread.
+        """Life of the daemon, from the first listening socket to the last released thread.
 
         Raises what main() has an exit status for.
         """
@@ -204,6 +215,13 @@ class Daemon:
             await _others_ended(GRACE_S)
             synthesizer.close()
             voices.close()
+            with _logged("the trace is lost"):
+                self._write_trace()
+
+    def _write_trace(self) -> None:
+        """Write what is recorded so far: at start, to know that it can be written. Raises StorageError."""
+        if self._trace is not None and isinstance(self._scheduler, TracedScheduler):
+            self._scheduler.write(self._trace)
 
     def _at(self, when: float, act: Callable[[], None]) -> None:
         """Have something done at a time of the monotonic clock, which is the event loop's too."""
@@ -266,7 +284,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.standing.told, bool(self._clocks.standing.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
@@ -278,8 +296,8 @@ class Daemon:
         """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
-        told = self._clocks.standing.told
-        return f"{'ready' if self._warm.is_set() else 'draining'}: {counts}" + (f"; {told}" if told else "")
+        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.standing.told
+        return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
 
     async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: Synthesizer) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
@@ -433,7 +451,7 @@ class Daemon:
         logging.getLogger().setLevel(config.level.upper())
 
     def describe(self) -> admin_pb2.Status:
-        """What it is and does now, for its operator."""
+        """Return the description and present state, for the operator."""
         manifest, load = self._bundle.manifest, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
@@ -461,7 +479,8 @@ class Daemon:
         config, speech = self._config, self.speech
 
         def load_other() -> tuple[Bundle, EngineSynthesizer]:
-            read = bundle.read(folder, verify=config.bundle.verify).up_to(config.engine.longest_s)
+            real = Path(os.path.realpath(folder))
+            read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
             if (then.mel, then.defaults.target_rms) != (now.mel, now.defaults.target_rms):
                 raise BundleError(
@@ -556,6 +575,15 @@ def _log_failure(task: asyncio.Future[None]) -> None:
     """A fault in what runs beside the calls ends none of them, but must not go unseen."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
+
+
+@contextlib.contextmanager
+def _logged(message: str) -> Iterator[None]:
+    """At the end of a life, where the reason for it must not be replaced by another."""
+    try:
+        yield
+    except StorageError as error:
+        logger.error("%s: %s", message, error)
 
 
 def _door(config: ServerConfig) -> Door:

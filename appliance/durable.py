@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""Of <linux/fs.h>."""
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -24,6 +29,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two names, of files, folders or links, trade places in one rename. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one))
 
 
 def version_of(path: Path) -> tuple[int, int, int] | None:

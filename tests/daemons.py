@@ -123,10 +123,15 @@ class Running:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *, ready: bool = True, module: str = "appliance", **sections: dict[str, Any]
+    folder: Path,
+    *,
+    ready: bool = True,
+    module: str = "appliance",
+    speaks_from: Path = BUNDLE,
+    **sections: dict[str, Any],
 ) -> Iterator[Running]:
     """Start a daemon, wait until it is ready, and leave none behind."""
-    path = write_config(folder, **sections)
+    path = write_config(folder, speaks_from, **sections)
     process = subprocess.Popen(
         [sys.executable, "-m", module, "serve", "--config", str(path)],
         cwd=ROOT,

@@ -75,21 +75,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(client: Client, options: argparse.Namespace, box: Box) -> int:
     """Measure, print and write. Raises BenchError, CallFailed."""
-    lengths = options.lengths.split(",")
-    if unknown := [name for name in lengths if name not in WORDS]:
-        raise BenchError(f"--lengths: {', '.join(unknown)} is none of {', '.join(WORDS)}")
+    lengths = lengths_of(options.lengths)
     if options.repeats < 1:
         raise BenchError("--repeats must be at least 1")
     voices = options.voice or [first_voice(client)]
     cells = cells_of(client, lengths, voices, options.nfe or [None])
     result = measure(client, cells, options.repeats, options.address, box)
-    if options.json:
-        try:
-            options.json.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        except OSError as error:
-            raise BenchError(f"{options.json}: {error.strerror}") from error
+    write_json(options.json, result)
     print(table(result))
     return 0
+
+
+def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
+    """Write a record where a file is named. Raises BenchError."""
+    try:
+        if path:
+            path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror}") from error
+
+
+def lengths_of(names: str) -> list[str]:
+    """Names of lengths that a comma separates. Raises BenchError naming those that are none."""
+    lengths = names.split(",")
+    if unknown := [name for name in lengths if name not in WORDS]:
+        raise BenchError(f"--lengths: {', '.join(unknown)} is none of {', '.join(WORDS)}")
+    return lengths
 
 
 def first_voice(client: Client) -> str:
@@ -227,22 +238,29 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """The record for a person."""
+def conditions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Machine, clocks, versions and neighbours of a record, for the head of a table."""
     machine = result["machine"]
     heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
-    memory = result["memory_mb"]
     busy = ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"])
-    about = [
+    return [
         ("machine", f"{machine['cores']} × {machine['processor']} {machine['model']}".strip()),
         (
             "clocks · mode · heat",
             f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}",
         ),
         ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
+        ("neighbours", busy or "none"),
+    ]
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """The record for a person."""
+    memory = result["memory_mb"]
+    about = [
+        *conditions(result),
         ("backend", result["backend"]),
         ("memory", f"{memory['now']:.0f} MB, at most {memory['peak']:.0f} MB" if memory else "not readable"),
-        ("neighbours", busy or "none"),
         ("warm-up", f"{result['warm_up_s']:.2f} s, not counted; then {result['repeats']} replies of each"),
     ]
     lines = [aligned(about), ""]

@@ -14,6 +14,7 @@ from appliance import cli
 from appliance.bench import devices, roofline
 from appliance.contract import bundle as bundles
 from appliance.engine.ort import products
+from tests.benchmarks import simulator
 from tests.benchmarks.simulator import DEMO
 from tests.daemons import BUNDLE
 
@@ -108,6 +109,20 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has the modes MAXN, 50W, 30W, 15W, not 40W" in capsys.readouterr().err
     assert cli.main([*options, "--audio", "900"]) == 1
     assert "at most 24.6 s" in capsys.readouterr().err
+
+
+def test_the_simulator_takes_its_costs_from_the_limit() -> None:
+    """Seconds of a reply's calls, against the plan's at the share of the peak that it assumes."""
+    bundle, mode = bundles.read(DEMO / "bundle", verify=False), devices.DEVICES["agx-orin-64"]["30W"]
+    device, nfe, frames = simulator.limited(bundle, mode), 7, 800
+    rows = {row["graph"]: row for row in roofline.plan(bundle, mode, frames, 300, nfe)["graphs"]}
+    message = simulator.Message(0.0, reference_s=300 / simulator.FRAMES_PER_S, nfe=nfe)
+    [segment] = simulator.segments_of(message, [500 / simulator.FRAMES_PER_S])
+    assert segment.frames == frames
+    cost, launch_s = device.of(segment), simulator.ORIN.launch_s
+    steps_s = sum(cost.steps_s) - nfe * launch_s
+    assert steps_s == pytest.approx(rows["step"]["compute_s"] / devices.REACHED, rel=1e-6)
+    assert cost.finish_s - launch_s == pytest.approx(rows["vocoder"]["compute_s"] / devices.REACHED, rel=0.01)
 
 
 def test_limits_of_this_machine_hang_together(

@@ -1,10 +1,12 @@
 """The scheduler on a virtual clock: an hour of chat in seconds, on devices that are a table of costs.
 
     python -m tests.benchmarks.simulator [--device orin|launch-bound] [--load 3] [--policy fifo]
+    python -m tests.benchmarks.simulator --limit BUNDLE [--device agx-orin-64 --mode 30W]
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the plan of `appliance bench limit`.
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of `appliance bench limit`. With --limit
+the table is that command's for a bundle and an Orin's power mode: operations counted from the ONNX graphs.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
 offered to a scheduler that knows what each costs, with the costs that this machine's warm-up measures, scaled
@@ -27,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from appliance.audio.reference import complete_transcript, prepare
-from appliance.bench import devices
+from appliance.bench import devices, roofline
 from appliance.config import SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
@@ -113,6 +115,29 @@ ORIN = Device(
 )
 LAUNCH_BOUND = Device(6e-3, ORIN.token_s / 10, ORIN.pair_s / 10, 1e-3, ORIN.vocoder_frame_s / 10, max_batch=8)
 DEVICES = {"orin": ORIN, "launch-bound": LAUNCH_BOUND}
+CONDITION_FRAMES = 500
+"""Length at which a condition's cost is taken: it is a constant in `Device`."""
+
+
+def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
+    """A bundle on a power mode at REACHED of its peak, from what `bench limit` counts; launches as ORIN's."""
+    quick = roofline.quick_of(bundle)
+    per_s = mode.flops * devices.REACHED
+
+    def seconds(graph: str) -> tuple[float, float, float]:
+        known = roofline.count(bundle, graph).flops
+        return tuple(sum(known[kind][i] / quick.get(kind, 1.0) for kind in known) / per_s for i in range(3))
+
+    once, token_s, pair_s = seconds("step")
+    condition = np.polynomial.Polynomial(seconds("condition"))
+    return replace(
+        ORIN,
+        launch_s=ORIN.launch_s + 2 * once,
+        token_s=token_s,
+        pair_s=pair_s,
+        condition_s=float(condition(CONDITION_FRAMES)),
+        vocoder_frame_s=seconds("vocoder")[1],
+    )
 
 
 @dataclass(frozen=True)
@@ -479,7 +504,9 @@ def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, fl
 def main() -> None:
     """Print a report as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=DEVICES, default="orin")
+    parser.add_argument("--device", choices=(*DEVICES, *devices.DEVICES), default="orin")
+    parser.add_argument("--limit", type=Path, metavar="BUNDLE", help="costs of a bundle on a real Orin")
+    parser.add_argument("--mode", default="MAXN", help="power mode of that Orin (%(default)s)")
     parser.add_argument("--load", type=float, default=3.0)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--policy", choices=("deadline", "fifo"), default="deadline")
@@ -493,7 +520,15 @@ def main() -> None:
     if options.replay:
         print(json.dumps(replay(options.replay, options.bundle, options.voice, options.threads), indent=2))
         return
-    device = DEVICES[options.device]
+    if options.limit:
+        modes = devices.DEVICES.get(options.device, {})
+        if options.mode not in modes:
+            parser.error(f"--limit takes --device {' or '.join(devices.DEVICES)} and one of its modes")
+        device = limited(bundles.read(options.limit, verify=False), modes[options.mode])
+    elif options.device in DEVICES:
+        device = DEVICES[options.device]
+    else:
+        parser.error(f"--device {options.device} takes --limit BUNDLE")
     messages = chat(options.seconds, options.load, device)
     if options.batch:
         device = Device(**{**vars(device), "max_batch": options.batch})

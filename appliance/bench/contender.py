@@ -1,0 +1,198 @@
+"""A daemon of the bench's own: started from a bundle, a configuration or another environment, and ended.
+
+It listens on a free loopback port, keeps its voices in a folder that goes with it, and no reply for later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance import config as configuration
+from appliance.bench.arrivals import BenchError
+from appliance.client import CallFailed, Client
+from appliance.contract import bundle as bundles
+
+READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
+END_S = 40.0
+"""For a daemon to end after SIGTERM; its drain takes 20 s at most unless configured."""
+NAME = "bench"
+"""Its only voice."""
+DEMO_VOICE = Path(__file__).parents[1] / "demo" / "voices" / "slt.wav"
+VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What a daemon is started from."""
+
+    given: str
+    """As it was named."""
+    kind: str
+    """bundle, configuration or version."""
+    python: str
+    version: str
+    config: configuration.Config
+    path: Path | None
+    """Its configuration file."""
+    overrides: tuple[str, ...]
+
+    @property
+    def bundle(self) -> Path:
+        """Folder of its bundle."""
+        return self.config.bundle.path.absolute()
+
+    def described(self) -> dict[str, str]:
+        """For the record. Raises BundleError."""
+        manifest = bundles.read(self.bundle, verify=False).manifest
+        return {
+            "given": self.given,
+            "kind": self.kind,
+            "version": self.version,
+            "bundle": f"{manifest.family} {manifest.precision}",
+            "manifest": bundles.sha256(self.bundle / bundles.MANIFEST)[:16],
+        }
+
+
+def contender(given: str, base: Path | None = None, overrides: Sequence[str] = ()) -> Contender:
+    """A bundle's folder, a configuration's YAML file, or the python of another environment.
+
+    `base` is the configuration of a bundle and of another python; `overrides` go over every configuration.
+    Raises BenchError naming what it is not, ConfigError.
+    """
+    path, own = Path(given), tuple(overrides)
+    if path.is_dir():
+        if not (path / bundles.MANIFEST).is_file():
+            raise BenchError(f"{given}: a folder without {bundles.MANIFEST} is no bundle")
+        own = (*own, f"bundle.path={path.absolute()}")
+        return _contender(given, "bundle", sys.executable, base, own)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return _contender(given, "configuration", sys.executable, path, own)
+    if path.is_file() and os.access(path, os.X_OK):
+        return _contender(given, "version", str(path.absolute()), base, own)
+    raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
+
+
+def _contender(
+    given: str, kind: str, python: str, path: Path | None, overrides: tuple[str, ...]
+) -> Contender:
+    asked = subprocess.run(
+        [python, *_flags(python), "-c", VERSION], capture_output=True, text=True, env=_environment(python)
+    )
+    if asked.returncode:
+        last = (asked.stderr.strip() or "it prints nothing").splitlines()[-1]
+        raise BenchError(f"{given}: no f5-appliance in that environment: {last}")
+    loaded = configuration.load(path, overrides)
+    return Contender(given, kind, python, asked.stdout.strip(), loaded, path, overrides)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A daemon that serves, with the voice NAME."""
+
+    client: Client
+    address: str
+    pid: int
+
+
+@contextlib.contextmanager
+def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
+    """Start a daemon, and end it afterwards.
+
+    `extra` are options of `serve`. Raises BenchError with the daemon's last line when it does not start
+    or does not take the voice.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
+        process = stack.enter_context(
+            subprocess.Popen(
+                [contender.python, *_flags(contender.python), "-m", "appliance", "serve", *extra]
+                + (["--config", str(contender.path)] if contender.path else [])
+                + [word for one in _settings(contender, folder) for word in ("--set", one)],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=_environment(contender.python),
+            )
+        )
+        # In this order at the end: the client is closed, the daemon ends, and with it its log.
+        reading = contextlib.ExitStack()
+        stack.enter_context(reading)
+        stack.callback(_end, process)
+        address = _address(process, contender, reading)
+        client = stack.enter_context(Client(address))
+        audio, transcript = reference(voice)
+        try:
+            client.add_voice(NAME, audio, transcript)
+        except CallFailed as failure:
+            raise BenchError(f"{contender.given}: {voice}: {failure}") from failure
+        yield Started(client, address, process.pid)
+
+
+def reference(voice: Path) -> tuple[bytes, str]:
+    """Audio and transcript of a reference, the latter in the .txt beside it. Raises BenchError."""
+    try:
+        return voice.read_bytes(), voice.with_suffix(".txt").read_text("utf-8").strip()
+    except OSError as error:
+        raise BenchError(
+            f"--voice: {error.filename}: {error.strerror}; it takes audio with its transcript in a .txt "
+            "of the same name"
+        ) from error
+
+
+def _settings(contender: Contender, folder: str) -> Iterator[str]:
+    yield from contender.overrides
+    # An older version knows fewer keys: only those are set that have to be.
+    yield from ("server.listen=127.0.0.1:0", "server.socket=", "server.admin_socket=", "server.metrics=")
+    yield from (f"voices.folder={folder}/voices", f"voices.cache={folder}/cache")
+    yield from ("cache.phrases_bytes=0", "log.level=info")
+    for name in ("agent", "tls_certificate", "tls_key", "tls_clients", "tokens"):
+        if getattr(contender.config.server, name):
+            yield f"server.{name}="
+
+
+def _address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
+    """Where it serves. Its log is read on by a thread, so that the pipe never fills."""
+    assert process.stderr is not None
+    last: deque[str] = deque(maxlen=1)
+    for line in process.stderr:
+        last.append(line.strip())
+        if found := READY.search(line):
+            reading = threading.Thread(target=last.extend, args=(process.stderr,))
+            reading.start()
+            stack.callback(reading.join)
+            return found[1]
+    message = last[-1] if last else "without a word"
+    raise BenchError(f"{contender.given}: its daemon ended with {process.wait()}: {message}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _flags(python: str) -> list[str]:
+    """Another environment's python sees nothing of this one's folders."""
+    return [] if python == sys.executable else ["-I"]
+
+
+def _environment(python: str) -> dict[str, str]:
+    variables = dict(os.environ)
+    # systemd waits for the box's daemon, not for this one.
+    variables.pop("NOTIFY_SOCKET", None)
+    if python == sys.executable:
+        root = str(Path(__file__).parents[2])
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, variables.get("PYTHONPATH"))))
+    return variables

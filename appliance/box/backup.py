@@ -1,0 +1,470 @@
+"""A box's own things in one file, and back: for another module, or another disk.
+
+    f5-backup.json      first: format, module, and every folder and file with mode, owner, size and SHA-256
+    PART/…              the files in that order; PART is configuration, voices, baseline or journal
+
+A gzipped tar, for its owner only: tokens' hashes and TLS keys that lie beside the configuration are in it.
+Restoring verifies all of it before it writes anything. A part is built beside the folder that it replaces,
+then both trade places in one rename, so that what was there is kept as FOLDER.before-TIME.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import stat
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from appliance.box import paths, platform
+from appliance.box.system import Box
+from appliance.durable import exchange, locked, sync_folder
+
+FORMAT = 1
+LISTING = "f5-backup.json"
+CONFIG_FOLDER = os.path.dirname(paths.CONFIG)
+PARTS = {
+    "configuration": CONFIG_FOLDER,
+    "voices": paths.VOICES,
+    "baseline": paths.BASELINE_FOLDER,
+    "journal": os.path.dirname(paths.JOURNAL),
+}
+OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
+"""Who a part belongs to where the owner in the backup is not known here."""
+BASELINE = "baseline"
+LISTING_BYTES = 16 << 20
+SPARE_BYTES = 64 << 20
+"""What a restore leaves free on the disk."""
+BLOCK_BYTES = 1 << 20
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
+"""What reading a damaged archive raises."""
+NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
+"""A key of the configuration that may name files elsewhere."""
+
+Say = Callable[[str], None]
+
+
+class Failure(Exception):
+    """One line: what failed, and what to do."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or folder of a backup."""
+
+    name: str
+    """PART/… or PART."""
+    folder: bool
+    mode: int
+    user: str
+    group: str
+    size: int = 0
+    sha256: str = ""
+
+    @property
+    def part(self) -> str:
+        """Which part it belongs to."""
+        return self.name.partition("/")[0]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a backup says of itself."""
+
+    created: str
+    """UTC."""
+    module: str
+    """E.g. p3701-0005; empty where it was no Jetson."""
+    version: str
+    """Of f5-appliance, where it was installed as a package."""
+    entries: tuple[Entry, ...]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Which parts it has."""
+        return tuple(dict.fromkeys(entry.part for entry in self.entries))
+
+    def of(self, part: str) -> list[Entry]:
+        """A part's entries, each folder before what is in it."""
+        return [entry for entry in self.entries if entry.part == part]
+
+    def describe(self) -> list[str]:
+        """One line for each part."""
+        lines = []
+        for part in self.parts:
+            files = [entry for entry in self.of(part) if not entry.folder]
+            size = sum(entry.size for entry in files)
+            lines.append(f"{part:<14} {len(files):>5} files  {size / 1e6:>8,.1f} MB")
+        return lines
+
+
+def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
+    """Write the box's own things into a file that is not there yet. Raises Failure, OSError."""
+    if os.path.lexists(file):
+        raise Failure(f"{file} is there already: name another, or remove it")
+    with contextlib.ExitStack() as stack:
+        voices = _place(box, paths.VOICES)
+        if voices.is_dir():
+            stack.enter_context(locked(voices, fcntl.LOCK_SH))
+        backup = _collect(box, say)
+        for line in backup.describe():
+            say(line)
+        if dry_run:
+            return
+        new = file.with_name(f".{file.name}.new")
+        new.unlink(missing_ok=True)
+        try:
+            _write_archive(box, backup, new)
+            read(new)
+            os.rename(new, file)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+        sync_folder(file.parent)
+    say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
+
+
+def read(file: Path) -> Backup:
+    """What a backup holds, every hash compared. Raises Failure, OSError."""
+    with _opened(file) as (backup, members):
+        for entry, stream in members:
+            _copied(file, entry, stream, None)
+    return backup
+
+
+def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
+    """Put back what a backup holds; what was there is kept aside. Raises Failure, OSError."""
+    backup = read(file)
+    wanted = [part for part in backup.parts if _is_for_here(box, backup, part, say)]
+    owners = {entry: _owner(box, entry, say) for part in wanted for entry in backup.of(part)}
+    if backup.version and backup.version != (here := _version(box)):
+        say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
+    places = {part: _place(box, PARTS[part]) for part in wanted}
+    for part, place in places.items():
+        _check_room(place, sum(entry.size for entry in backup.of(part)))
+    for line in backup.describe():
+        say(line)
+    if dry_run:
+        for place in places.values():
+            say(f"would replace {place}" if place.exists() else f"would make {place}")
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(box.wall()))
+    staged = {part: place.with_name(f"{place.name}.before-{stamp}") for part, place in places.items()}
+    if there := next((str(new) for new in staged.values() if os.path.lexists(new)), ""):
+        raise Failure(f"{there} is there already: wait a second, and try again")
+    try:
+        for new in staged.values():
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.mkdir(mode=0o700)
+        _stage(file, backup, staged, owners)
+    except BaseException:
+        for new in staged.values():
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+    for part, place in places.items():
+        try:
+            kept = _put(staged[part], place)
+        except OSError as error:
+            for waiting in list(places)[list(places).index(part) :]:
+                shutil.rmtree(staged[waiting], ignore_errors=True)
+            raise Failure(f"{place} cannot be replaced ({error.strerror}): {part} is as it was") from error
+        say(f"{part}: {place}" + (f"; what was there: {staged[part]}" if kept else ""))
+    say("the daemon takes it over after: sudo systemctl restart f5-appliance")
+
+
+def _put(new: Path, place: Path) -> bool:
+    """Give a staged folder its place; whether something was there, which then has the staged name."""
+    if not place.is_dir():
+        os.rename(new, place)
+        sync_folder(place.parent)
+        return False
+    with locked(place):
+        exchange(new, place)
+        sync_folder(place.parent)
+    return True
+
+
+# Backing up.
+
+
+def _collect(box: Box, say: Say) -> Backup:
+    users, groups = _names(box, paths.USERS), _names(box, paths.GROUPS)
+    entries: list[Entry] = []
+    for part, path in PARTS.items():
+        place = _place(box, path)
+        if not place.is_dir():
+            say(f"{part}: {path} is not there, and so not in the backup")
+            continue
+        for inside, found in _walk(part, place, say):
+            state = found.stat()
+            hashed = "" if found.is_dir() else _sha256(found)
+            entries.append(
+                Entry(
+                    inside,
+                    found.is_dir(),
+                    stat.S_IMODE(state.st_mode) & 0o777,
+                    users.get(state.st_uid, ""),
+                    groups.get(state.st_gid, ""),
+                    state.st_size if hashed else 0,
+                    hashed,
+                )
+            )
+    _tell_what_lies_elsewhere(box, say)
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(box.wall()))
+    return Backup(created, platform.identify(box.root).module, _version(box), tuple(entries))
+
+
+def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
+    """Folders and files, each folder first. Hidden ones are writes that were interrupted."""
+    yield name, path
+    for found in sorted(path.iterdir()):
+        inside = f"{name}/{found.name}"
+        if found.is_symlink() or not (found.is_dir() or found.is_file()):
+            say(f"{found} is a link or a device, and so not in the backup")
+        elif found.name.startswith(".") or not found.name.isprintable():
+            continue
+        elif found.is_dir():
+            yield from _walk(inside, found, say)
+        else:
+            yield inside, found
+
+
+def _tell_what_lies_elsewhere(box: Box, say: Say) -> None:
+    for line in (box.root.text(paths.CONFIG) or "").splitlines():
+        if named := NAMED.match(line):
+            key, path = named.groups()
+            folder = paths.VOICES if key == "folder" else CONFIG_FOLDER
+            if path != folder and not path.startswith(f"{folder}/"):
+                say(f"{key}: {path} lies outside of {folder}, and so not in the backup")
+
+
+def _write_archive(box: Box, backup: Backup, file: Path) -> None:
+    document = {"format": FORMAT, **asdict(backup)}
+    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        with tarfile.open(fileobj=out, mode="w:gz", compresslevel=6) as tar:
+            _add(tar, LISTING, json.dumps(document, indent=1).encode())
+            for entry in backup.entries:
+                if not entry.folder:
+                    inside = PurePosixPath(entry.name).relative_to(entry.part)
+                    data = (_place(box, PARTS[entry.part]) / inside).read_bytes()
+                    if hashlib.sha256(data).hexdigest() != entry.sha256:
+                        raise Failure(f"{entry.name} changed while it was read: try again")
+                    _add(tar, entry.name, data)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o600
+    tar.addfile(member, io.BytesIO(data))
+
+
+# Reading.
+
+Members = Iterator[tuple[Entry, IO[bytes]]]
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
+    """A backup's listing, and its files in the listing's order. Raises Failure, OSError."""
+    try:
+        with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
+            with tarfile.open(fileobj=plain, mode="r:") as tar:
+                first = tar.next()
+                if first is None or first.name != LISTING or not first.isreg():
+                    raise Failure(f"{file}: no backup of f5-backup: it does not begin with {LISTING}")
+                if first.size > LISTING_BYTES:
+                    raise Failure(f"{file}: {LISTING} has {first.size} bytes; at most {LISTING_BYTES}")
+                stream = tar.extractfile(first)
+                assert stream is not None  # it is a regular file
+                backup = _parse(file, stream.read())
+                yield backup, _members(file, tar, backup)
+            # To the end: the last block carries gzip's checksum.
+            if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
+                raise Failure(f"{file}: more lies behind its end; do not use it")
+    except DAMAGED as error:
+        raise Failure(
+            f"{file}: damaged, or no backup ({' '.join(str(error).split())}); copy it again"
+        ) from error
+
+
+def _members(file: Path, tar: tarfile.TarFile, backup: Backup) -> Members:
+    listed = [entry for entry in backup.entries if not entry.folder]
+    for entry in listed:
+        member = tar.next()
+        if member is None:
+            raise Failure(f"{file}: cut off: {entry.name} is not in it; copy it again")
+        if member.name != entry.name or not member.isreg() or member.size != entry.size:
+            raise Failure(f"{file}: {member.name!r} is not what is listed there: {entry.name}; do not use it")
+        stream = tar.extractfile(member)
+        assert stream is not None  # it is a regular file
+        yield entry, stream
+    if (more := tar.next()) is not None:
+        raise Failure(f"{file}: {more.name!r} is not listed; do not use it")
+
+
+def _parse(file: Path, text: bytes) -> Backup:
+    """Raises Failure."""
+    try:
+        raw = json.loads(text)
+        given = int(raw["format"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise Failure(f"{file}: {LISTING} cannot be read: {error}; copy it again") from error
+    if given != FORMAT:
+        age = "a newer" if given > FORMAT else "another"
+        raise Failure(f"{file}: made by {age} f5-backup (format {given}, this reads {FORMAT}); update first")
+    try:
+        entries = tuple(_entry(one) for one in raw["entries"])
+        backup = Backup(str(raw["created"]), str(raw["module"]), str(raw["version"]), entries)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failure(f"{file}: {LISTING}: {error}; do not use it") from error
+    folders: set[str] = set()
+    names: set[str] = set()
+    for entry in entries:
+        parent = str(PurePosixPath(entry.name).parent)
+        if entry.name in names or parent not in folders | {"."} or (parent == "." and not entry.folder):
+            raise Failure(f"{file}: {LISTING}: {entry.name!r} is listed twice, or outside of any folder")
+        names.add(entry.name)
+        if entry.folder:
+            folders.add(entry.name)
+    return backup
+
+
+def _entry(raw: Mapping[str, Any]) -> Entry:
+    """Raises KeyError, TypeError, ValueError."""
+    entry = Entry(**{field.name: raw[field.name] for field in fields(Entry)})
+    kinds = {"bool": bool, "int": int, "str": str}
+    for field in fields(Entry):
+        if type(raw[field.name]) is not kinds[str(field.type)]:
+            raise ValueError(f"{field.name} must be {field.type}, not {raw[field.name]!r}")
+    path = PurePosixPath(entry.name)
+    hidden = any(part.startswith(".") for part in path.parts)
+    if str(path) != entry.name or hidden or not entry.name.isprintable() or entry.part not in PARTS:
+        raise ValueError(f"{entry.name!r} must be a path in one of {', '.join(PARTS)}")
+    if not 0 <= entry.mode <= 0o777 or entry.size < 0:
+        raise ValueError(f"{entry.name}: mode {entry.mode:o} or size {entry.size} is out of range")
+    return entry
+
+
+def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
+    """Read a file of a backup to its end, into `out` if given. Raises Failure when its hash is another."""
+    digest = hashlib.sha256()
+    while block := stream.read(BLOCK_BYTES):
+        digest.update(block)
+        if out is not None:
+            out.write(block)
+    if digest.hexdigest() != entry.sha256:
+        raise Failure(f"{file}: {entry.name} is damaged: its hash is another; copy the backup again")
+
+
+# Restoring.
+
+
+def _is_for_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
+    here = platform.identify(box.root).module
+    if part != BASELINE or backup.module == here:
+        return True
+    say(
+        f"baseline: of the module {backup.module or 'unknown'}, this is {here or 'unknown'}: not restored; "
+        "f5-clock-lock writes one of this module"
+    )
+    return False
+
+
+def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
+    """User and group by name. Raises Failure."""
+    found = []
+    for name, path, kind in ((entry.user, paths.USERS, "user"), (entry.group, paths.GROUPS, "group")):
+        ids = {known: number for number, known in _names(box, path).items()}
+        other = OWNERS[entry.part]
+        if name not in ids:
+            say(f"{entry.name}: the {kind} {name or 'of the backup'} is not here: {other} gets it")
+        if name not in ids and other not in ids:
+            raise Failure(f"there is no {kind} {other}: install the package first")
+        found.append(ids.get(name, ids.get(other, 0)))
+    return found[0], found[1]
+
+
+def _stage(
+    file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
+) -> None:
+    """Write the parts into their staged folders, for root only until they are whole."""
+    for entry in owners:
+        if entry.folder and "/" in entry.name:
+            _inside(staged, entry).mkdir(mode=0o700)
+    with _opened(file) as (again, members):
+        if again != backup:
+            raise Failure(f"{file} changed while it was read: try again")
+        for entry, stream in members:
+            if entry not in owners:
+                _copied(file, entry, stream, None)
+                continue
+            with _inside(staged, entry).open("xb") as out:
+                os.fchmod(out.fileno(), 0o600)
+                _copied(file, entry, stream, out)
+                os.fchown(out.fileno(), *owners[entry])
+                os.fchmod(out.fileno(), entry.mode)
+                out.flush()
+                os.fsync(out.fileno())
+    for entry in reversed(list(owners)):
+        if entry.folder:
+            folder = _inside(staged, entry)
+            sync_folder(folder)
+            os.chown(folder, *owners[entry])
+            folder.chmod(entry.mode)
+    for folder in {new.parent for new in staged.values()}:
+        sync_folder(folder)
+
+
+def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
+    return staged[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
+
+
+def _check_room(place: Path, needed: int) -> None:
+    there = next(folder for folder in (place, *place.parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if needed + SPARE_BYTES > free:
+        raise Failure(
+            f"{place}: {needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
+            f"{free / 1e6:,.0f} MB are left on the disk"
+        )
+
+
+def _place(box: Box, path: str) -> Path:
+    """Where a folder really lies: an operator may have put a link to a larger disk there."""
+    return Path(os.path.realpath(box.root.at(path)))
+
+
+def _names(box: Box, path: str) -> dict[int, str]:
+    """Number → name, of /etc/passwd or /etc/group."""
+    lines = (line.split(":") for line in (box.root.text(path) or "").splitlines())
+    return {int(parts[2]): parts[0] for parts in lines if len(parts) > 2 and parts[2].isdecimal()}
+
+
+def _version(box: Box) -> str:
+    """Of the installed package; empty without one."""
+    status = box.root.text(paths.PACKAGES) or ""
+    package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
+    return package[1] if package else ""
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,251 @@
+"""Recording a scheduler: every call of the engine, and why each request waited meanwhile.
+
+Written as JSON trace events, which ui.perfetto.dev and chrome://tracing show. A request's slices follow each
+other without a gap from its arrival to its end, so that its waits and its work are all of its time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.errors import ApplianceError, EngineFault, StorageError
+from appliance.job import FloatArray, Segment
+from appliance.playout import Job
+from appliance.scheduler import Call, Engine, Lane, Scheduler
+
+LIMIT = 100_000
+"""Slices that are kept, the newest, of at most 500 bytes each."""
+TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
+    "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
+)  # fmt: skip
+REASONS = {
+    TEXT: "not admitted yet: its text is cut and planned",
+    QUEUE: "not begun: the engine works for others that are due earlier, or is woken",
+    TURN: "begun, and another lane has its turn",
+    LANES: "due first, but all lanes are taken",
+    BATCH: "due first, but a lane is opened that shall share its steps",
+    PAUSED: "its channel is paused",
+    READER: "its reader is slow: it is set aside",
+    HELD: "made, and held until its first sound is due",
+    LOOP: "between two calls of the engine",
+}
+"""Why a request waits."""
+CALLS, LANE, REQUESTS = 1, 2, 3
+"""The viewer's processes: the engine's calls, its lanes, and requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one track did in a span of time, in seconds of the scheduler's clock."""
+
+    process: int
+    thread: int
+    """0 of CALLS, the lane's place of LANE, the request's number of REQUESTS."""
+    name: str
+    begun: float
+    ended: float
+    arguments: dict[str, Any]
+
+
+@dataclass
+class _Since:
+    """What a request has been waiting for, and since when; None while a call is made for it."""
+
+    time: float
+    reason: str | None
+
+
+class TracedScheduler(Scheduler):
+    """A scheduler that records what it does. The plain one does not know of it, and pays nothing.
+
+    Recording looks at every request at every call: a storm of hundreds is served a little slower.
+    """
+
+    def __init__(self, *given: Any, limit: int = LIMIT, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._slices: deque[Slice] = deque(maxlen=limit)
+        self._recorded = 0
+        self._refused: Counter[str] = Counter()
+        self._origin = self._clock()
+        self._waits: dict[Job, _Since] = {}
+        """Of the requests that have not ended."""
+        self._places: dict[Job, int] = {}
+        """Lanes that are open, the lowest free place each."""
+        self._made_now: Call | None = None
+
+    def admit(
+        self,
+        job: Job,
+        ways: Sequence[Sequence[Segment]],
+        merging: Job | None = None,
+        generation: int | None = None,
+    ) -> int | None:
+        with self._changed:
+            try:
+                way = super().admit(job, ways, merging, generation)
+            except ApplianceError as error:
+                self._refused[type(error).__name__] += 1
+                raise
+            if way is not None:
+                now = self._clock()
+                self._add_request(job, TEXT, job.arrived, now)
+                if not job.ended:
+                    self._waits[job] = _Since(now, QUEUE)
+            return way
+
+    def write(self, path: Path) -> None:
+        """All that is recorded. Raises StorageError."""
+        with self._changed:
+            slices, recorded = list(self._slices), self._recorded
+        events = [*_names(slices), *(_event(one, self._origin) for one in slices)]
+        whole = {
+            "displayTimeUnit": "ms",
+            "otherData": {
+                "backend": self.backend,
+                "dropped": recorded - len(slices),
+                "refused": dict(self._refused),
+            },
+            "traceEvents": events,
+        }
+        try:
+            with path.open("w", encoding="utf-8") as file:
+                json.dump(whole, file, ensure_ascii=False, separators=(",", ":"))
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror}") from error
+
+    # What the scheduler does, under its lock.
+
+    def _pick(self) -> Call | None:
+        if self._made_now is not None:
+            self._add_call(self._made_now, self._clock(), "interrupted")
+        call = self._made_now = super()._pick()
+        now = self._clock() if call is None else call.begun
+        order = sorted(self._demands(now), key=self._urgency)
+        places = {demand.job: place for place, demand in reversed(list(enumerate(order)))}
+        for job, since in self._waits.items():
+            reason = None if call and job in call.jobs else self._reason(job, call, places)
+            if reason != since.reason:
+                self._add_wait(job, now)
+                self._waits[job] = _Since(now, reason)
+        return call
+
+    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None, now: float) -> None:
+        if call.kind == "open":
+            taken = self._places.values()
+            self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
+        self._add_call(call, now)
+        super()._settle(engine, call, result, now)
+
+    def _fail(self, call: Call, fault: EngineFault) -> None:
+        self._add_call(call, self._clock(), "failed")
+        super()._fail(call, fault)
+
+    def _give_up_lane(self, job: Job) -> None:
+        self._places.pop(job, None)
+        super()._give_up_lane(job)
+
+    def _complete(self, job: Job) -> None:
+        self._add_end(job)
+        super()._complete(job)
+
+    def _end(self, job: Job, why: ApplianceError) -> None:
+        self._add_end(job)
+        super()._end(job, why)
+
+    # Recording.
+
+    def _reason(self, job: Job, call: Call | None, places: dict[Job, int]) -> str:
+        if job.channel.paused is not None:
+            return PAUSED
+        if job.made:
+            return HELD
+        if not job.has_room:
+            return READER
+        if call is None:
+            return LOOP
+        if places[job] < min(places[other] for other in call.jobs):
+            if job.lane is None:
+                return LANES
+            if call.kind == "open":
+                return BATCH
+        return TURN if job.begun else QUEUE
+
+    def _add(self, one: Slice) -> None:
+        self._recorded += 1
+        self._slices.append(one)
+
+    def _add_call(self, call: Call, now: float, ended: str = "") -> None:
+        """Record a call on the engine's track, on those of its lanes and on those of its requests."""
+        self._made_now = None
+        known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
+        known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}
+        self._add(Slice(CALLS, 0, call.kind, call.begun, now, known))
+        for job in call.jobs:
+            of: dict[str, Any] = {
+                "request": job.terms.request_id,
+                "segment": job.done,
+                "together": len(call.jobs),
+            }
+            of |= {"step": job.steps} if call.kind == "step" else {}
+            of |= {"ended": ended} if ended else {}
+            if job in self._places:
+                self._add(Slice(LANE, self._places[job], call.kind, call.begun, now, of))
+            if job in self._waits:
+                self._add(Slice(REQUESTS, job.number, call.kind, call.begun, now, of))
+                self._waits[job] = _Since(now, LOOP)
+
+    def _add_request(self, job: Job, name: str, begun: float, ended: float) -> None:
+        self._add(Slice(REQUESTS, job.number, name, begun, ended, {"request": job.terms.request_id}))
+
+    def _add_wait(self, job: Job, now: float) -> None:
+        since = self._waits[job]
+        if since.reason is not None and now > since.time:
+            self._add_request(job, since.reason, since.time, now)
+
+    def _add_end(self, job: Job) -> None:
+        """Record the rest of a request, which may end within a call that is made for it."""
+        now = self._clock()
+        if job in self._waits:
+            if self._waits[job].reason is None and self._made_now is not None:
+                self._add_request(job, self._made_now.kind, self._made_now.begun, now)
+            self._add_wait(job, now)
+            del self._waits[job]
+
+
+def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
+    """Metadata events that name the tracks."""
+    for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
+        yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
+        yield {
+            "ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}
+        }  # fmt: skip
+    tracks = {(one.process, one.thread): one.arguments.get("request", "") for one in slices}
+    for (process, thread), request in sorted(tracks.items()):
+        name = {CALLS: "engine", LANE: f"lane {thread}"}.get(process, request)
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(one: Slice, origin: float) -> dict[str, Any]:
+    """A complete event; its times are in microseconds, to the nanosecond."""
+    begun, ended = (round((time - origin) * 1e9) for time in (one.begun, one.ended))
+    return {
+        "ph": "X",
+        "name": one.name,
+        "cat": "wait" if one.name in REASONS else "work",
+        "pid": one.process,
+        "tid": one.thread,
+        "ts": begun / 1e3,
+        "dur": (ended - begun) / 1e3,
+        "args": one.arguments,
+    }
+
+
+def _ms(seconds: float) -> float | None:
+    """None for what is never due: JSON knows no infinity."""
+    return round(seconds * 1e3, 3) if math.isfinite(seconds) else None

@@ -1,0 +1,382 @@
+"""A box's backup and its way back: to the same box, another module, and from files that cannot be trusted."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance.box import backup
+from appliance.box.backup import LISTING, Failure
+from appliance.box.root import Root
+from appliance.box.system import Box
+from appliance.voices import VoiceStore
+from tests.daemons import ROOT, reference_wav
+from tests.killing import in_a_process_of_its_own, killed
+from tests.test_voices import SPEC
+
+IS_ROOT = os.geteuid() == 0
+OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())
+ROOTS = (0, 0) if IS_ROOT else OURS
+TRANSCRIPT = "Some call me nature."
+
+
+def silent(line: str) -> None:
+    """Take a line and print nothing."""
+
+
+def quiet() -> tuple[list[str], Callable[[str], None]]:
+    lines: list[str] = []
+    return lines, lines.append
+
+
+def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: int = OURS[1]) -> Box:
+    """A box without anything of its own yet; its daemon's user may have another number elsewhere."""
+    for path, text in {
+        "etc/passwd": f"root:x:{ROOTS[0]}:{ROOTS[1]}::/:/bin/sh\nf5-appliance:x:{user}:{group}::/:/bin/sh\n",
+        "etc/group": f"root:x:{ROOTS[1]}:\nf5-appliance:x:{group}:\n",
+        "proc/device-tree/compatible": f"nvidia,p3737-0000+{module}\0nvidia,{module}\0nvidia,tegra234\0",
+        "var/lib/dpkg/status": "Package: f5-appliance\nStatus: install ok installed\nVersion: 0.8.0+jp6\n",
+    }.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return Box(Root(folder), wall=itertools.count(1_700_000_000.0).__next__)
+
+
+def furnished(folder: Path, **options: Any) -> Box:
+    """A box with two voices, tokens and a key, a baseline and a journal."""
+    made = box(folder, **options)
+    store = open_store(folder)
+    store.create("ann", reference_wav(), TRANSCRIPT, "she said yes")
+    store.create("bob", reference_wav(2.0, level=0.2), TRANSCRIPT)
+    etc, state = folder / "etc/f5-appliance", folder / "var/lib/f5-appliance"
+    for path, text, mode, owner in (
+        (etc / "appliance.yaml", "server:\n  tls_key: /etc/f5-appliance/tls/key.pem\n", 0o644, ROOTS),
+        (etc / "tokens.json", '{"format": 1, "tokens": []}', 0o640, (ROOTS[0], OURS[1])),
+        (etc / "tls" / "key.pem", "a key", 0o600, OURS),
+        (state / "clocks" / "baseline", "/sys/x:1\n", 0o600, ROOTS),
+        (state / "journal" / "measurements.jsonl", "{}\n", 0o644, OURS),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+        os.chown(path, *owner)
+    (state / "clocks").chmod(0o700)
+    for path in (state / "voices", *(state / "voices").rglob("*")):
+        path.chmod(0o750 if path.is_dir() else 0o640)
+        os.chown(path, *OURS)
+    return made
+
+
+def open_store(folder: Path) -> VoiceStore:
+    voices = folder / "var/lib/f5-appliance/voices"
+    return VoiceStore(voices, folder / "cache", SPEC, 0.1, memory_entries=4, max_reference_bytes=1 << 20)
+
+
+def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything of ours in a box: content, mode and owner by name."""
+    found = {}
+    for top in ("etc/f5-appliance", "var/lib/f5-appliance"):
+        for path in (folder / top, *(folder / top).rglob("*")):
+            if path.exists():
+                state = path.stat()
+                data = path.read_bytes() if path.is_file() else b""
+                name = str(path.relative_to(folder))
+                found[name] = (data, state.st_mode, state.st_uid, state.st_gid)
+    return found
+
+
+def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
+    here, file = furnished(tmp_path / "old"), tmp_path / "box.tar.gz"
+    lines, say = quiet()
+    backup.back_up(here, file, say)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["configuration", "3"], ["voices", "4"], ["baseline", "1"], ["journal", "1"],
+    ]  # fmt: skip
+    backup.restore(box(tmp_path / "new"), file, silent)
+    assert tree(tmp_path / "new") == {
+        name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
+    } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
+    # A voice sounds as before: what the engine is given of it is the same, bit for bit.
+    old, new = (open_store(tmp_path / name).reference("ann") for name in ("old", "new"))
+    assert old.transcript == new.transcript
+    assert np.array_equal(old.features.samples, new.features.samples)
+    assert np.array_equal(old.features.log_mel, new.features.log_mel)
+    assert open_store(tmp_path / "new").get("ann") == open_store(tmp_path / "old").get("ann")
+    # It is an archive like any other.
+    names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
+    assert names[0] == LISTING and "voices/ann/audio" in names
+
+
+def test_what_was_there_is_kept_aside(tmp_path: Path) -> None:
+    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
+    other = box(tmp_path / "new")
+    open_store(tmp_path / "new").create("eve", reference_wav(), TRANSCRIPT)
+    (tmp_path / "new/etc/f5-appliance").mkdir()
+    (tmp_path / "new/etc/f5-appliance/appliance.yaml").write_text("mine")
+    lines, say = quiet()
+    backup.restore(other, tmp_path / "f", say)
+    [aside] = (tmp_path / "new/var/lib/f5-appliance").glob("voices.before-*")
+    assert (aside / "eve" / "audio").read_bytes() == reference_wav()
+    assert any(f"what was there: {aside}" in line for line in lines)
+    [aside] = (tmp_path / "new/etc").glob("f5-appliance.before-*")
+    assert (aside / "appliance.yaml").read_text() == "mine"
+    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
+def test_owners_are_found_by_name(tmp_path: Path) -> None:
+    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
+    backup.restore(box(tmp_path / "new", user=123, group=124), tmp_path / "f", silent)
+    audio = (tmp_path / "new/var/lib/f5-appliance/voices/ann/audio").stat()
+    assert (audio.st_uid, audio.st_gid) == (123, 124)
+    tokens = (tmp_path / "new/etc/f5-appliance/tokens.json").stat()
+    assert (tokens.st_uid, tokens.st_gid) == (0, 124)
+    nobody = box(tmp_path / "bare")
+    (tmp_path / "bare/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    with pytest.raises(Failure, match="no user f5-appliance: install the package first"):
+        backup.restore(nobody, tmp_path / "f", silent)
+    assert not tree(tmp_path / "bare")
+
+
+def test_the_baseline_of_another_module_is_left_out(tmp_path: Path) -> None:
+    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
+    lines, say = quiet()
+    other = box(tmp_path / "new", module="p3701-0004")
+    backup.restore(other, tmp_path / "f", say)
+    assert "baseline: of the module p3701-0005, this is p3701-0004: not restored" in lines[0]
+    state = tmp_path / "new/var/lib/f5-appliance"
+    assert not (state / "clocks").exists() and (state / "journal/measurements.jsonl").exists()
+
+
+def test_dry_runs_write_nothing(tmp_path: Path) -> None:
+    here, file = furnished(tmp_path / "old"), tmp_path / "f"
+    backup.back_up(here, file, silent, dry_run=True)
+    assert not file.exists()
+    backup.back_up(here, file, silent)
+    lines, say = quiet()
+    backup.restore(box(tmp_path / "new"), file, say, dry_run=True)
+    assert not tree(tmp_path / "new") and any("would make" in line for line in lines)
+
+
+def test_what_is_not_in_it_is_said(tmp_path: Path) -> None:
+    here, (lines, say) = furnished(tmp_path / "old"), quiet()
+    etc = tmp_path / "old/etc/f5-appliance"
+    (etc / "link.pem").symlink_to("/etc/hostname")
+    os.mkfifo(etc / "pipe")
+    (etc / "appliance.yaml").write_text("server:\n  tls_key: /root/key.pem  # mine\n")
+    (tmp_path / "old/var/lib/f5-appliance/voices/.ann.0123abcd").mkdir()
+    backup.back_up(here, tmp_path / "f", say)
+    said = "\n".join(lines)
+    assert "link.pem is a link" in said and "pipe is a link or a device" in said
+    assert "tls_key: /root/key.pem lies outside of /etc/f5-appliance" in said
+    assert not [e for e in backup.read(tmp_path / "f").entries if "link" in e.name or "/." in e.name]
+    with pytest.raises(Failure, match="is there already"):
+        backup.back_up(here, tmp_path / "f", silent)
+
+
+def test_every_damage_is_seen_before_anything_is_written(tmp_path: Path) -> None:
+    backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
+    whole, dice, other = (tmp_path / "f").read_bytes(), random.Random(1), box(tmp_path / "new")
+    damaged = [whole[:size] for size in (0, 1, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1)]
+    for place in dice.sample(range(10, len(whole)), 60):  # 4 to 9: gzip's time and system mean nothing
+        damaged.append(whole[:place] + bytes([whole[place] ^ 1 << dice.randrange(8)]) + whole[place + 1 :])
+    for data in damaged:
+        (tmp_path / "g").write_bytes(data)
+        with pytest.raises(Failure):
+            backup.restore(other, tmp_path / "g", silent)
+    assert not tree(tmp_path / "new")
+
+
+Members = list[tuple[tarfile.TarInfo, bytes]]
+
+
+def rewrite(file: Path, change: Callable[[dict[str, Any], Members], None]) -> None:
+    """The same backup with its listing or members changed, and gzip right."""
+    members: Members = []
+    with tarfile.open(file) as tar:
+        for member in tar:
+            stream = tar.extractfile(member)
+            assert stream is not None
+            members.append((member, stream.read()))
+    listing = json.loads(members[0][1])
+    change(listing, members)
+    members[0] = (members[0][0], json.dumps(listing).encode())
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for member, data in members:
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    file.write_bytes(gzip.compress(buffer.getvalue(), 1))
+
+
+def named(name: str) -> Callable[[dict[str, Any], Members], None]:
+    def change(listing: dict[str, Any], members: Members) -> None:
+        listing["entries"][-1]["name"] = members[-1][0].name = name
+
+    return change
+
+
+def kind(kind: bytes, link: str = "/etc/passwd") -> Callable[[dict[str, Any], Members], None]:
+    def change(listing: dict[str, Any], members: Members) -> None:
+        members[-1][0].type, members[-1][0].linkname = kind, link
+        members[-1] = (members[-1][0], b"")
+        listing["entries"][-1]["size"] = 0
+
+    return change
+
+
+def field(name: str, value: object) -> Callable[[dict[str, Any], Members], None]:
+    return lambda listing, members: listing["entries"][-1].update({name: value})
+
+
+HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
+    "up": (named("voices/../../../evil"), "must be a path in one of"),
+    "absolute": (named("/etc/evil"), "must be a path in one of"),
+    "another place": (named("cron/evil"), "must be a path in one of"),
+    "hidden": (named("voices/.evil"), "must be a path in one of"),
+    "of no folder": (named("voices/eve/audio"), "outside of any folder"),
+    "in a file": (named("voices/ann/audio/x"), "outside of any folder"),
+    "twice": (named("voices/ann/audio"), "listed twice"),
+    "line break": (named("voices/a\nb"), "must be a path in one of"),
+    "symbolic link": (kind(tarfile.SYMTYPE), "is not what is listed"),
+    "hard link": (kind(tarfile.LNKTYPE), "is not what is listed"),
+    "device": (kind(tarfile.CHRTYPE), "is not what is listed"),
+    "fifo": (kind(tarfile.FIFOTYPE), "is not what is listed"),
+    "setuid": (field("mode", 0o4755), "out of range"),
+    "type": (field("mode", "0644"), "mode must be int"),
+    "unknown hash": (field("sha256", "0" * 64), "its hash is another"),
+    "size": (field("size", 1 << 40), "is not what is listed"),
+    "not listed": (
+        lambda listing, members: members.append((tarfile.TarInfo("voices/x"), b"x")),
+        "is not listed",
+    ),
+    "missing": (lambda listing, members: members.__delitem__(-1), "cut off"),
+    "newer": (lambda listing, members: listing.update(format=2), "a newer f5-backup .format 2, this reads 1"),
+    "no format": (lambda listing, members: listing.__delitem__("format"), "cannot be read"),
+    "no entries": (lambda listing, members: listing.update(entries=7), "not iterable"),
+    "other first": (lambda listing, members: setattr(members[0][0], "name", "x"), "does not begin with"),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("good")
+    backup.back_up(furnished(folder / "old"), folder / "f", silent)
+    return (folder / "f").read_bytes()
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_archives_are_refused(tmp_path: Path, good: bytes, case: str) -> None:
+    change, expected = HOSTILE[case]
+    (tmp_path / "f").write_bytes(good)
+    rewrite(tmp_path / "f", change)
+    other = box(tmp_path / "new")
+    with pytest.raises(Failure, match=expected):
+        backup.restore(other, tmp_path / "f", silent)
+    assert not tree(tmp_path / "new") and not list(tmp_path.rglob("evil"))
+
+
+def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, good: bytes) -> None:
+    """What the cases above are refused for is their change."""
+    (tmp_path / "f").write_bytes(good)
+    rewrite(tmp_path / "f", lambda listing, members: None)
+    backup.restore(box(tmp_path / "new"), tmp_path / "f", silent)
+    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+
+
+def test_a_restore_that_cannot_finish_changes_nothing(
+    tmp_path: Path, good: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(good)
+    here = furnished(tmp_path / "new")
+    before, copied = tree(tmp_path / "new"), itertools.count()
+    usage = backup.shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(backup.shutil, "disk_usage", lambda path: usage._replace(free=backup.SPARE_BYTES))
+        with pytest.raises(Failure, match="MB are left on the disk"):
+            backup.restore(here, tmp_path / "f", silent)
+    chown = os.fchown
+
+    def full(*arguments: Any) -> None:
+        if next(copied) == 4:
+            raise OSError(28, "No space left on device")
+        chown(*arguments)
+
+    monkeypatch.setattr(os, "fchown", full)
+    with pytest.raises(OSError, match="No space"):
+        backup.restore(here, tmp_path / "f", silent)
+    assert tree(tmp_path / "new") == before
+
+
+def lives(folder: Path) -> dict[str, int]:
+    """Kill a restore at its n-th change, for each n: each part is then what it was or what the backup has."""
+    seen = {"kills": 0, "mixed": 0}
+    while True:
+        here = folder / str(seen["kills"] + 1)
+        for path in ("etc/f5-appliance/appliance.yaml", "var/lib/f5-appliance/voices/eve/audio"):
+            (here / path).parent.mkdir(parents=True)
+            (here / path).write_text("mine")
+        new = box(here)
+
+        def run(new: Box = new) -> None:
+            backup.restore(new, folder / "f", silent)
+
+        ended = killed(seen["kills"] + 1, run)
+        parts = {
+            "etc/f5-appliance": {"appliance.yaml", "tls", "tokens.json"},
+            "var/lib/f5-appliance/voices": {"ann", "bob"},
+        }
+        restored = [part for part, names in parts.items() if set(os.listdir(here / part)) == names]
+        for part in parts:
+            kept = sorted(here.glob(f"{part}.before-*"))
+            if part in restored:
+                [aside] = kept
+                assert (aside / ("eve/audio" if "voices" in part else "appliance.yaml")).read_text() == "mine"
+            else:
+                assert set(os.listdir(here / part)) in ({"eve"}, {"appliance.yaml"})
+        if ended == 0:
+            assert len(restored) == 2
+            return seen
+        seen["kills"] += 1
+        seen["mixed"] += len(restored) == 1
+
+
+def test_killed_at_any_moment_every_part_is_whole(tmp_path: Path, good: bytes) -> None:
+    (tmp_path / "f").write_bytes(good)
+    seen = in_a_process_of_its_own("test_backup", tmp_path)
+    assert seen["kills"] > 30 and seen["mixed"], seen
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
+def test_commands(tmp_path: Path) -> None:
+    """As the system's Python runs them: without the environment, on a tree."""
+    furnished(tmp_path / "old")
+    box(tmp_path / "new")
+
+    def run(name: str, sysroot: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / name), str(tmp_path / "f")]
+        environment = {**os.environ, "F5_SYSROOT": str(tmp_path / sysroot)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    assert run("backup", "old").returncode == 0
+    ran = run("backup", "old")
+    assert ran.returncode == 1 and ran.stderr.startswith("f5-backup: ") and "already" in ran.stderr
+    assert run("restore", "new").returncode == 0
+    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+    (tmp_path / "f").write_bytes(b"x")
+    ran = run("restore", "new")
+    assert ran.returncode == 1 and "damaged, or no backup" in ran.stderr
