@@ -209,6 +209,9 @@ def _synthesis(inspection: Inspection) -> Finding:
         voice = _voice_to_use(inspection, client)
         if isinstance(voice, Finding):
             return voice
+        queue = client.queue()
+        if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
+            return Finding("synthesis", Level.SKIP, f"not disturbed: it speaks, {busy} waiting or heard now")
         try:
             reply = _speak(client, SENTENCE, voice.name)
         except CallFailed as error:

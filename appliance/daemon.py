@@ -3,6 +3,7 @@
 exit status  meaning                                              start again?
 0            drained after SIGTERM or SIGINT                      -
 65           the bundle is missing, damaged, or not for this box  no
+68           an address is not this machine's, for ten minutes    yes
 69           the device has too little memory                     yes
 70           the engine failed                                    yes
 71           the device is lost                                   yes
@@ -34,9 +35,11 @@ import grpc
 from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
+from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
 from appliance.agent import AgentServer
 from appliance.box.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.box.clockwatch import STATES, ClockWatch
+from appliance.box.judge.last import last
 from appliance.box.notify import Notifier
 from appliance.box.root import Root
 from appliance.box.supervision import Supervision
@@ -68,7 +71,7 @@ from appliance.rpc.access import Door
 from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
-from appliance.rpc.server import AddressInUse, Face, Listening, listen, listen_to_operator
+from appliance.rpc.server import Face, Listening, listen, listen_to_operator
 from appliance.rpc.synthesizer import Speech, Synthesizer
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
@@ -97,6 +100,7 @@ class Exit(enum.IntEnum):
 
     OK = 0
     BUNDLE = 65
+    ADDRESS_NOT_OURS = 68
     MEMORY = 69
     ENGINE = 70
     DEVICE = 71
@@ -110,6 +114,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
     BundleError: Exit.BUNDLE,
     StorageError: Exit.STORAGE,
     AddressInUse: Exit.ADDRESS_IN_USE,
+    AddressNotOurs: Exit.ADDRESS_NOT_OURS,
     OutOfDeviceMemory: Exit.MEMORY,
     DeviceLost: Exit.DEVICE,
 }
@@ -130,12 +135,14 @@ def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None)
     try:
         config = configuration()
         _log_to_stderr(config.log.level)
+        keys = ("listen", "metrics", "agent")
+        await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
 
         async def life() -> None:
             await Daemon(config, configuration, notifier, trace).live()
 
         asyncio.run(life())
-    except (ApplianceError, AddressInUse) as error:
+    except (ApplianceError, AddressInUse, AddressNotOurs) as error:
         # systemd shows the last line it was told, and of a failed start that would be the drain's.
         notifier.status(str(error))
         return _ended(_status_of(error), error)
@@ -163,7 +170,9 @@ class Daemon:
         self._scheduler = kind(config.scheduler, at=self._at)
         self._write_trace()
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
-        self._clocks = ClockWatch(Box(Root(config.device.sysroot)), str(config.device.clocks))
+        box = Box(Root(config.device.sysroot))
+        self._metrics.watch_health(lambda: last(box))
+        self._clocks = ClockWatch(box, str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
         self._front: Front
         self._engine: threading.Thread | None = None
@@ -275,7 +284,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.told, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
@@ -530,7 +539,7 @@ def _listening(key: str, address: str, make: Callable[[str], ProbeServer]) -> Pr
     try:
         return make(address)
     except OSError as error:
-        raise AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}") from error
+        raise cannot_listen(key, address, error) from error
 
 
 def _tell(loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None], error: BaseException | None) -> None:

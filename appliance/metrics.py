@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from appliance.job import Load, Timings
 from appliance.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
+"""What a check that was not looked at (SKIP) has none of."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
@@ -30,6 +33,43 @@ class Phrases(Protocol):
     size_bytes: int
     hits: int
     misses: int
+
+
+class Visit(Protocol):
+    """What the last visit of f5-health found."""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since then."""
+
+    @property
+    def levels(self) -> Mapping[str, str]:
+        """Check → a key of LEVELS, or SKIP."""
+
+    @property
+    def numbers(self) -> Mapping[tuple[str, str], float]:
+        """Check and figure → value."""
+
+
+class Health:
+    """Collects the last visit anew for each scrape; nothing while there is none."""
+
+    def __init__(self, last: Callable[[], Visit | None]) -> None:
+        self._last = last
+
+    def collect(self) -> Iterator[Metric]:
+        """Three families."""
+        if (visit := self._last()) is None:
+            return
+        level = GaugeMetricFamily("f5_health_level", "Of a check: 0 PASS, 1 WARN, 2 FAIL.", labels=("check",))
+        for check, name in visit.levels.items():
+            if name in LEVELS:
+                level.add_metric((check,), LEVELS[name])
+        figure = GaugeMetricFamily("f5_health_figure", "A number of a check.", labels=("check", "figure"))
+        for names, value in visit.numbers.items():
+            figure.add_metric(names, value)
+        age = GaugeMetricFamily("f5_health_age_seconds", "Since the checks.", value=visit.age_s)
+        yield from (level, figure, age)
 
 
 class Metrics:
@@ -143,6 +183,10 @@ class Metrics:
         ):
             gauge = Gauge(f"f5_phrases_{name}", what, registry=self.registry)
             gauge.set_function(partial(getattr, phrases, attribute))
+
+    def watch_health(self, last: Callable[[], Visit | None]) -> None:
+        """Register a callback for what the last visit of f5-health found."""
+        self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
         """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: not known."""

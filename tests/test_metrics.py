@@ -10,15 +10,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance import metrics as metrics_module
+from appliance.box.judge import Finding, Level, visit
+from appliance.box.judge.last import last
+from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.job import Load, Timings
 from appliance.metrics import Metrics, MetricsServer
 from appliance.probes import MAX_CONNECTIONS
+from tests.fakes.jetson import Clock, Jetson
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -111,6 +116,45 @@ def test_repins_are_counted_through_unknowns_and_new_boots(
     for repins in counts:
         metrics.clocks(("pinned",), "pinned", repins=repins, degraded=False)
     assert samples(metrics)["f5_clocks_repins_total",] == total
+
+
+def test_every_check_of_the_last_visit_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
+    """Written by f5-health as root, read by the daemon."""
+    clock, metrics = Clock(), Metrics()
+    box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)
+    metrics.watch_health(lambda: last(box))
+    assert not [name for name in samples(metrics) if name[0].startswith("f5_health")]
+    findings = [
+        Finding("disk", Level.PASS, "half free", figures={"free_bytes": 5, "mount": "/", "read_only": False}),
+        Finding("power", Level.WARN, "61 W", "", "look", figures={"rails_mw": {"VIN": 61_000.0}}),
+        Finding("speed", Level.FAIL, "slow", "", "measure"),
+        Finding("jtop", Level.SKIP, "absent"),
+    ]
+    visit.publish(box, findings)
+    clock.sleep(300)
+    read = samples(metrics)
+    assert {check: read["f5_health_level", check] for check in ("disk", "power", "speed")} == {
+        "disk": 0.0,
+        "power": 1.0,
+        "speed": 2.0,
+    }
+    assert ("f5_health_level", "jtop") not in read
+    assert read["f5_health_figure", "disk", "free_bytes"] == 5.0
+    assert read["f5_health_figure", "power", "rails_mw.VIN"] == 61_000.0
+    assert read["f5_health_age_seconds",] == pytest.approx(300.0)
+    for damaged in ("", "[]", "{}", "nan", "[" * 100_000):
+        box.root.replace(HEALTH, damaged)
+        assert ("f5_health_age_seconds",) not in samples(metrics)
+
+
+def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
+    jetson, metrics = Jetson(tmp_path / "box", "jp6-0005"), Metrics()
+    visit.publish(jetson.box(), [Finding("disk", Level.PASS, "half free")])
+    kept = jetson.read(HEALTH)
+    jetson.boot()
+    jetson.write(HEALTH, kept)
+    metrics.watch_health(lambda: last(jetson.box()))
+    assert ("f5_health_level", "disk") not in samples(metrics)
 
 
 @pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])

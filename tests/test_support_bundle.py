@@ -16,6 +16,7 @@ from appliance.box.judge.application import Application
 from appliance.box.support import bundle, redact
 from appliance.config import Config
 from tests.box.boxes import RELEASE, well
+from tests.box.in_process import quick
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
 
@@ -167,7 +168,8 @@ def test_nothing_that_was_planted_is_in_it(tmp_path: Path) -> None:
         if secret in line.lower()
     }
     assert found == {}
-    assert not [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
+    missing = [line for line in files["INDEX"].splitlines() if line.startswith("MISSING")]
+    assert all("the boot before is not in the journal" in line for line in missing), missing
     assert json.loads(files["health.json"])["findings"]
     assert [f["level"] for f in json.loads(files["health.json"])["findings"] if f["check"] == "config"] == [
         "FAIL"
@@ -232,6 +234,25 @@ def test_what_the_maker_needs_is_in_it(tmp_path: Path) -> None:
     assert "  drain_s: 20.0\n" in files["configuration.yaml"]
     assert "  metrics: 127.0.0.1:9464\n" in files["configuration.yaml"]
     assert "  listen: …\n" in files["configuration.yaml"]
+
+
+def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    plant(jetson)
+    jetson.journal("nvgpu: 17000000.gpu hangs", at=50.0)
+    jetson.boot()
+    jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "BCCPLEXWDT\n")
+    jetson.journal("NVRM: after the reset")
+    parts = {part.name: part for part in bundle.collect(quick(jetson), NOBODY)}
+    assert "nvgpu: 17000000.gpu hangs" in parts["previous-boot/kernel.txt"].text
+    assert "hangs" not in parts["kernel.txt"].text
+    assert "NVRM" not in parts["previous-boot/kernel.txt"].text
+    assert "request failed" in parts["previous-boot/journal-f5-appliance.txt"].text
+    reset, before, now = parts["boots.txt"].text.splitlines()
+    assert reset == "reset: BCCPLEXWDT" and before.startswith("-1 ") and now.startswith("0 ")
+    assert "nvidia-l4t-core 36.4.3-20250107174145 hold ok installed\n" in parts["packages.txt"].text
+    text = "".join(part.text + part.problem for part in parts.values()).lower()
+    assert [secret for secret in SECRETS if secret in text] == []
 
 
 def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:

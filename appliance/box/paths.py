@@ -17,6 +17,7 @@ BASELINE_FOLDER = f"{STATE}/clocks"
 BUNDLE = f"{STATE}/bundle"
 VOICES = f"{STATE}/voices"
 JOURNAL = f"{STATE}/journal/measurements.jsonl"
+QUIET = f"{STATE}/quiet.json"
 INSTALLATION = "/opt/f5-appliance/current"
 INSTALLED = f"{INSTALLATION}/installed.json"
 
@@ -28,6 +29,7 @@ RELEASE = "/etc/nv_tegra_release"
 NVPMODEL_CONF = "/etc/nvpmodel.conf"
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
 GPU_NODE = "/dev/nvgpu/igpu0/ctrl"
+INDICATOR = "/etc/xdg/autostart/nvpmodel_indicator.desktop"
 JTOP_SOCKET = "/run/jtop.sock"
 LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 
@@ -41,8 +43,14 @@ EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """EMC on JetPack 5 and 6, in debugfs: for root only."""
 EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
 TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
+RESET_REASONS = (
+    "/sys/devices/platform/bus@0/c360000.pmc/reset_reason",
+    "/sys/devices/platform/c360000.pmc/reset_reason",
+)
+"""Of the Tegra234, with the device tree of JetPack 6 and 7, and an older one."""
 THERMAL = "/sys/class/thermal"
 HWMON = "/sys/class/hwmon"
+DISKS = "/sys/block"
 INTERFACES = "/sys/class/net"
 PROCESSES = "/proc"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -53,6 +61,10 @@ FREE_PIECES = "/proc/buddyinfo"
 MOUNTS = "/proc/mounts"
 
 # The system's.
+UNITS_OF_ROOT = "/etc/systemd/system"
+UNITS_OF_PACKAGES = ("/usr/lib/systemd/system", "/lib/systemd/system")
+JOURNALD_CONF = "/etc/systemd/journald.conf"
+JOURNALD = tuple(f"{folder}/systemd/journald.conf.d" for folder in ("/etc", "/run", "/usr/lib"))
 USERS = "/etc/passwd"
 GROUPS = "/etc/group"
 ETC_HOST_NAME = "/etc/hostname"

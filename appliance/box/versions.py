@@ -41,7 +41,7 @@ def tensorrt(root: Root) -> Version:
     """TensorRT's version as its package says, or the name of its library; () without one. Needs no Python."""
     packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
     for package in packages:
-        if re.match(r"Package: libnvinfer\d+\n", package) and "\nStatus: install ok installed" in package:
+        if re.match(r"Package: libnvinfer\d+\n(?:.*\n)*?Status: (?:install|hold) ok installed\n", package):
             found = re.search(r"^Version: (\d+)\.(\d+)\.(\d+)", package, re.MULTILINE)
             if found:
                 return tuple(int(part) for part in found.groups())

@@ -2,6 +2,7 @@
 
 exit status  meaning                                              start again?
 0            ended after SIGTERM or SIGINT                        -
+68           the address is not this machine's, for ten minutes   yes
 74           the file of tokens cannot be used                    no
 75           the address is in use                                yes
 78           the configuration cannot be used                     no
@@ -22,6 +23,7 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
 from appliance.box.notify import Notifier
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
@@ -29,7 +31,7 @@ from appliance.gateway.app import daemon_address, make_app
 
 logger = logging.getLogger(__name__)
 
-OK, STORAGE, ADDRESS_IN_USE, CONFIG = 0, 74, 75, 78
+OK, ADDRESS_NOT_OURS, STORAGE, ADDRESS_IN_USE, CONFIG = 0, 68, 74, 75, 78
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 2,000 Chinese characters in a URL takes 18 KB."""
 KEEP_ALIVE_S = 30
@@ -41,6 +43,7 @@ EVENTS = "/api/"
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
     """Serve until told to stop; whatever keeps it from starting is one line on stderr."""
+    notifier = Notifier.from_environment(os.environ)
     try:
         config = load(path, overrides)
         logging.basicConfig(
@@ -50,20 +53,19 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
             force=True,
         )
         app, context, address = make_app(config), tls(config), daemon_address(config)
-        listener = listen(config)
+        listener = listen(config, notifier)
     except ConfigError as error:
         return _ended(CONFIG, error)
     except StorageError as error:
         return _ended(STORAGE, error)
-    except OSError as error:
-        return _ended(
-            ADDRESS_IN_USE, f"gateway.listen: cannot listen on {config.gateway.listen}: {error.strerror}"
-        )
+    except AddressInUse as error:
+        return _ended(ADDRESS_IN_USE, error)
+    except AddressNotOurs as error:
+        return _ended(ADDRESS_NOT_OURS, error)
     # A client's nonsense is no news, nor is a reply that was cut off on purpose.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
     log.addFilter(lambda record: "without completing response" not in str(record.msg))
-    notifier = Notifier.from_environment(os.environ)
     if config.server.tls_certificate and not config.server.tokens:
         logger.warning(
             "server.tokens: none is needed, so whoever reaches %s may speak", config.gateway.listen
@@ -102,8 +104,11 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     return OK
 
 
-def listen(config: Config) -> socket.socket:
-    """The socket. Raises ConfigError where it may not be opened to a network, OSError where it is taken."""
+def listen(config: Config, notifier: Notifier) -> socket.socket:
+    """The socket, once the network has given this machine its address.
+
+    Raises ConfigError where it may not be opened to a network, AddressInUse, AddressNotOurs.
+    """
     host, port = split_address("listen", config.gateway.listen)
     if not (config.server.tls_certificate or config.gateway.open_to_network or is_loopback(host)):
         raise ConfigError(
@@ -111,11 +116,15 @@ def listen(config: Config) -> socket.socket:
             "server.tls_certificate and server.tls_key, or write the line `open_to_network: true` in the "
             "section gateway to speak in plain text with whoever comes"
         )
-    return socket.create_server(
-        (host.strip("[]"), port),
-        family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-        backlog=config.gateway.max_connections,
-    )
+    await_addresses({"gateway.listen": config.gateway.listen}, notifier)
+    try:
+        return socket.create_server(
+            (host.strip("[]"), port),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=config.gateway.max_connections,
+        )
+    except OSError as error:
+        raise cannot_listen("gateway.listen", config.gateway.listen, error) from error
 
 
 def tls(config: Config) -> ssl.SSLContext | None:

@@ -14,6 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from appliance.addresses import AddressInUse, cannot_listen
 from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
@@ -43,10 +44,6 @@ AGE_MS = 3_600_000
 hour; calls that are under way end in their own time, and clients connect again with the next one."""
 OTHER_STREAMS = 64
 """Calls of one connection beside its synthesis calls: watches, lookups."""
-
-
-class AddressInUse(Exception):
-    """The address is in use, or is not this machine's."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,10 @@ async def listen(
     authorize: Authorize,
     faces: Sequence[Face] = (),
 ) -> Listening:
-    """Start a server that says NOT_SERVING. Raises AddressInUse, ConfigError, StorageError."""
+    """Start a server that says NOT_SERVING.
+
+    Raises AddressInUse, AddressNotOurs, ConfigError, StorageError.
+    """
     tls = credentials(config)
     server = grpc.aio.server(
         interceptors=(StatusInterceptor(observe, authorize),),
@@ -162,7 +162,7 @@ def _try_to_bind(host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(target)
     except OSError as error:
-        raise AddressInUse(f"server.listen: cannot listen on {host}:{port}: {error.strerror}") from error
+        raise cannot_listen("server.listen", f"{host}:{port}", error) from error
 
 
 def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:

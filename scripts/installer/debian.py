@@ -1,7 +1,7 @@
 """The Debian package: wheels of the lock unpacked into a private folder, and what the system reads around it.
 
     /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
-    /usr/bin                        appliance, f5-health, f5-clock-lock, f5-support-bundle, f5-upgrade
+    /usr/bin                        appliance, and an f5-NAME for each of SCRIPTS
     /usr/lib/systemd/system         every unit and drop-in of systemd/
     /etc/f5-appliance               the configuration, a conffile
 
@@ -38,10 +38,12 @@ L4T = {"6": ("36.4", "37"), "7": ("39.2", "40")}
 LIBRARY = "usr/lib/f5-appliance"
 UNITS = "usr/lib/systemd/system"
 CONFIG = "etc/f5-appliance/appliance.yaml"
-SCRIPTS = ("clock-lock", "health", "support-bundle", "upgrade")
+SCRIPTS = ("clock-lock", "health", "quiet", "support-bundle", "upgrade")
 """Root's programs, standard library only; a command f5-NAME for each."""
 CLOCKS = "f5-clocks.service"
 BUILD_S = 900.0
+BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
+"""Keys since systemd 254; JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
 # The units name what scripts/install lays down; this goes when that goes.
 PLACES = (
     ("/opt/f5-appliance/current/venv/bin/python", "/usr/bin/python3"),
@@ -111,7 +113,7 @@ def build(tools: Tools, python: str, source: Source, out: Path, flavour: Flavour
         )  # fmt: skip
         tell("laying out the package")
         _library(root / LIBRARY, sorted(wheels.glob("*.whl")), source)
-        _system(root, source)
+        _system(root, source, flavour)
         _documents(root / "usr/share", source, flavour, epoch)
         _control(root, source, flavour)
         _stamp(root, epoch)
@@ -158,12 +160,15 @@ def _inside(name: str) -> str:
     return "" if "/tests/" in name else name
 
 
-def _system(root: Path, source: Source) -> None:
+def _system(root: Path, source: Source, flavour: Flavour) -> None:
     """What the system reads: units, users, folders, commands, the configuration."""
     for path in sorted((source.folder / "systemd").rglob("*")):
         inside = path.relative_to(source.folder / "systemd")
         if is_unit(path.name) or (path.suffix == ".conf" and len(inside.parts) == 2):
-            _put(root / UNITS / inside, packaged(path))
+            # system.conf.d is systemd's own, beside the folder of units.
+            folder = UNITS if inside.parts[0] != "system.conf.d" else "usr/lib/systemd"
+            text = packaged(path)
+            _put(root / folder / inside, text if flavour.jetpack == "7" else BACK_OFF.sub(b"", text))
     for kind in ("sysusers", "tmpfiles"):
         _put(
             root / f"usr/lib/{kind}.d/{NAME}.conf",

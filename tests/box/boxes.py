@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from appliance.box import platform
+from appliance.box import platform, quiet
 from appliance.box.clocks import published
+from tests.box.in_process import quick
 from tests.fakes.jetson import Jetson
 
 RELEASE = "/opt/f5-appliance/releases/0.1.0"
 
 
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
-    """A box as it should be: pinned, published, installed, its daemon's unit running."""
+    """A box as it should be: pinned, published, quiet, installed, its daemon's unit running."""
     jetson = Jetson(folder, profile)
     jetson.set_mode("MAXN")
     jetson.pin()
     install(jetson)
+    quiet.quiet(quick(jetson), dry_run=False, say=lambda line: None)
     published.publish(jetson.box(), published.Clocks("pinned", mode="MAXN"))
     return jetson
 

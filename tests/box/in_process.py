@@ -27,9 +27,10 @@ class InProcess(Tools):
     def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
         assert self.jetson is not None
         launcher = self.jetson.bin / name
-        if not launcher.exists() or f"tests.fakes.tools.{name} " not in launcher.read_text():
+        module = f"tests.fakes.tools.{name.replace('-', '_')}"
+        if not launcher.exists() or f"{module} " not in launcher.read_text():
             return super().run(name, *arguments, timeout_s=timeout_s, answer=answer)
-        main = importlib.import_module(f"tests.fakes.tools.{name}").main
+        main = importlib.import_module(module).main
         output, errors = io.StringIO(), io.StringIO()
         with (
             mock.patch.dict("os.environ", self.environment),

@@ -203,6 +203,30 @@ def test_watch_outlasts_another_at_work_and_writes_json_lines(
     assert told.err == "clock-lock: another clock-lock\n" and len(turns) == 2
 
 
+def test_the_timers_check_says_a_change_and_says_it_once(
+    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, which is all that f5-clocks-check.service leaves to the journal."""
+    box = quick(maxn)
+    lock(box)
+    capsys.readouterr()
+
+    def told() -> list[str]:
+        main(box, "watch", "--once", "--json")
+        return capsys.readouterr().err.splitlines()
+
+    assert told() == []
+    maxn.fault("thermal_throttle", degrees=99.5, cap_khz=1_190_400)
+    maxn.pin()
+    first = told()
+    assert first[-1].startswith("unpinned in MAXN, was pinned: "), first
+    assert told() == [] == told()
+    maxn.heal("thermal_throttle")
+    maxn.set_mode("MAXN")
+    maxn.pin()
+    assert told() == ["pinned in MAXN, was unpinned"]
+
+
 def test_watch_does_not_go_on_without_root(maxn: Jetson, main: Callable[..., int]) -> None:
     assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
 

@@ -118,6 +118,21 @@ def test_root_publishes_for_all_to_read(tmp_path: Path) -> None:
     assert jetson.path(paths.HEALTH).stat().st_mode & 0o777 == 0o644
 
 
+def test_the_journal_gets_a_line_when_a_check_comes_out_otherwise(tmp_path: Path) -> None:
+    """stderr is all that f5-health.service leaves to it."""
+    jetson = well(tmp_path / "box")
+
+    def told() -> str:
+        return health(jetson, "--publish", "--json", "--only", "temperature,lfb").stderr
+
+    assert told() == ""
+    jetson.fault("thermal_throttle", degrees=86.0, cap_khz=0)
+    assert told().startswith("health: WARN temperature, was PASS: ")
+    assert told() == ""
+    jetson.heal("thermal_throttle")
+    assert told().startswith("health: PASS temperature, was WARN: ")
+
+
 @pytest.mark.parametrize("option", ["--publish", "--set-baseline"])
 def test_others_cannot_publish(
     option: str,

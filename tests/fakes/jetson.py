@@ -32,7 +32,7 @@ from tests.fakes.profiles import PROFILES, SUPPORTED, Profile
 __all__ = ["PROFILES", "SUPPORTED", "Clock", "Jetson"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats", "systemctl", "journalctl", "timedatectl")
+TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats", "systemctl", "journalctl", "timedatectl", "apt-mark")
 LAUNCHER = """\
 #!{python} -IS
 import sys
@@ -99,7 +99,10 @@ class Jetson:
             path = self.bin / tool
             path.write_text(
                 LAUNCHER.format(
-                    python=sys.executable, repository=str(REPOSITORY), tool=tool, folder=str(self.folder)
+                    python=sys.executable,
+                    repository=str(REPOSITORY),
+                    tool=tool.replace("-", "_"),
+                    folder=str(self.folder),
                 )
             )
             path.chmod(0o755)

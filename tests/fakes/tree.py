@@ -27,6 +27,7 @@ class Tree(Monitors):
         self.thermal()
         self.hwmon(0)
         self.proc()
+        self.wear_and_reset()
         self.nodes()
         self.disk()
 
@@ -146,6 +147,11 @@ class Tree(Monitors):
         """Another one."""
         self.put("/proc/sys/kernel/random/boot_id", f"{uuid.uuid4()}\n")
 
+    def wear_and_reset(self) -> None:
+        """As an eMMC that is little worn, after a reboot."""
+        self.put_all("/sys/block/mmcblk0/device", {"life_time": "0x01 0x02", "pre_eol_info": "0x01"})
+        self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
+
     def nodes(self) -> None:
         """Device nodes, as empty files."""
         gpu = ("nvhost-ctrl-gpu", "nvhost-gpu") if self.profile.jetpack == 5 else ("nvgpu/igpu0/ctrl",)
@@ -172,6 +178,10 @@ class Tree(Monitors):
             "/var/lib/dpkg/status", "\n".join(itertools.starmap(_package, self.profile.packages.items()))
         )
         self.put("/run/systemd/timesync/synchronized")
+        self.link("/usr/lib/systemd/system/default.target", "/usr/lib/systemd/system/graphical.target")
+        self.put("/etc/systemd/journald.conf", "[Journal]\n#SystemMaxUse=\n")
+        indicator = "[Desktop Entry]\nType=Application\nExec=nvpmodel_indicator\n"
+        self.put("/etc/xdg/autostart/nvpmodel_indicator.desktop", indicator)
         self.put("/lib/systemd/system/nvpmodel.service", NVPMODEL_SERVICE)
         for program in ("jetson_clocks", "nvpmodel", "tegrastats", f"python{python}", "python3"):
             self.put(

@@ -14,6 +14,7 @@ import pytest
 
 from appliance import access, config
 from appliance.access import Role
+from appliance.box.notify import Notifier
 from appliance.client import CallFailed
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
@@ -127,15 +128,15 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], told: str) -> No
         loaded = load(None, settings)
         app.daemon_address(loaded)
         serving.tls(loaded)
-        serving.listen(loaded).close()
+        serving.listen(loaded, Notifier()).close()
     assert told in str(refused.value)
 
 
 def test_open_to_network_is_said_in_its_own_section() -> None:
     opened = load(None, ["gateway.listen=0.0.0.0:0", "gateway.open_to_network=true"])
-    serving.listen(opened).close()
+    serving.listen(opened, Notifier()).close()
     with pytest.raises(ConfigError):
-        serving.listen(load(None, ["gateway.listen=0.0.0.0:0", "server.open_to_network=true"]))
+        serving.listen(load(None, ["gateway.listen=0.0.0.0:0", "server.open_to_network=true"]), Notifier())
 
 
 def test_the_exit_statuses_are_those_of_its_table() -> None:

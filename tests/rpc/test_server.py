@@ -19,13 +19,14 @@ from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from appliance.addresses import AddressInUse
 from appliance.config import ServerConfig
 from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.access import Door
-from appliance.rpc.server import SERVICES, AddressInUse, listen
+from appliance.rpc.server import SERVICES, listen
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
 

@@ -18,6 +18,7 @@ PROGRAMS = (
     "/usr/bin/jetson_clocks",
     "/usr/sbin/nvpmodel",
     "/bin/kill",
+    "/usr/bin/systemctl",
 )
 NVIDIA = ("nvpower", "nvpmodel", "nvfancontrol")
 NVIDIAS_UNIT = """\
@@ -39,6 +40,10 @@ ENABLED = (
     "f5-health.timer",
     "f5-guard.timer",
 )
+
+
+NEWER = ("RestartSteps", "RestartMaxDelaySec")
+"""Keys since systemd 254, which an older one does not know; left out for it."""
 
 
 def unit_names() -> list[str]:
@@ -99,6 +104,12 @@ class Staged:
         return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
 
 
+def systemd() -> int:
+    """Version of the systemd that is installed here."""
+    ran = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    return int(ran.stdout.split()[1])
+
+
 def stage(folder: Path) -> Staged:
     """Fill a folder. Raises CalledProcessError when a unit cannot be enabled."""
     staged = Staged(folder)
@@ -117,8 +128,10 @@ def stage(folder: Path) -> Staged:
     ours.mkdir(parents=True)
     for path in SOURCE.iterdir():
         if path.suffix in (".service", ".timer"):
-            shutil.copy(path, ours)
-        elif path.suffix == ".d":
+            lines = path.read_text().splitlines(keepends=True)
+            known = [line for line in lines if systemd() >= 254 or line.partition("=")[0] not in NEWER]
+            (ours / path.name).write_text("".join(known))
+        elif path.name.endswith(".service.d"):
             shutil.copytree(path, ours / path.name)
     names = [*(f"{name}.service" for name in NVIDIA), *ENABLED]
     subprocess.run(["systemctl", f"--root={folder}", "--quiet", "enable", *names], check=True, timeout=60)

@@ -4,7 +4,7 @@ Standard library only, so that it runs without the daemon's environment, which m
 
     finding      what a check says: level, value, threshold, remedy
     history      counters that rise, and how fast
-    clocks heat power storage fitness daemon speed jtop
+    clocks heat power storage wear reset quiet fitness daemon speed jtop
                  the checks: pure, from readings to findings
     examine      reads the box and lets each check judge its part
     application  the application's own checks, asked in a process of its own

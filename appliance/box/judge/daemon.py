@@ -21,6 +21,7 @@ ANSWERS = "answers"
 """Figure of a finding: false when nobody answers at /readyz at all."""
 ENDED = {
     65: "the bundle is missing or damaged: copy it to /var/lib/f5-appliance/bundle again",
+    68: "no interface has its address: `ip -br address` shows which there are; server.listen names it",
     74: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
     75: "its address is in use: `sudo ss -ltnp` shows by whom",
     78: f"the configuration cannot be used: `sudo appliance check --config {paths.CONFIG}` says where",
@@ -29,7 +30,7 @@ ENDED = {
 NOT_RETRIED = (65, 74, 78)
 """Of the unit's RestartPreventExitStatus: systemd leaves these alone at once, and has not given up."""
 RETRIES = 4
-"""One less than the unit's StartLimitBurst: the first of those starts was not a restart."""
+"""Our unit is started without end: one that has failed after so many has a limit of the site's."""
 
 
 def ask(address: str, path: str) -> int | str:
@@ -94,7 +95,7 @@ def _read_log(unit: Unit | None) -> str:
 
 
 def _again(unit: Unit | None) -> str:
-    """After its five starts systemd refuses every other one for ten minutes, a technician's too."""
+    """Where a limit is set, systemd refuses every other start for a while, a technician's too."""
     failed = unit is not None and unit.active == "failed"
     return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
 

@@ -17,7 +17,19 @@ from appliance.box.clocks import published, readings, verdict
 from appliance.box.clocks.published import Clocks
 from appliance.box.clocks.verdict import Sight
 from appliance.box.judge import clocks as pinned
-from appliance.box.judge import daemon, fitness, heat, history, jtop, power, speed, storage
+from appliance.box.judge import (
+    daemon,
+    fitness,
+    heat,
+    history,
+    jtop,
+    power,
+    quiet,
+    reset,
+    speed,
+    storage,
+    wear,
+)
 from appliance.box.judge.daemon import READYZ
 from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.judge.history import Rise, Sample
@@ -185,6 +197,12 @@ CHECKS: Mapping[str, Check] = {
     "lfb": Check(lambda look: storage.judge_large_blocks(memory.free_large_blocks(look.box.root))),
     "swap": Check(lambda look: storage.judge_swap(look.memory, look.rise("pswpin", storage.SWAP_S))),
     "disk": Check(lambda look: storage.judge_disk(disk.volumes(look.box))),
+    "wear": Check(lambda look: wear.judge_wear(look.box.root)),
+    "reset": Check(lambda look: reset.judge_reset(look.box.root)),
+    "sleep": Check(lambda look: quiet.judge_sleep(look.box.root)),
+    "desktop": Check(lambda look: quiet.judge_desktop(look.box.root)),
+    "journal": Check(lambda look: quiet.judge_journal(look.box.root)),
+    "packages": Check(lambda look: quiet.judge_packages(look.box.root)),
     "versions": Check(_versions),
     "gpu_node": Check(_gpu),
     "time": Check(_time),

@@ -22,7 +22,7 @@ from typing import Any
 
 from appliance.box import paths, services, versions
 from appliance.box.clocks import verdict
-from appliance.box.judge import visit
+from appliance.box.judge import reset, visit
 from appliance.box.judge.application import Application
 from appliance.box.judge.daemon import with_applications
 from appliance.box.judge.examine import examine
@@ -48,6 +48,12 @@ UNITS = (
 JOURNALS = ("f5-appliance", "f5-gateway", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard", "nvpmodel")
 LINES = "2000"
 TOOL_S = 15.0
+THIS_BOOT, BOOT_BEFORE = "0", "-1"
+BOOT = re.compile(
+    r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
+)
+"""A line of `journalctl --list-boots`: how long ago, id, first and last entry."""
+OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
 VERSIONS = (
@@ -85,8 +91,13 @@ def collect(box: Box, app: Application) -> list[Part]:
         "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
         "nv_tegra_release.txt": lambda: _release(box),
         "units.json": lambda: _json({name: _unit(box, name) for name in UNITS}),
-        **{f"journal-{name}.txt": _journal_of(box, name) for name in JOURNALS},
-        "kernel.txt": lambda: redact.kernel(_journal(box, "-k")),
+        **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
+        "kernel.txt": lambda: redact.kernel(_journal(box, THIS_BOOT, "-k")),
+        # How a boot ended is in the one before.
+        **{f"previous-boot/journal-{name}.txt": _journal_of(box, name, BOOT_BEFORE) for name in JOURNALS},
+        "previous-boot/kernel.txt": lambda: redact.kernel(_journal(box, BOOT_BEFORE, "-k")),
+        "boots.txt": lambda: _boots(box),
+        "packages.txt": lambda: _packages(box),
         "versions.txt": lambda: _versions(box, app),
         "installed.json": lambda: _installed(box),
         "configuration.yaml": lambda: redact.configuration(box.root.read(paths.CONFIG)),
@@ -211,16 +222,17 @@ def _unit(box: Box, name: str) -> dict[str, str]:
     return {key: value for key, value in unit.properties.items() if PLAIN.fullmatch(value)}
 
 
-def _journal_of(box: Box, unit: str) -> Callable[[], str]:
-    return lambda: redact.journal(_journal(box, "-u", unit))
+def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
+    return lambda: redact.journal(_journal(box, boot, "-u", unit))
 
 
-def _journal(box: Box, *arguments: str) -> str:
+def _journal(box: Box, boot: str, *arguments: str) -> str:
     ran = box.tools.run(
         "journalctl",
         "--no-pager",
         "-q",
         "-b",
+        boot,
         "-n",
         LINES,
         "-o",
@@ -228,9 +240,32 @@ def _journal(box: Box, *arguments: str) -> str:
         *arguments,
         timeout_s=TOOL_S,
     )
+    if ran.code == 1 and boot == BOOT_BEFORE:
+        raise Unavailable("the boot before is not in the journal")
     if ran.code:
         raise Unavailable(f"journalctl ended with {ran.code}" if not ran.missing else ran.told)
     return ran.output
+
+
+def _boots(box: Box) -> str:
+    """What reset the box, and from when to when each boot was, without its id."""
+    ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
+    found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
+    lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
+    source = reset.name(box.root)
+    known = source if re.fullmatch(r"[A-Z0-9_]{1,20}", source) else "not known"
+    return "\n".join([f"reset: {known}", *lines]) + "\n"
+
+
+def _packages(box: Box) -> str:
+    """NVIDIA's and ours, with dpkg's state."""
+    found = re.findall(
+        r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
+        box.root.read(paths.PACKAGES),
+        re.M,
+    )
+    lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
+    return "\n".join(lines) + "\n"
 
 
 def _versions(box: Box, app: Application) -> str:

@@ -1,8 +1,8 @@
 """journalctl: the lines that a test planted, chosen by unit, identifier, boot and time.
 
-Known: -u -t -k -b --since --until -n -g -o {short, short-monotonic, short-iso, cat, json} -q, and FIELD=VALUE
-for _COMM, SYSLOG_IDENTIFIER and _SYSTEMD_UNIT. A time is @seconds, −5min, `5 min ago`, `today`, or
-a date. Anything else, priorities too, is passed over.
+Known: -u -t -k -b --list-boots --since --until -n -g -o {short, short-monotonic, short-iso, cat, json} -q,
+and FIELD=VALUE for _COMM, SYSLOG_IDENTIFIER and _SYSTEMD_UNIT. A time is @seconds, −5min, `5 min ago`,
+`today` or a date. Anything else, priorities too, is passed over.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import calendar
 import json
 import re
+import sys
 import time
 from typing import Any
 
@@ -49,8 +50,23 @@ def main(arguments: list[str], machine: Machine) -> int:
     options, matches = _read(arguments)
     entries = [json.loads(line) for line in machine.lines("journal.jsonl")]
     chosen = [entry for entry in entries if _wanted(entry, options, matches)]
+    entries.sort(key=lambda entry: float(entry["wall"]))
+    now = machine.read("/proc/sys/kernel/random/boot_id")
+    boots = [boot for boot in dict.fromkeys(entry["boot"] for entry in entries) if boot != now] + [now]
+    if "--list-boots" in arguments:
+        for number, boot in enumerate(boots, 1 - len(boots)):
+            if walls := [entry["wall"] for entry in entries if entry["boot"] == boot]:
+                first, last = (
+                    time.strftime("%a %F %T UTC", time.gmtime(wall)) for wall in (walls[0], walls[-1])
+                )
+                print(f"{number:2} {boot.replace('-', '')} {first}—{last}")
+        return 0
     if "-b" in options or "-k" in options:
-        boot = machine.read("/proc/sys/kernel/random/boot_id")
+        back = -int(options.get("-b", [""])[-1] or 0)
+        if back >= len(boots):
+            print(f"No journal boot entry found for the specified boot (-{back}).", file=sys.stderr)
+            return 1
+        boot = boots[-1 - back]
         chosen = [entry for entry in chosen if entry["boot"] == boot]
     chosen.sort(key=lambda entry: float(entry["wall"]))
     if "-n" in options:

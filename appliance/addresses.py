@@ -1,0 +1,62 @@
+"""Addresses to listen at: one that the network has yet to give this machine is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from appliance.box.notify import Notifier
+from appliance.config import split_address
+
+WAIT_S = 600.0
+"""How long an address may be late: a switch that is still booting, a lease that is still asked for."""
+PAUSE_S = 1.0
+
+
+class AddressInUse(Exception):
+    """Somebody listens there already."""
+
+
+class AddressNotOurs(Exception):
+    """No interface of this machine has the address."""
+
+
+def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:
+    """Make the exception for an address that could not be bound, as configured under `key`."""
+    if error.errno == errno.EADDRNOTAVAIL:
+        return AddressNotOurs(f"{key}: cannot listen on {address}: this machine has no such address")
+    return AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}")
+
+
+def await_addresses(
+    addresses: Mapping[str, str],
+    notifier: Notifier,
+    *,
+    within_s: float = WAIT_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until this machine has each address (key → host:port, or ""), and tell systemd meanwhile.
+
+    Returns all the same when the time is over, and when something else is wrong: who listens then finds out.
+    """
+    end = clock() + within_s
+    for key, address in addresses.items():
+        while address and not _is_ours(address) and clock() < end:
+            notifier.status(f"waiting for the network: {key}: this machine has no address {address} yet")
+            notifier.extend(60 * PAUSE_S)
+            sleep(PAUSE_S)
+
+
+def _is_ours(address: str) -> bool:
+    host = split_address("address", address)[0].strip("[]")
+    try:
+        family, kind, _, _, target = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with contextlib.closing(socket.socket(family, kind)) as probe:
+            probe.bind(target)
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True

@@ -1,0 +1,42 @@
+"""What reset the box before this boot, as the Tegra's power management controller keeps it.
+
+Names are those of Linux's drivers/soc/tegra/pmc.c, tegra234_reset_sources; MAINSWRST and SYS_RESET_N are in
+public captures, too. A name that is not here is neither good nor bad.
+"""
+
+from __future__ import annotations
+
+from appliance.box import paths
+from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.root import Root
+
+WELL = {
+    "SYS_RESET_N": "power on, or the reset button",
+    "MAINSWRST": "a reboot",
+}
+HEAT = ("SENSOR", "FSI_THERM")
+SUPPLY = ("VREFRO_POWERBAD", "VMON", "FSI_VMON")
+LAST_WORDS = (
+    "`sudo journalctl -b -1 -e` shows its last words; send the maker a bundle: sudo f5-support-bundle"
+)
+
+
+def name(root: Root) -> str:
+    """The reset source; empty when the kernel does not say."""
+    return next(filter(None, map(root.text, paths.RESET_REASONS)), "")
+
+
+def judge_reset(root: Root) -> Finding:
+    """A watchdog, heat or the supply is a finding until the next boot."""
+    source, limit = name(root), "switched on or rebooted"
+    if source in WELL:
+        return passed("reset", f"{WELL[source]} ({source})", limit)
+    if source.endswith("WDT"):
+        value, remedy = "a watchdog: the system hung", LAST_WORDS
+    elif source in HEAT:
+        value, remedy = "a temperature sensor: the module was too hot", "clean the fan, give it air"
+    elif source in SUPPLY:
+        value, remedy = "a voltage out of bounds", "check the power supply and its cable"
+    else:
+        return skipped("reset", f"not known: {source[:40]}" if source else "the kernel does not say")
+    return Finding("reset", Level.WARN, f"{value} ({source})", limit, remedy)

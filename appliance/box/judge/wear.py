@@ -1,0 +1,47 @@
+"""How worn the module's eMMC is, by its own estimate.
+
+Read from life_time and pre_eol_info (Linux's Documentation/driver-api/mmc/mmc-dev-attrs.rst); the values are
+those of JEDEC's eMMC 5.0: life in tenths, 0x0B beyond it, 0 not known. NVMe gives its own to an ioctl only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from appliance.box import paths
+from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.root import Root
+
+WARN_AT, SPENT = 0x09, 0x0B
+NEAR_ITS_END, AT_ITS_END = 0x02, 0x03
+"""pre_eol_info: four fifths of the spare blocks are used, and more."""
+LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL beyond"
+REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and replace the module or its disk"
+
+
+def judge_wear(root: Root) -> Finding:
+    """The worst of them."""
+    found = [_judge(root, disk) for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk)]
+    nothing = skipped("wear", "no eMMC tells it; an NVMe disk does: sudo nvme smart-log /dev/nvme0")
+    return max(filter(None, found), key=lambda finding: finding.level.rank, default=nothing)
+
+
+def _judge(root: Root, disk: str) -> Finding | None:
+    folder = f"{paths.DISKS}/{disk}/device"
+    spent = max(_numbers(root.text(f"{folder}/life_time")), default=0)
+    end = max(_numbers(root.text(f"{folder}/pre_eol_info")), default=0)
+    if not spent and not end:
+        return None
+    value = f"{disk}: " + (f"{10 * (spent - 1)} to {10 * spent} % of its life" if spent else "life not told")
+    value = f"{disk}: beyond its life" if spent >= SPENT else value
+    value += ", few spare blocks" if end >= NEAR_ITS_END else ""
+    figures = {"life_tenths": spent, "pre_eol": end}
+    if spent < WARN_AT and end < NEAR_ITS_END:
+        return passed("wear", value, LIMIT, figures)
+    level = Level.FAIL if spent >= SPENT or end >= AT_ITS_END else Level.WARN
+    return Finding("wear", level, value, LIMIT, REMEDY, figures)
+
+
+def _numbers(text: str | None) -> list[int]:
+    """Of "0x01 0x02"; those of an unknown form are not told."""
+    return [int(word, 16) for word in (text or "").split() if re.fullmatch(r"0x[0-9a-fA-F]{1,2}", word)]

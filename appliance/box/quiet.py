@@ -1,0 +1,197 @@
+"""A quiet box: no sleep, no desktop, a journal with a limit, and NVIDIA's packages as they are.
+
+What is not so is a finding of health (judge/quiet.py), and `f5-quiet` changes it: links and files in /etc,
+and apt's holds. How each was before is written down first, for `f5-quiet --undo`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.private import is_private_file
+from appliance.box.root import Root
+from appliance.box.system import Box
+
+SLEEP = tuple(
+    f"{name}.target" for name in ("sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")
+)
+TARGET = "multi-user.target"
+HIDDEN = re.compile(r"^Hidden\s*=\s*true\s*$", re.MULTILINE)
+CAPPED = re.compile(r"^SystemMaxUse\s*=\s*\S", re.MULTILINE)
+JOURNAL = """\
+# By f5-quiet: earlier boots are kept, and the disk is not filled.
+[Journal]
+Storage=persistent
+SystemMaxUse=500M
+"""
+PACKAGES = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
+"""Beginnings of names: those that an update of JetPack replaces, and the engines of the bundle with them."""
+APT_S = 60.0
+SCHEMA = 1
+Say = Callable[[str], None]
+State = dict[str, str] | None
+"""A link {"link": where to}, a file {"text": what}, or nothing."""
+
+
+class QuietError(Exception):
+    """It cannot be done; why, in plain words."""
+
+
+def default_target(root: Root) -> str:
+    """What systemd boots into; empty when nothing says."""
+    for folder in (paths.UNITS_OF_ROOT, *paths.UNITS_OF_PACKAGES):
+        state = _state(root, f"{folder}/default.target")
+        if state and "link" in state:
+            return PurePosixPath(state["link"]).name
+    return ""
+
+
+def sleeps(root: Root) -> list[str]:
+    """Kinds of sleep that are not masked."""
+    states = {name: _state(root, f"{paths.UNITS_OF_ROOT}/{name}") for name in SLEEP}
+    return [name for name, state in states.items() if state not in ({"link": "/dev/null"}, {"text": ""})]
+
+
+def shows_indicator(root: Root) -> bool:
+    """Whether a desktop starts NVIDIA's indicator, which changes power modes."""
+    text = root.text(paths.INDICATOR)
+    return text is not None and not HIDDEN.search(text)
+
+
+def is_journal_capped(root: Root) -> bool:
+    """Whether a file of journald's says how much it may keep."""
+    parts = [f"{folder}/{name}" for folder in paths.JOURNALD for name in root.names(folder)]
+    files = [paths.JOURNALD_CONF, *(path for path in parts if path.endswith(".conf"))]
+    return any(CAPPED.search(root.text(path) or "") for path in files)
+
+
+def loose_packages(root: Root) -> list[str]:
+    """Installed packages of NVIDIA's that an update would replace."""
+    found = re.findall(
+        r"^Package: (\S+)\nStatus: install ok installed$", root.text(paths.PACKAGES) or "", re.M
+    )
+    return sorted(name for name in found if PACKAGES.match(name))
+
+
+def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
+    """Change what is not quiet, and say each change. Raises QuietError, OSError."""
+    files, packages = dict(_changes(box.root)), loose_packages(box.root)
+    for path, new in files.items():
+        say(f"{path}: {_told(new)}")
+    if packages:
+        say(f"apt-mark hold {' '.join(packages)}")
+    if dry_run or not (files or packages):
+        return
+    record = _recall(box)
+    for path, new in files.items():
+        record["files"].setdefault(path, {"before": _state(box.root, path), "after": new})
+    record["held"] = sorted({*record["held"], *packages})
+    box.root.replace(paths.QUIET, json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n", mode=0o600)
+    for path, new in files.items():
+        _put(box.root, path, new)
+    _mark(box, "hold", packages)
+    _reload(box, files)
+
+
+def undo(box: Box, *, dry_run: bool, say: Say) -> None:
+    """Give back what was before, but for what somebody has changed since. Raises QuietError, OSError."""
+    record = _recall(box)
+    files = {}
+    for path, states in record["files"].items():
+        if _state(box.root, path) == states["after"]:
+            files[path] = states["before"]
+            say(f"{path}: {_told(states['before'])}")
+        elif _state(box.root, path) != states["before"]:
+            say(f"{path}: left as it is, since somebody has changed it")
+    if record["held"]:
+        say(f"apt-mark unhold {' '.join(record['held'])}")
+    if dry_run:
+        return
+    for path, before in files.items():
+        _put(box.root, path, before)
+    _mark(box, "unhold", record["held"])
+    _reload(box, files)
+    _place(box.root, paths.QUIET).unlink(missing_ok=True)
+
+
+def _changes(root: Root) -> Iterator[tuple[str, State]]:
+    for name in sleeps(root):
+        yield f"{paths.UNITS_OF_ROOT}/{name}", {"link": "/dev/null"}
+    if default_target(root) not in ("", TARGET):
+        yield f"{paths.UNITS_OF_ROOT}/default.target", {"link": f"{paths.UNITS_OF_PACKAGES[0]}/{TARGET}"}
+    if shows_indicator(root):
+        yield paths.INDICATOR, {"text": f"{root.read(paths.INDICATOR)}\nHidden=true\n"}
+    if not is_journal_capped(root):
+        yield f"{paths.JOURNALD[0]}/f5-quiet.conf", {"text": JOURNAL}
+
+
+def _told(state: State) -> str:
+    if state is None:
+        return "removed"
+    return f"a link to {state['link']}" if "link" in state else f"{len(state['text'])} characters"
+
+
+def _place(root: Root, path: str) -> Path:
+    """The path itself: should it be a link, the link."""
+    pure = PurePosixPath(path)
+    return root.at(str(pure.parent)) / pure.name
+
+
+def _state(root: Root, path: str) -> State:
+    place = _place(root, path)
+    try:
+        return {"link": os.readlink(place)} if place.is_symlink() else {"text": place.read_text("utf-8")}
+    except (OSError, ValueError):
+        return None
+
+
+def _put(root: Root, path: str, state: State) -> None:
+    place = _place(root, path)
+    if state is None or "link" in state or place.is_symlink():
+        place.unlink(missing_ok=True)
+    if state is not None and "text" in state:
+        root.replace(path, state["text"])
+    elif state is not None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(state["link"])
+    elif path.startswith(paths.JOURNALD[0]):
+        with contextlib.suppress(OSError):  # others keep files in it
+            place.parent.rmdir()
+
+
+def _mark(box: Box, verb: str, packages: list[str]) -> None:
+    if packages:
+        ran = box.tools.run("apt-mark", verb, *packages, timeout_s=APT_S)
+        if ran.code:
+            raise QuietError(ran.told)
+
+
+def _reload(box: Box, files: Mapping[str, State]) -> None:
+    """Let systemd read what has changed."""
+    box.tools.run("systemctl", "daemon-reload")
+    if any(path.startswith(paths.JOURNALD[0]) for path in files):
+        box.tools.run("systemctl", "try-restart", "systemd-journald.service")
+
+
+def _recall(box: Box) -> dict[str, Any]:
+    """What f5-quiet has changed so far: nothing, where there is no record. Raises QuietError, OSError."""
+    if not is_private_file(box.root, paths.QUIET):
+        return {"files": {}, "held": []}
+    try:
+        raw = json.loads(box.root.read(paths.QUIET))
+        if raw["schema"] != SCHEMA:
+            raise ValueError("another schema")
+        return {
+            "files": {str(path): {k: dict(s[k]) if s[k] else None for k in ("before", "after")}
+                      for path, s in raw["files"].items()},
+            "held": [str(name) for name in raw["held"]],
+        }  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise QuietError(f"{paths.QUIET} is damaged: move it away") from error

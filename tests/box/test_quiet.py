@@ -1,0 +1,195 @@
+"""f5-quiet, and the checks that ask for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.box import judge, quiet, versions
+from appliance.box.judge import Level
+from appliance.box.paths import INDICATOR, QUIET
+from tests.box.boxes import well
+from tests.box.in_process import quick
+from tests.daemons import ROOT
+from tests.fakes.jetson import Jetson
+
+CHECKS = {"sleep", "desktop", "journal", "packages"}
+UNITS = "/etc/systemd/system"
+
+
+def levels(jetson: Jetson) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in judge.examine(quick(jetson), only=CHECKS)}
+
+
+def script(jetson: Jetson, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", str(ROOT / "scripts/quiet"), *options],
+        env={**os.environ, **jetson.environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def run(jetson: Jetson, action: Callable[..., None] = quiet.quiet, *, dry_run: bool = False) -> list[str]:
+    said: list[str] = []
+    action(quick(jetson), dry_run=dry_run, say=said.append)
+    return said
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="f5-quiet insists on root")
+@pytest.mark.parametrize("profile", ["jp6-0005", "jp7-0005"])
+def test_a_box_from_the_factory_made_quiet_and_loud_again(profile: str, tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", profile)
+    assert set(levels(jetson).values()) == {Level.WARN} and set(levels(jetson)) == CHECKS
+    factory = jetson.snapshot()
+    rehearsed = script(jetson, "--dry-run")
+    assert (rehearsed.returncode, jetson.snapshot()) == (0, factory)
+    done = script(jetson)
+    assert (done.returncode, done.stdout) == (0, rehearsed.stdout), done.stderr
+    assert set(levels(jetson).values()) == {Level.PASS}
+    assert (jetson.root / UNITS[1:] / "suspend.target").readlink() == Path("/dev/null")
+    assert [call.split()[1] for call in jetson.calls("apt-mark")] == ["hold"]
+    quietened = jetson.snapshot()
+    assert script(jetson).stdout == "quiet already\n" and jetson.snapshot() == quietened
+    undone = script(jetson, "--undo")
+    assert undone.returncode == 0, undone.stderr
+    assert jetson.snapshot().keys() - factory.keys() <= {"var/lib/f5-appliance"}
+    assert {path: what for path, what in jetson.snapshot().items() if path in factory} == factory
+    assert script(jetson, "--undo").stdout == "nothing to undo\n"
+
+
+def test_what_was_there_before_comes_back_and_what_was_changed_since_stays(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    jetson.write(f"{UNITS}/suspend.target", "[Unit]\nDescription=of the site\n")
+    jetson.path(f"{UNITS}/sleep.target").symlink_to("/dev/null")
+    jetson.path(f"{UNITS}/default.target").symlink_to("/lib/systemd/system/runlevel5.target")
+    jetson.write("/etc/systemd/journald.conf.d/site.conf", "[Journal]\nSystemMaxUse=1G\n")
+    before = jetson.snapshot()
+    run(jetson)
+    assert not jetson.path("/etc/systemd/journald.conf.d/f5-quiet.conf").exists(), "the site's cap is one"
+    jetson.write(INDICATOR, "[Desktop Entry]\nof the site\n")
+    said = run(jetson, quiet.undo)
+    after = jetson.snapshot()
+    assert f"{INDICATOR}: left as it is, since somebody has changed it" in said
+    assert jetson.read(INDICATOR).endswith("of the site")
+    changed = {path for path in before if before[path] != after[path]}
+    assert changed == {INDICATOR[1:]}
+
+
+def test_a_second_run_adds_to_what_the_first_has_noted(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    factory = jetson.read(INDICATOR)
+    run(jetson)
+    jetson.write(INDICATOR, factory + "\n")  # as an update of its package
+    status = jetson.path("/var/lib/dpkg/status")
+    status.write_text(status.read_text() + "\nPackage: nvidia-l4t-new\nStatus: install ok installed\n")
+    assert len(run(jetson)) == 2
+    run(jetson, quiet.undo)
+    assert jetson.read(INDICATOR) == factory
+    assert "Status: hold" not in status.read_text()
+
+
+def test_what_was_held_before_stays_held(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    quick(jetson).tools.run("apt-mark", "hold", "nvidia-l4t-core")
+    run(jetson)
+    run(jetson, quiet.undo)
+    assert "Package: nvidia-l4t-core\nStatus: hold" in jetson.path("/var/lib/dpkg/status").read_text()
+
+
+def test_a_held_tensorrt_is_still_seen(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    before = versions.tensorrt(jetson.box().root)
+    run(jetson)
+    assert versions.tensorrt(jetson.box().root) == before != ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="f5-quiet insists on root")
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"schema": 1}', '{"schema": 1, "files": [1], "held": 1}', "[" * 9999]
+)
+def test_a_damaged_record_is_said_and_nothing_is_changed(text: str, tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    jetson.write(QUIET, text)
+    before = jetson.snapshot()
+    for options in ((), ("--undo",)):
+        ran = script(jetson, *options)
+        assert (ran.returncode, ran.stderr) == (1, f"quiet: {QUIET} is damaged: move it away\n")
+    assert jetson.snapshot() == before
+
+
+def test_a_record_that_others_may_have_written_is_not_used(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    mine = {"/etc/shadow": {"before": {"text": "mine"}, "after": None}}
+    jetson.write(QUIET, json.dumps({"schema": 1, "files": mine, "held": []}))
+    jetson.path(QUIET).chmod(0o666)
+    with pytest.raises(PermissionError, match="others than root may have written it"):
+        run(jetson, quiet.undo)
+    assert not jetson.path("/etc/shadow").exists()
+
+
+def test_apt_that_fails_is_said_and_what_was_done_can_be_undone(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    before = jetson.snapshot()
+    good = (jetson.bin / "apt-mark").read_text()
+    (jetson.bin / "apt-mark").write_text("#!/bin/sh\necho 'E: could not lock' >&2; exit 100\n")
+    with pytest.raises(quiet.QuietError, match="could not lock"):
+        run(jetson)
+    (jetson.bin / "apt-mark").write_text(good)
+    run(jetson, quiet.undo)
+    assert {path: what for path, what in jetson.snapshot().items() if path in before} == before
+
+
+# Reset and wear.
+
+PMC = "/sys/devices/platform/bus@0/c360000.pmc/reset_reason"
+EMMC = "/sys/block/mmcblk0/device"
+
+
+@pytest.mark.parametrize(
+    ("source", "level", "value"),
+    [
+        ("MAINSWRST", Level.PASS, "a reboot"),
+        ("SYS_RESET_N", Level.PASS, "power on"),
+        ("BCCPLEXWDT", Level.WARN, "a watchdog: the system hung"),
+        ("SENSOR", Level.WARN, "too hot"),
+        ("VREFRO_POWERBAD", Level.WARN, "voltage"),
+        ("BPMPBOOT", Level.SKIP, "not known: BPMPBOOT"),
+        ("", Level.SKIP, "does not say"),
+        ("x" * 5000, Level.SKIP, "not known: x"),
+    ],
+)
+def test_what_reset_the_box(source: str, level: Level, value: str, tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.write(PMC, f"{source}\n")
+    [found] = judge.examine(quick(jetson), only={"reset"})
+    assert found.level is level and value in found.value and len(found.value) < 100, found
+    assert bool(found.remedy) == (level is Level.WARN)
+
+
+@pytest.mark.parametrize(
+    ("life", "end", "level", "value"),
+    [
+        ("0x01 0x01", "0x01", Level.PASS, "mmcblk0: 0 to 10 % of its life"),
+        ("0x00 0x03", "0x00", Level.PASS, "20 to 30 %"),
+        ("0x09 0x01", "0x01", Level.WARN, "80 to 90 %"),
+        ("0x02 0x0b", "0x01", Level.FAIL, "beyond its life"),
+        ("0x01 0x01", "0x02", Level.WARN, "few spare blocks"),
+        ("0x01 0x01", "0x03", Level.FAIL, "few spare blocks"),
+        ("0x00 0x00", "0x00", Level.SKIP, "no eMMC tells it"),
+        ("no life", "0xzz", Level.SKIP, "no eMMC tells it"),
+    ],
+)
+def test_how_worn_the_emmc_is(life: str, end: str, level: Level, value: str, tmp_path: Path) -> None:
+    jetson = well(tmp_path / "box")
+    jetson.write(f"{EMMC}/life_time", f"{life}\n")
+    jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
+    [found] = judge.examine(quick(jetson), only={"wear"})
+    assert found.level is level and value in found.value, found

@@ -1,0 +1,174 @@
+"""Our units under systemd itself, booted in namespaces; their programs are stand-ins that leave a line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.systemd.staging import SOURCE, SYSTEM_UNITS
+
+SYSTEMD = Path("/usr/lib/systemd/systemd")
+CGROUPS = next(
+    (path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup")) if path.is_dir()), None
+)
+PATIENCE_S = 30.0
+EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
+"""Of these only the names: nothing of this machine is started."""
+BOOT = """\
+echo $$ > {cgroup}/cgroup.procs
+exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup sh -ec '
+    for place in /run /etc/systemd /usr/lib/systemd/system-generators; do mount -t tmpfs tmpfs $place; done
+    mount --bind {units} {system}
+    # Its groups come below the one of the test.
+    mount --bind {cgroup} {cgroups}
+    mkdir /run/test
+    echo 75 > /run/test/status
+    export container=lxc
+    exec {systemd} --system --unit=multi-user.target --log-target=null --show-status=no
+'
+"""
+DROP_INS = {
+    "nvpmodel.service": "[Service]\nExecStart=\nExecStart=/bin/sh -c 'echo nvpmodel >> /run/test/log'\n",
+    "f5-clocks.service": """\
+[Unit]
+ConditionPathExists=
+[Service]
+ExecStart=
+ExecStart=/bin/sh -c 'echo lock >> /run/test/log; exit 3'
+ExecReload=
+ExecReload=/bin/sh -c 'echo lock --unless-unlocked >> /run/test/log'
+""",
+    "f5-appliance.service": """\
+[Service]
+Type=exec
+ExecStart=
+ExecStart=/bin/sh -c 'echo start >> /run/test/starts; exit $(cat /run/test/status)'
+RestartSec=20ms
+RestartMaxDelaySec=20ms
+User=root
+Group=root
+SupplementaryGroups=
+StateDirectory=
+CacheDirectory=
+ReadWritePaths=/run/test
+""",
+}
+"""What is another in the test: programs, and the time between starts."""
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not (SYSTEMD.exists() and CGROUPS and shutil.which("unshare")),
+    reason="needs root, systemd, cgroups and unshare",
+)
+
+
+@dataclass(frozen=True)
+class Booted:
+    """A running systemd."""
+
+    pid: int
+
+    def systemctl(self, *words: str) -> str:
+        command = ["nsenter", "--mount", "--pid", "--target", str(self.pid), "systemctl", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S).stdout.strip()
+
+    def lines(self, name: str) -> list[str]:
+        path = Path(f"/proc/{self.pid}/root/run/test/{name}")
+        return path.read_text().splitlines() if path.exists() else []
+
+    def write(self, name: str, text: str) -> None:
+        Path(f"/proc/{self.pid}/root/run/test/{name}").write_text(text)
+
+    def show(self, unit: str, key: str) -> str:
+        return self.systemctl("show", "--value", "-p", key, unit)
+
+
+def becomes(wanted: object, look: Callable[[], object]) -> bool:
+    """Whether `look` gives what is wanted before the patience ends."""
+    end = time.monotonic() + PATIENCE_S
+    while (found := look()) != wanted and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(found == wanted)
+
+
+def stage(units: Path) -> None:
+    units.mkdir()
+    for name in EMPTY:
+        (units / name).write_text("[Unit]\nDefaultDependencies=no\n")
+    shutil.copy(SYSTEM_UNITS / "multi-user.target", units)
+    (units / "nvpmodel.service").write_text("[Unit]\nDescription=A stand-in\n[Service]\nType=oneshot\n")
+    wants = units / "multi-user.target.wants"
+    wants.mkdir()
+    for name, text in DROP_INS.items():
+        (units / f"{name}.d").mkdir()
+        if name != "nvpmodel.service":
+            shutil.copy(SOURCE / name, units)
+        else:
+            shutil.copy(SOURCE / f"{name}.d/f5-appliance.conf", units / f"{name}.d")
+        (units / f"{name}.d/test.conf").write_text(text)
+    for name in ("nvpmodel.service", "f5-clocks.service"):
+        (wants / name).symlink_to(f"../{name}")
+
+
+@pytest.fixture
+def booted(tmp_path: Path) -> Iterator[Booted]:
+    assert CGROUPS is not None
+    stage(tmp_path / "units")
+    cgroup = CGROUPS / f"f5-test-{os.getpid()}"
+    cgroup.mkdir()
+    script = BOOT.format(
+        cgroup=cgroup, cgroups=CGROUPS, units=tmp_path / "units", system=SYSTEM_UNITS, systemd=SYSTEMD
+    )
+    process = subprocess.Popen(["sh", "-ec", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end and process.poll() is None:
+            with contextlib.suppress(OSError):
+                if (inside := children.read_text().split()) and Booted(int(inside[0])).systemctl(
+                    "is-system-running"
+                ) in ("running", "degraded"):
+                    break
+            time.sleep(0.1)
+        else:
+            pytest.skip(f"systemd does not boot in a namespace here: {process.poll()}")
+        yield Booted(int(inside[0]))
+    finally:
+        process.kill()
+        process.wait()
+        assert becomes(False, lambda: _left(cgroup)), "processes of the test are still there"
+
+
+def _left(cgroup: Path) -> bool:
+    """Whether a control group is left after an attempt to remove it: its processes take a moment to end."""
+    for folder in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return cgroup.exists()
+
+
+def test_clocks_are_pinned_once_at_boot_and_again_when_nvpmodel_has_run_again(booted: Booted) -> None:
+    assert booted.lines("log") == ["nvpmodel", "lock"]
+    assert booted.show("f5-clocks.service", "ActiveState") == "active", "a pending reboot (3) is no failure"
+    booted.systemctl("restart", "nvpmodel.service")
+    again = ["nvpmodel", "lock", "nvpmodel", "lock --unless-unlocked"]
+    assert becomes(again, lambda: booted.lines("log")), booted.lines("log")
+
+
+def test_the_daemon_is_started_without_end_but_for_what_waits_for_somebody(booted: Booted) -> None:
+    booted.systemctl("start", "--no-block", "f5-appliance.service")
+    assert becomes(True, lambda: len(booted.lines("starts")) > 12)
+    booted.write("status", "78")
+    assert becomes("failed", lambda: booted.show("f5-appliance.service", "ActiveState"))
+    starts = len(booted.lines("starts"))
+    # At once, without reset-failed: there is no limit that somebody has to lift.
+    booted.systemctl("start", "f5-appliance.service")
+    assert becomes(starts + 1, lambda: len(booted.lines("starts")))
+    assert becomes("failed", lambda: booted.show("f5-appliance.service", "ActiveState"))
