@@ -1,0 +1,37 @@
+"""The package for the Python that runs the tests, built once in a run, and unpacked."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+UNPACKED_PYTHON = (sys.executable, "-I", "-S")
+"""Without the packages of the tests' environment: what is imported is the package's own."""
+needs_dpkg = pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="dpkg-deb is not installed")
+
+
+def run(*command: object, timeout: float = 600.0) -> str:
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout)
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+def package(factory: pytest.TempPathFactory) -> Path:
+    """Build it for amd64, or take what another worker of this run has built."""
+    base = factory.getbasetemp()
+    shared = base.parent if base.name.startswith("popen-") else base
+    out = shared / f"package-{PYTHON}"
+    with (shared / f"package-{PYTHON}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not list(out.glob("*.deb")):
+            build = (sys.executable, ROOT / "scripts/build-deb", "--python", PYTHON, "--arch", "amd64")
+            run(*build, "--compress", "none", "--out", out)
+    [made] = out.glob("*.deb")
+    return made
