@@ -145,7 +145,7 @@ def _inside(name: str) -> str:
     """Where a wheel's file goes in the library; empty for what is not imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
-    # Packages' own tests are a third of their files, which nothing on the box imports; numpy 2.2 ships bytecode.
+    # Packages' own tests are a third of their files, which nothing on the box imports; numpy has bytecode.
     return "" if "/tests/" in name or name.endswith(".pyc") else name
 
 
