@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "scripts/requirements/device.txt"
+LOCK = ROOT / "scripts/requirements/device.hashes"
 GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39}
 """Minor glibc of the system that brings this Python: Ubuntu 22.04, Debian 12, Ubuntu 24.04."""
 OLDEST_GLIBC = 17
@@ -32,14 +32,16 @@ def fetch(folder: Path, python: str, machine: str) -> None:
         for part in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
             shutil.copy(ROOT / part, copy)
         run(*PIP, "wheel", *QUIET, "--no-deps", "--wheel-dir", str(folder), str(copy))
+    wanted = folder / "wanted.txt"
+    wanted.write_text("\n".join(pins(python, machine)), "utf-8")
     system = ("--only-binary=:all:", "--implementation", "cp", "--python-version", python)
     platforms = (word for tag in _tags(python, machine) for word in ("--platform", tag))
     target = ("--no-deps", "--dest", str(folder), *system, *platforms)
-    run(*PIP, "download", *QUIET, *target, *pins(python, machine))
+    run(*PIP, "download", *QUIET, "--require-hashes", *target, "--requirement", str(wanted))
 
 
 def pins(python: str, machine: str) -> list[str]:
-    """What the lock pins for that Python on that machine. Raises Failure.
+    """What the lock pins for that Python on that machine, with hashes. Raises Failure.
 
     pip itself reads a lock's markers as for the Python that it runs on, also when it downloads for another.
     """
@@ -52,9 +54,14 @@ def pins(python: str, machine: str) -> list[str]:
         "implementation_name": "cpython", "platform_python_implementation": "CPython",
         "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
     }  # fmt: skip
-    lines = (line for line in LOCK.read_text("utf-8").splitlines() if not line.startswith("#"))
-    wanted = [Requirement(line) for line in lines if line.strip()]
-    return [f"{one.name}{one.specifier}" for one in wanted if not one.marker or one.marker.evaluate(box)]
+    found = []
+    for line in LOCK.read_text("utf-8").replace("\\\n", "").splitlines():
+        pin, *hashes = line.partition("#")[0].split(" --hash=")
+        if pin.strip():
+            wanted = Requirement(pin.strip())
+            if wanted.marker is None or wanted.marker.evaluate(box):
+                found.append(" --hash=".join((f"{wanted.name}{wanted.specifier}", *map(str.strip, hashes))))
+    return found
 
 
 def _tags(python: str, machine: str) -> Iterator[str]:
