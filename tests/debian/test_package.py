@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.daemons import write_config
-from tests.debian.made import PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
+from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
 pytestmark = needs_dpkg
@@ -61,7 +61,7 @@ def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
     run("dpkg-deb", "-e", deb, tmp_path)
     assert (tmp_path / "conffiles").read_text() == "/etc/f5-appliance/appliance.yaml\n"
     fields = yaml.safe_load((tmp_path / "control").read_text().partition("Description:")[0])
-    assert fields["Version"].endswith(f"+py{PYTHON}") and fields["Architecture"] == "amd64"
+    assert fields["Version"].endswith(f"+py{PYTHON}") and fields["Architecture"] == ARCH
     assert f"python3 (>= {PYTHON})" in fields["Depends"]
     sums = dict(reversed(line.split("  ", 1)) for line in (tmp_path / "md5sums").read_text().splitlines())
     files = [path for path in unpacked(tree / "usr") if path.is_file() and not path.is_symlink()]

@@ -53,11 +53,11 @@ class Application:
             return [_unusable(self.python, ran)]
 
 
-def find(box: Box, release: Path, python: str = "", config: str = "") -> Application:
+def find(box: Box, folder: Path, python: str = "", config: str = "") -> Application:
     """The application beside this script, in the package's folder or a checkout, with some Python."""
     default = paths.CONFIG if box.root.exists(paths.CONFIG) else ""
     config = config or (str(box.root.at(default)) if default else "")
-    return Application(python or "python3", str(release), config)
+    return Application(python or "python3", str(folder), config)
 
 
 def speaking(yes: bool) -> Sequence[str]:
