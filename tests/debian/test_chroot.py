@@ -51,10 +51,10 @@ class Chroot:
         self.of_the_page: set[str] = set()
 
     def page(self, line: str) -> str:
-        """Run a line of the page in root's home, where the packages lie under the page's names."""
+        """Run a line of the page in root's home, where the packages have the page's names, and answer yes."""
         assert line in in_blocks()
         self.of_the_page.add(line)
-        return self.run("sh", "-c", f"cd /root && DEBIAN_FRONTEND=noninteractive {line[5:]}")
+        return self.run("sh", "-c", f"cd /root && yes | DEBIAN_FRONTEND=noninteractive {line[5:]}")
 
     def run(self, *command: str) -> str:
         return run("chroot", self.folder, *command)
@@ -193,6 +193,7 @@ def test_a_life(chroot: Chroot) -> None:
     assert (chroot.folder / "var/lib/f5-appliance/voices/slt/audio").is_file()
     assert config.read_text() == mine
     assert not (chroot.folder / "usr/lib/f5-appliance").exists()
+    assert not (chroot.folder / "var/lib/f5-appliance/installed.json").exists()
     chroot.page(PURGE)
     # Bytecode of the system's own Python is not the package's.
     left = {path for path in chroot.files() - before if "__pycache__" not in path}
