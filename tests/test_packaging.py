@@ -123,6 +123,14 @@ def test_locks_name_no_place(root: Path) -> None:
         assert all(pins), f"{lock.name}: {[line for line, pin in zip(lines, pins, strict=True) if not pin]}"
 
 
+def test_the_packages_hashes_are_of_the_device_lock(root: Path) -> None:
+    folder = root / "scripts" / "requirements"
+    hashes = (folder / "device.hashes").read_text()
+    pins = re.findall(r"^([^# ].*?) \\$", hashes, re.MULTILINE)
+    assert pins == (folder / "device.txt").read_text().splitlines()[1:]
+    assert re.search(r"^    --hash=sha256:[0-9a-f]{64}$", hashes, re.MULTILINE)
+
+
 def test_device_lock_holds_every_dependency_and_no_workshop(root: Path) -> None:
     def names(text: str) -> set[str]:
         found = re.findall(r"^[\s\"]*([A-Za-z0-9._-]+)[>=]=", text, re.MULTILINE)

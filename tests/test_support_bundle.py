@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from appliance.box import paths
 from appliance.box.judge.application import Application
 from appliance.box.support import bundle, redact
 from appliance.config import Config
-from tests.box.boxes import RELEASE, well
+from tests.box.boxes import well
 from tests.box.in_process import quick
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
 
 SCRIPT = ROOT / "scripts" / "support-bundle"
-NOBODY = Application("/nowhere/python")
+NOBODY = Application("/nowhere/python", "/nowhere")
 
 CONFIGURATION = """\
 # the password is xyzzy-comment
@@ -108,9 +109,9 @@ def plant(jetson: Jetson) -> None:
     who = ["wilhelmina ran: sudo nvpmodel -m 2 --xyzzy", "nvpmodel.service ran again"]
     clocks |= {"repins": 1, "last_unpin": {"at": 5.0, "what": ["gpu: free"], "who": who}}
     jetson.write("/run/f5-appliance/clocks.json", json.dumps(clocks))
-    installed = json.loads(jetson.read(f"{RELEASE}/installed.json"))
+    installed = json.loads(jetson.read(paths.INSTALLED))
     installed |= {"token": "xyzzy", "python": "/home/wilhelmina/xyzzy/python", "files": {"xyzzy": "0"}}
-    jetson.write(f"{RELEASE}/installed.json", json.dumps(installed))
+    jetson.write(paths.INSTALLED, json.dumps(installed))
     boot = jetson.box().boot_id
     speed = {
         "level": "WARN",

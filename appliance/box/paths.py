@@ -18,8 +18,9 @@ BUNDLE = f"{STATE}/bundle"
 VOICES = f"{STATE}/voices"
 JOURNAL = f"{STATE}/journal/measurements.jsonl"
 QUIET = f"{STATE}/quiet.json"
-INSTALLATION = "/opt/f5-appliance/current"
-INSTALLED = f"{INSTALLATION}/installed.json"
+INSTALLATION = "/usr/lib/f5-appliance"
+INSTALLED = f"{STATE}/installed.json"
+"""On what the package was installed: its postinst writes it."""
 
 # NVIDIA's.
 MODEL = "/proc/device-tree/model"

@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from appliance.box import platform, quiet
+from appliance.box import paths, platform, quiet
 from appliance.box.clocks import published
 from tests.box.in_process import quick
 from tests.fakes.jetson import Jetson
-
-RELEASE = "/opt/f5-appliance/releases/0.1.0"
 
 
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
@@ -34,8 +32,8 @@ def install(jetson: Jetson) -> None:
     l4t = ".".join(map(str, platform.identify(jetson.box().root).l4t))
     tensorrt = seen.packages["libnvinfer8" if seen.jetpack == 5 else "libnvinfer10"]
     made = {"l4t": l4t, "tensorrt": tensorrt, "module": seen.module}
-    jetson.write(f"{RELEASE}/installed.json", json.dumps({"version": "0.1.0", **made}))
-    jetson.path("/opt/f5-appliance/current").symlink_to("releases/0.1.0")
+    jetson.write(paths.INSTALLED, json.dumps({"version": "0.1.0", **made}))
+    jetson.path(paths.INSTALLATION).mkdir(parents=True)
     passwd = jetson.read("/etc/passwd")
     jetson.write("/etc/passwd", f"{passwd}\nf5-appliance:x:990:990::/nonexistent:/usr/sbin/nologin\n")
     jetson.write("/etc/group", "root:x:0:\nvideo:x:44:f5-appliance\nrender:x:104:other,f5-appliance\n")

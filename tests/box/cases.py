@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import judge
+from appliance.box import judge, paths
 from appliance.box.clocks import ledger, pinning
 from appliance.box.judge import Level
-from tests.box.boxes import RELEASE
 from tests.fakes.jetson import Clock, Jetson
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -349,19 +348,19 @@ CASES = [
     # Versions, GPU, time.
     Case(
         "JetPack upgraded",
-        replaces(f"{RELEASE}/installed.json", "36.4.3", "36.4.0"),
+        replaces(paths.INSTALLED, "36.4.3", "36.4.0"),
         "versions",
         WARN,
         "L4T 36.4.0",
-        "scripts/install",
+        "apt install --reinstall",
     ),
     Case(
         "install's record damaged",
-        writes(f"{RELEASE}/installed.json", "[]"),
+        writes(paths.INSTALLED, "[]"),
         "versions",
         WARN,
         "cannot be read",
-        "scripts/install",
+        "apt install --reinstall",
     ),
     Case("GPU node gone", removed("/dev/nvgpu/igpu0/ctrl"), "gpu_node", FAIL, "did not start", "unplug"),
     Case(

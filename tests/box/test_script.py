@@ -83,7 +83,7 @@ def test_an_application_that_cannot_run_is_a_finding(tmp_path: Path) -> None:
     found = findings(health(jetson, "--json", "--only", "bundle"))
     assert found["application"]["level"] == "FAIL"
     assert "/nowhere/python is not there" in found["application"]["value"]
-    assert "sudo f5-switch back" in found["application"]["remedy"]
+    assert "sudo f5-upgrade --back" in found["application"]["remedy"]
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named grpc' >&2\nexit 1\n")
     broken.chmod(0o755)

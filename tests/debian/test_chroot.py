@@ -1,9 +1,16 @@
-"""The package's life in a Debian 12 of its own: install, speech, a broken upgrade, power cuts, purge."""
+"""The package's life in a Debian 12 of its own: install, speech, upgrades, a broken one, power cuts, purge.
+
+What of it is on the technician's page is run as it stands there.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -15,11 +22,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.debian.made import run
+from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.environ.get("F5_DEBIAN_SOURCES", "/etc/apt/sources.list.d/debian.sources")
 INCLUDED = "python3,systemd,init-system-helpers,procps"
 CONFIG = "etc/f5-appliance/appliance.yaml"
 CUTS = 10
+LATER = "# A later default.\n"
 LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
 """What a purge may leave: copies that the programs for users make of their files."""
 
@@ -32,17 +43,18 @@ pytestmark = [
 ]
 
 
-def run(*command: object, timeout: float = 600.0) -> str:
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout)
-    assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
-    return ran.stdout
-
-
 class Chroot:
     """Debian's smallest system with Python and systemd's programs; systemd itself does not run in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.of_the_page: set[str] = set()
+
+    def page(self, line: str) -> str:
+        """Run a line of the page in root's home, where the packages have the page's names, and answer yes."""
+        assert line in in_blocks()
+        self.of_the_page.add(line)
+        return self.run("sh", "-c", f"cd /root && yes | DEBIAN_FRONTEND=noninteractive {line[5:]}")
 
     def run(self, *command: str) -> str:
         return run("chroot", self.folder, *command)
@@ -80,30 +92,53 @@ class Chroot:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """For Debian 12's Python."""
     out = tmp_path_factory.mktemp("package")
-    script = ROOT / "scripts/build-deb"
-    run(sys.executable, script, "--python", "3.11", "--arch", "amd64", "--out", out, "--with", sys.executable)
+    run(sys.executable, ROOT / "scripts/build-deb", "--python", "3.11", "--arch", "amd64", "--out", out)
     [made] = out.glob("*.deb")
     return made
 
 
+@contextlib.contextmanager
+def repacked(package: Path, version: str, out: Path) -> Iterator[Path]:
+    """Unpack a package, have it changed, and pack it under a later version."""
+    root = out.with_suffix("")
+    run("dpkg-deb", "-R", package, root)
+    control = root / "DEBIAN/control"
+    control.write_text(control.read_text().replace("\nVersion: ", f"\nVersion: {version}+"))
+    yield root
+    run("dpkg-deb", "--root-owner-group", "-Znone", "-b", root, out)
+
+
+@pytest.fixture(scope="module")
+def later(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A later version, which ships another configuration."""
+    out = tmp_path_factory.mktemp("later") / "later.deb"
+    with repacked(package, "9", out) as root:
+        (root / CONFIG).write_text((root / CONFIG).read_text() + LATER)
+        shipped = root / "usr/lib/f5-appliance/configs/appliance.yaml"
+        shutil.copy(root / CONFIG, shipped)
+        sums = root / "DEBIAN/md5sums"
+        name = shipped.relative_to(root)
+        new = hashlib.md5(shipped.read_bytes()).hexdigest()
+        sums.write_text(re.sub(rf"^\w+(?=  {name}$)", new, sums.read_text(), flags=re.MULTILINE))
+    return out
+
+
 @pytest.fixture(scope="module")
 def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A later version whose daemon ends when it starts."""
-    folder = tmp_path_factory.mktemp("broken")
-    run("dpkg-deb", "-R", package, folder / "root")
-    control = folder / "root/DEBIAN/control"
-    control.write_text(control.read_text().replace("\nVersion: ", "\nVersion: 9+"))
-    (folder / "root/usr/lib/f5-appliance/appliance/daemon.py").write_text("raise SystemExit(70)\n")
-    run("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", folder / "root", folder / "broken.deb")
-    return folder / "broken.deb"
+    """A still later version whose daemon ends when it starts."""
+    out = tmp_path_factory.mktemp("broken") / "broken.deb"
+    with repacked(package, "99", out) as root:
+        (root / "usr/lib/f5-appliance/appliance/daemon.py").write_text("raise SystemExit(70)\n")
+    return out
 
 
 @pytest.fixture
-def chroot(tmp_path: Path, package: Path, broken: Path) -> Iterator[Chroot]:
+def chroot(tmp_path: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
     folder = tmp_path / "debian"
     run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
     shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/local/bin/systemctl")
-    shutil.copy(package, folder / "root/good.deb")
+    shutil.copy(package, folder / "root" / INSTALL.rpartition("/")[2])
+    shutil.copy(later, folder / "root" / UPGRADE.rpartition("/")[2])
     shutil.copy(broken, folder / "root/broken.deb")
     run("mount", "-t", "proc", "proc", folder / "proc")
     run("mount", "--bind", "/dev", folder / "dev")
@@ -119,7 +154,9 @@ def chroot(tmp_path: Path, package: Path, broken: Path) -> Iterator[Chroot]:
 def test_a_life(chroot: Chroot) -> None:
     before = chroot.files()
     users = (chroot.folder / "etc/passwd").read_text()
-    chroot.run("dpkg", "-i", "/root/good.deb")
+    chroot.page(INSTALL)
+    installed = json.loads((chroot.folder / "var/lib/f5-appliance/installed.json").read_text())
+    assert (installed["l4t"], installed["version"]) == ("", chroot.state.split()[1])
     units = sorted(
         path.name for path in (ROOT / "systemd").iterdir() if path.suffix in (".service", ".timer")
     )
@@ -130,36 +167,50 @@ def test_a_life(chroot: Chroot) -> None:
     good = chroot.state
 
     config = chroot.folder / CONFIG
-    config.write_text(config.read_text() + "# The operator was here.\n")
+    mine = config.read_text() + "# The operator was here.\n"
+    config.write_text(mine)
     complaint = chroot.fails("f5-upgrade", "/root/broken.deb")
     assert "is not well" in complaint and "is back and speaks" in complaint
     assert chroot.state == good
-    assert config.read_text().endswith("# The operator was here.\n")
+    assert config.read_text() == mine
     chroot.speaks()
 
-    chroot.run("f5-upgrade", "/root/good.deb")
-    chroot.run("f5-upgrade", "--back")
+    chroot.page(UPGRADE)
+    assert chroot.state.startswith("installed 9+")
+    assert config.read_text() == mine
+    assert config.with_suffix(".yaml.dpkg-dist").read_text().endswith(LATER)
+    assert chroot.page(KEPT).split()[::2] == ["now", "before"]
+    chroot.page(BACK)
+    assert chroot.state == good and config.read_text() == mine
     chroot.speaks()
 
-    chroot.run("systemctl", "stop", "f5-appliance.service")
-    chroot.run("dpkg", "--remove", "f5-appliance")
+    # Without f5-upgrade dpkg asks; N, the default, keeps the operator's.
+    shown = chroot.run("sh", "-c", f"echo N | dpkg -i /root/{UPGRADE.rpartition('/')[2]} 2>&1")
+    assert "Configuration file '/etc/f5-appliance/appliance.yaml'" in shown
+    assert config.read_text() == mine
+
+    chroot.page(REMOVE)
     assert (chroot.folder / "var/lib/f5-appliance/voices/slt/audio").is_file()
+    assert config.read_text() == mine
     assert not (chroot.folder / "usr/lib/f5-appliance").exists()
-    chroot.run("dpkg", "--purge", "f5-appliance")
+    assert not (chroot.folder / "var/lib/f5-appliance/installed.json").exists()
+    chroot.page(PURGE)
     # Bytecode of the system's own Python is not the package's.
     left = {path for path in chroot.files() - before if "__pycache__" not in path}
     assert left <= LEFT, left - LEFT
     assert (chroot.folder / "etc/passwd").read_text() == users
+    assert chroot.of_the_page == IN_THE_CHROOT - {BUILD}
 
 
 def test_power_cuts(chroot: Chroot) -> None:
     """dpkg killed at ten moments, spread over the time that an install takes."""
+    good = f"/root/{INSTALL.rpartition('/')[2]}"
     started = time.monotonic()
-    chroot.run("dpkg", "-i", "/root/good.deb")
+    chroot.run("dpkg", "-i", good)
     whole_s = time.monotonic() - started
     moments = random.Random(17)
     for cut in range(CUTS):
-        command = ["chroot", str(chroot.folder), "dpkg", "-i", "/root/good.deb"]
+        command = ["chroot", str(chroot.folder), "dpkg", "-i", good]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                               start_new_session=True) as dpkg:  # fmt: skip
             try:
@@ -169,7 +220,7 @@ def test_power_cuts(chroot: Chroot) -> None:
         subprocess.run(["chroot", str(chroot.folder), "dpkg", "--configure", "-a"], capture_output=True)
         if not chroot.state.startswith("installed "):
             # Cut off while it was unpacking: dpkg itself asks for the package again.
-            chroot.run("dpkg", "-i", "/root/good.deb")
+            chroot.run("dpkg", "-i", good)
         assert chroot.state.startswith("installed ")
         assert chroot.run("dpkg", "--verify", "f5-appliance") == ""
     (chroot.folder / "run/systemd/system").mkdir(parents=True)
@@ -180,3 +231,17 @@ def test_power_cuts(chroot: Chroot) -> None:
 @pytest.mark.skipif(not shutil.which("lintian"), reason="lintian is not installed")
 def test_lintian_finds_no_error(package: Path) -> None:
     run("lintian", "--fail-on", "error", "--allow-root", package)
+
+
+@pytest.mark.parametrize(("jetpack", "python", "l4t"), [("6", "3.10", "36.4"), ("7", "3.12", "39.2")])
+def test_the_packages_for_jetsons(jetpack: str, python: str, l4t: str, tmp_path: Path) -> None:
+    """Built by the page's own command; their wheels are for aarch64. Nothing of them is run."""
+    line = BUILD.replace("--jetpack 6", f"--jetpack {jetpack}").removeprefix("scripts/build-deb ")
+    run(sys.executable, ROOT / "scripts/build-deb", *line.split(), "--compress", "none", "--out", tmp_path)
+    [made] = tmp_path.glob(f"f5-appliance_*_jp{jetpack}_arm64.deb")
+    depends = run("dpkg-deb", "-f", made, "Depends")
+    assert f"nvidia-l4t-core (>= {l4t})" in depends and f"python3 (>= {python})" in depends
+    run("dpkg-deb", "-x", made, tmp_path / "root")
+    tag = f"cpython-{python.replace('.', '')}"
+    machines = {path.read_bytes()[18:20] for path in (tmp_path / "root").rglob(f"*.{tag}*.so")}
+    assert machines == {b"\xb7\x00"}, "EM_AARCH64"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
-CURRENT = "/opt/f5-appliance/current"
 PROGRAMS = (
-    f"{CURRENT}/venv/bin/python",
-    f"{CURRENT}/scripts/clock-lock",
-    f"{CURRENT}/scripts/health",
+    "/usr/bin/python3",
+    "/usr/bin/f5-clock-lock",
+    "/usr/bin/f5-health",
     "/usr/bin/jetson_clocks",
     "/usr/sbin/nvpmodel",
     "/bin/kill",
@@ -110,14 +110,19 @@ def systemd() -> int:
     return int(ran.stdout.split()[1])
 
 
-def stage(folder: Path) -> Staged:
-    """Fill a folder. Raises CalledProcessError when a unit cannot be enabled."""
-    staged = Staged(folder)
-    for name in PROGRAMS:
-        program = staged.at(name)
+def stand_in_programs(root: Path, names: Iterable[str]) -> None:
+    """Programs that do nothing: systemd only looks whether they are there."""
+    for name in names:
+        program = root / name.lstrip("/")
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
+
+
+def stage(folder: Path) -> Staged:
+    """Fill a folder. Raises CalledProcessError when a unit cannot be enabled."""
+    staged = Staged(folder)
+    stand_in_programs(folder, PROGRAMS)
     system = staged.at("/usr/lib/systemd/system")
     system.mkdir(parents=True)
     for target in SYSTEM_UNITS.glob("*.target"):

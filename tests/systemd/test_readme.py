@@ -1,116 +1,97 @@
-"""The technician's page: every command on it is run, in its order, on a fake box beside a real daemon."""
+"""The technician's page: its commands are run in their order, on a fake box beside a real daemon.
+
+The box holds the package as dpkg-deb unpacks it, for the Python and machine of the tests. What only a real
+dpkg can do, the chroot's test runs; that test reads the same page.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.installer.source import Source
 from tests.daemons import Running, reference_wav, running
+from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson import Jetson
-from tests.install import small
+from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "systemd" / "README.md").read_text("utf-8")
-PROGRAMS = ("sudo ", "f5-", "systemctl ", "journalctl ", "appliance ", "scripts/", "tar ")
 ELSEWHERE = {
-    "scripts/make-offline-bundle --out f5-offline": "real wheels: tests/install/test_offline.py runs it",
+    "scp f5-appliance_X_jp6_arm64.deb box:": "there is no second machine",
+    "python -m export bundle": "tests/export",
+    "sudo appliance bundle install FOLDER": "FOLDER stands for one",
+    "sudo apt install --reinstall ./FILE.deb": "FILE stands for one",
     "systemctl edit f5-appliance": "opens an editor",
 }
-"""Commands on the page that are not run here, and why."""
+"""Commands on the page that nobody runs as they stand there, and why."""
 JUDGES = ("f5-health", "f5-clock-lock status", "--allow-reboot", "appliance check", "systemctl status")
 """Their exit status tells what they found."""
-PYTHON = shlex.quote(sys.executable)
-SUDO = f"""\
-case "$1" in
-scripts/install) shift; exec {PYTHON} -I scripts/install --python {PYTHON} "$@" ;;
-scripts/*) exec {PYTHON} -I "$@" ;;
-esac
-exec "$@"
-"""
-COMMANDS = ("f5-clock-lock", "f5-health", "f5-support-bundle", "f5-switch", "f5-uninstall")
+PYTHON = shlex.join(UNPACKED_PYTHON)
 CONFIG = "/etc/f5-appliance/appliance.yaml"
+WITHIN = 10
+"""Commands from a flashed box to speech, and then with a voice of one's own."""
 
 pytestmark = [
+    needs_dpkg,
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="not root: an install gives files to root and to a user"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="not root: folders are given to the daemon's user"),
     pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="systemd-sysusers is not installed"),
 ]
 
 
-def in_blocks() -> list[str]:
-    """The lines of the page's shell blocks, in order."""
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines()]
-
-
-def in_text() -> list[str]:
-    """The commands in its tables and sentences."""
-    text = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
-    found = dict.fromkeys(" ".join(words.split()) for words in re.findall(r"`([^`]+)`", text))
-    return [words for words in found if words.startswith(PROGRAMS) and " " in words]
-
-
 class Place:
-    """A box as flashed; a checkout, wheels and a bundle on it; and a daemon that speaks."""
+    """A box as flashed, the package's file in the present folder, and a daemon that speaks."""
 
-    def __init__(self, folder: Path, daemon: Running) -> None:
+    def __init__(self, folder: Path, daemon: Running, deb: Path) -> None:
         self.jetson = Jetson(folder / "jetson", "jp6-0005")
         self.jetson.unit("display-manager.service", SubState="running")
-        self.daemon = daemon
-        self.checkout = folder / "checkout"
-        small.checkout(self.checkout)
-        for name in ("appliance", "configs", "scripts", "systemd"):
-            ignored = shutil.ignore_patterns("__pycache__", "requirements", "demo")
-            shutil.copytree(ROOT / name, self.checkout / name, ignore=ignored, dirs_exist_ok=True)
-        self.bring("0.9.0")
-        shutil.copytree(ROOT / "tests" / "tiny" / "bundle", self.checkout / "bundle")
-        (self.checkout / "anna.wav").write_bytes(reference_wav())
+        self.daemon, self.deb = daemon, deb
+        self.home = folder / "home"
+        self.home.mkdir()
+        (self.home / "anna.wav").write_bytes(reference_wav())
         self.shims = folder / "shims"
-        self._put_commands()
-
-    def bring(self, version: str) -> None:
-        """This checkout under some version, and wheels of which one finds the packages of these tests."""
-        (self.checkout / "pyproject.toml").write_text(
-            f'[project]\nname = "f5-appliance"\nversion = "{version}"\n'
-        )
-        packages = {"tinylib.pth": f"{sysconfig.get_paths()['purelib']}\n".encode()}
-        shutil.rmtree(self.checkout / "f5-offline", ignore_errors=True)
-        small.offline(self.checkout / "f5-offline", Source(self.checkout), library=packages)
-
-    def _put_commands(self) -> None:
         self.shims.mkdir()
-        root = shlex.quote(str(self.jetson.root))
-        scripts = {"sudo": SUDO, "appliance": f'exec {PYTHON} -m appliance "$@"'}
-        for name in COMMANDS:
-            # Where the link in /usr/local/sbin leads inside the tree.
-            scripts[name] = f'exec {PYTHON} -I {root}"$(readlink {root}/usr/local/sbin/{name})" "$@"'
-        for name, script in scripts.items():
-            path = self.shims / name
-            path.write_text(f"#!/bin/sh\n{script}\n")
-            path.chmod(0o755)
+        self._shim("sudo", 'exec "$@"')
+        # What health asks the application with.
+        (self.jetson.bin / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+        (self.jetson.bin / "python3").chmod(0o755)
+
+    def _shim(self, name: str, script: str) -> None:
+        (self.shims / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.shims / name).chmod(0o755)
+
+    def install(self) -> None:
+        """In the place of apt: unpack, and do what of the package's postinst works in a tree."""
+        root = self.jetson.root
+        run("dpkg-deb", "-x", self.deb, root)
+        run("systemd-sysusers", f"--root={root}", "f5-appliance.conf")
+        run("systemd-tmpfiles", f"--root={root}", "--create", "f5-appliance.conf")
+        for command in root.glob("usr/bin/*"):
+            if command.name == "appliance" or command.name.startswith("f5-"):
+                self._shim(command.name, f'exec {PYTHON} {command} "$@"')
+        record = root / "usr/lib/f5-appliance/scripts/record-install"
+        ran = self.run(f"{PYTHON} {record} {run('dpkg-deb', '-f', self.deb, 'Version').strip()}")
+        assert ran.returncode == 0, ran.stderr
+        self.daemon.add_voice("slt")
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a line in the checkout, as a technician's shell would; the daemon is another than the box's."""
+        """Run a line as a technician's shell would; the daemon is another than the box's."""
         if command.startswith(("appliance voices", "appliance say")):
             command += f" --address {self.daemon.address}"
         if command.startswith("sudo appliance check"):
             command = command.replace(CONFIG, str(self.daemon.folder / "config.yaml"))
         path = f"{self.shims}:{self.jetson.bin}:{os.environ['PATH']}"
-        environment = {**os.environ, **self.jetson.environment, "PATH": path, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, **self.jetson.environment, "PATH": path}
         return subprocess.run(
             ["sh", "-c", command],
-            cwd=self.checkout,
+            cwd=self.home,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -133,12 +114,6 @@ class Place:
         """Of the clocks."""
         return str(json.loads(self.run("sudo f5-clock-lock status --json").stdout)["state"])
 
-    def another_release(self) -> None:
-        """Install a second one."""
-        self.bring("0.9.1")
-        ran = self.run("sudo scripts/install --offline f5-offline")
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-
     def reboot(self) -> None:
         """As the box does once it was asked to, f5-clocks.service included."""
         assert self.jetson.reboots == 1
@@ -148,45 +123,53 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     (tmp_path / "daemon").mkdir()
     with running(tmp_path / "daemon") as daemon:
-        yield Place(tmp_path, daemon)
+        yield Place(tmp_path, daemon, package(tmp_path_factory))
 
 
 def test_the_page_from_top_to_bottom(place: Place) -> None:
-    jetson = place.jetson
-    flashed = jetson.snapshot()
-    lines = in_blocks()
-    cut = lines.index("sudo f5-uninstall --dry-run")
-    # What the tables say is tried on the installed box, before it is taken away again.
-    for command in (*lines[:cut], *in_text(), *lines[cut:]):
-        if command in ELSEWHERE:
-            continue
-        if command == "sudo f5-switch list":
-            place.another_release()
-        printed = place.must_run(command)
-        if command.startswith("sudo scripts/install") and command.endswith("--dry-run"):
-            assert jetson.snapshot() == flashed, "a dry run changed the box"
-        elif command.endswith("--allow-reboot") and place.state != "pinned":
-            place.reboot()
-        elif command in PROOFS:
-            assert PROOFS[command](place, printed), (command, printed)
+    proved = set()
+    # What the tables say is tried once all else was.
+    for command in (*in_blocks(), *in_text()):
+        if command == INSTALL:
+            place.install()
+        elif command not in {*ELSEWHERE, *IN_THE_CHROOT}:
+            printed = place.must_run(command)
+            if command.endswith("--allow-reboot") and place.state != "pinned":
+                place.reboot()
+            elif command in PROOFS:
+                assert PROOFS[command](place, printed), (command, printed)
+                proved.add(command)
+    assert proved == set(PROOFS)
+    installed = json.loads(place.jetson.read("/var/lib/f5-appliance/installed.json"))
+    assert (installed["l4t"], installed["module"]) == ("36.4.3", "p3701-0005")
+
+
+def named(findings: str, check: str) -> dict[str, str]:
+    found: dict[str, str] = next(f for f in json.loads(findings)["findings"] if f["check"] == check)
+    return found
 
 
 PROOFS: dict[str, Callable[[Place, str], bool]] = {
     "sudo f5-clock-lock status": lambda place, printed: place.state in printed,
     "sudo f5-clock-lock unlock": lambda place, _: place.state == "unpinned",
     "sudo f5-clock-lock lock": lambda place, _: place.state == "pinned",
-    "sudo f5-switch back": lambda _, printed: "0.9.0 runs" in printed,
-    "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
-    "sudo f5-uninstall": lambda place, _: (
-        not place.jetson.path("/opt/f5-appliance").exists()
-        and place.jetson.path("/var/lib/f5-appliance/bundle/manifest.yaml").is_file()
+    "f5-health --json": lambda _, printed: named(printed, "versions")["level"] == "PASS",
+    'appliance say "Hello, chat." --voice anna --out hello.wav': lambda place, _: (
+        (place.home / "hello.wav").stat().st_size > 10_000
     ),
+    "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
 }
 """What must be true after a command."""
 
 
-def test_what_is_proved_and_what_is_left_out_is_on_the_page() -> None:
-    assert {*PROOFS, *ELSEWHERE} <= {*in_blocks(), *in_text()}
+def test_what_is_left_out_is_on_the_page() -> None:
+    assert {*PROOFS, *ELSEWHERE, *IN_THE_CHROOT} <= {*in_blocks(), *in_text()}
+
+
+def test_from_a_flashed_box_to_speech_is_short() -> None:
+    commands = in_blocks()
+    spoken = [number for number, command in enumerate(commands, 1) if command.startswith("appliance say")]
+    assert spoken[1] < WITHIN

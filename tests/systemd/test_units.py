@@ -17,7 +17,8 @@ from appliance.box.supervision import SILENCE_S, Supervision
 from appliance.config import GatewayConfig, ServerConfig
 from appliance.daemon import Exit
 from appliance.gateway import serving
-from tests.systemd.staging import CURRENT, ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
+from scripts.debian.package import COMMANDS
+from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
 needs_systemd = pytest.mark.skipif(
     not (shutil.which("systemd-analyze") and shutil.which("systemctl")),
@@ -71,10 +72,10 @@ def test_a_misspelt_key_would_be_found(staged: Staged, name: str) -> None:
 
 @needs_systemd
 def test_a_program_that_is_not_there_would_be_found(staged: Staged) -> None:
-    staged.at(f"{CURRENT}/scripts/clock-lock").unlink()
+    staged.at("/usr/bin/f5-clock-lock").unlink()
     said = "\n".join(staged.verify())
     for name in ("f5-clocks.service", "f5-clocks-check.service"):
-        assert re.search(f"{name}: Command {CURRENT}/scripts/clock-lock is not executable", said)
+        assert re.search(f"{name}: Command /usr/bin/f5-clock-lock is not executable", said)
 
 
 @needs_systemd
@@ -216,9 +217,9 @@ def test_nvpmodel_running_again_pins_but_does_not_end_an_unlock() -> None:
     # Nothing at boot, when f5-clocks.service has yet to start: clocks are pinned once. It comes after
     # nvpmodel.service, which would wait for itself without --no-block.
     assert after == ["-/usr/bin/systemctl --no-block try-reload-or-restart f5-clocks.service"]
-    assert values(CLOCKS, "ExecReload") == [f"{CURRENT}/scripts/clock-lock lock --unless-unlocked"]
+    assert values(CLOCKS, "ExecReload") == ["/usr/bin/f5-clock-lock lock --unless-unlocked"]
     assert values(CLOCKS, "RemainAfterExit") == ["yes"], "else there would be nothing to reload"
-    assert values(CLOCKS, "ExecStart") == [f"{CURRENT}/scripts/clock-lock lock"], "at boot, or when asked"
+    assert values(CLOCKS, "ExecStart") == ["/usr/bin/f5-clock-lock lock"], "at boot, or when asked"
 
 
 def test_what_writes_to_sys_is_not_kept_from_it_and_the_daemon_is() -> None:
@@ -251,22 +252,21 @@ def test_hardening_that_is_left_out_has_its_reason(key: str) -> None:
     assert re.search(rf"^# .*\b{key}\b.*", reasons, re.MULTILINE)
 
 
-def test_what_the_units_run_is_in_the_release() -> None:
+def test_what_the_units_run_is_in_the_package() -> None:
     for path in [*SOURCE.glob("*.service"), *SOURCE.glob("*.d/*.conf")]:
         text = path.read_text()
         for command in values(text, "ExecStart") + values(text, "ExecStartPost"):
             program = command.lstrip("-").split()[0]
             if program == "/usr/bin/systemctl":
                 continue
-            assert program.startswith(f"{CURRENT}/"), path
-            inside = program[len(CURRENT) + 1 :]
-            assert inside == "venv/bin/python" or (ROOT / inside).is_file(), f"{path}: {program}"
+            name = program.removeprefix("/usr/bin/")
+            assert name == "python3" or name.removeprefix("f5-") in COMMANDS, f"{path}: {program}"
 
 
 def test_the_daemon_starts_by_the_units_own_command(tmp_path: Path) -> None:
     """As far as its configuration, which is not there."""
     (command,) = values(DAEMON, "ExecStart")
-    _, *arguments = command.split()
+    _, *arguments = command.replace("/usr/bin/appliance", "-m appliance").split()
     config = tmp_path / "appliance.yaml"
     arguments[arguments.index("/etc/f5-appliance/appliance.yaml")] = str(config)
     # Where the package is not installed, only -I keeps it from being found in the checkout.

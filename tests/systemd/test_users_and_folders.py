@@ -22,7 +22,6 @@ FOLDERS = {
     "run/f5-appliance": (0o1775, "root", "f5-appliance"),
     "run/f5-appliance/root": (0o700, "root", "root"),
     "var/lib/f5-appliance": (0o755, "root", "root"),
-    "var/lib/f5-appliance/bundle": (0o755, "root", "root"),
     "var/lib/f5-appliance/clocks": (0o700, "root", "root"),
     "var/lib/f5-appliance/journal": (0o755, "f5-appliance", "f5-appliance"),
     "var/lib/f5-appliance/voices": (0o750, "f5-appliance", "f5-appliance"),

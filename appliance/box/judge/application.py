@@ -6,7 +6,6 @@ The system's Python has neither gRPC nor ONNX Runtime; the application's may be 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from appliance.box.tools import Ran
 USER = "f5-appliance"
 ANSWER_S = 90.0
 MEASURE_S = 300.0
-FROM_CHECKOUT = (
+FROM_FOLDER = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from appliance.cli import main; sys.exit(main())"
 )
 
@@ -29,15 +28,14 @@ class Application:
     """How to run it."""
 
     python: str
-    checkout: str = ""
-    """Folder to import it from; empty when it is installed for that Python."""
+    folder: str
+    """To import it from: the package's, or a checkout."""
     config: str = ""
 
     @property
     def command(self) -> tuple[str, ...]:
         """Isolated: as root, the current folder is no place to import from."""
-        start = ("-c", FROM_CHECKOUT, self.checkout) if self.checkout else ("-m", "appliance")
-        return (self.python, "-I", *start)
+        return (self.python, "-I", "-c", FROM_FOLDER, self.folder)
 
     def ask(
         self, box: Box, *arguments: str, command: tuple[str, ...] = ("check",), timeout_s: float = ANSWER_S
@@ -55,17 +53,11 @@ class Application:
             return [_unusable(self.python, ran)]
 
 
-def find(box: Box, release: Path, python: str = "", config: str = "") -> Application:
-    """The application beside this script: its release's environment, or a checkout with some Python."""
+def find(box: Box, folder: Path, python: str = "", config: str = "") -> Application:
+    """The application beside this script, in the package's folder or a checkout, with some Python."""
     default = paths.CONFIG if box.root.exists(paths.CONFIG) else ""
     config = config or (str(box.root.at(default)) if default else "")
-    installed = release / "venv" / "bin" / "python"
-    checkout = str(release) if (release / "appliance" / "cli.py").exists() else ""
-    if python:
-        return Application(python, checkout, config)
-    if os.access(installed, os.X_OK) or not checkout:
-        return Application(str(installed), "", config)
-    return Application("python3", checkout, config)
+    return Application(python or "python3", str(folder), config)
 
 
 def speaking(yes: bool) -> Sequence[str]:
@@ -79,8 +71,8 @@ def _has_user(box: Box) -> bool:
 
 def _unusable(python: str, ran: Ran) -> Finding:
     remedy = (
-        "go back to the version before with `sudo f5-switch back`, or install again: sudo scripts/install; "
-        f"`{python} -m appliance check` shows more"
+        "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
+        "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
     )
     value = ran.told if not ran.missing else f"{python} is not there"
     return Finding("application", Level.FAIL, f"it cannot be run: {value}", "", remedy)

@@ -29,7 +29,7 @@ def judge_platform(platform: Platform) -> Finding:
     if not (wrong := refusal(platform)):
         return passed("platform", value, figures=figures)
     problem, _, supported = wrong.partition("; ")
-    remedy = "flash the module with JetPack 6.2 or 7.2, then install again: sudo scripts/install"
+    remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
     return Finding("platform", Level.FAIL, f"{value}: {problem}", supported, remedy, figures)
 
 

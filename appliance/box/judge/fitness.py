@@ -17,10 +17,10 @@ FIRST_YEAR = 2024
 def judge_versions(now: Made, installed: Made | None) -> Finding:
     """`installed`: None when nothing is. What the daemon has built for the GPU it judges itself."""
     if installed is None:
-        return skipped("versions", "nothing is installed in /opt/f5-appliance")
+        return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install"
     if wrong := installed.problem or "; ".join(installed.differences(now)):
-        remedy = "install again, from the checkout or folder of this version: sudo scripts/install"
+        remedy = "install the package for this JetPack again: sudo apt install --reinstall ./FILE.deb"
         return Finding("versions", Level.WARN, f"the install: {wrong}", limit, remedy)
     return passed("versions", "as installed", limit)
 

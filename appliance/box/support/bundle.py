@@ -57,7 +57,7 @@ OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
 VERSIONS = (
-    "import importlib.metadata as m; "
+    "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
     "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
 )
 SHOWN_BY_TOOLS = {
@@ -269,7 +269,7 @@ def _packages(box: Box) -> str:
 
 
 def _versions(box: Box, app: Application) -> str:
-    ran = box.tools.run(app.python, "-I", "-c", VERSIONS, timeout_s=TOOL_S)
+    ran = box.tools.run(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
     if ran.code:
         raise Unavailable(f"Python ended with {ran.code}" if not ran.missing else "its Python is not there")
     lines = (line for line in ran.output.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line))
@@ -278,8 +278,7 @@ def _versions(box: Box, app: Application) -> str:
 
 def _installed(box: Box) -> str:
     raw = versions.record(box.root, paths.INSTALLED)
-    shown: dict[str, Any] = {key: raw[key] for key in INSTALLED if key in raw and _is_plain(raw[key])}
-    return _json({**shown, "files": len(raw.get("files") or ())})
+    return _json({key: raw[key] for key in INSTALLED if key in raw and _is_plain(raw[key])})
 
 
 def _is_plain(value: object) -> bool:

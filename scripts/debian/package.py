@@ -1,0 +1,215 @@
+"""The Debian package: wheels of the lock unpacked into a private folder, and what the system reads around it.
+
+    /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
+    /usr/bin                        appliance, and an f5-NAME for each of COMMANDS
+    /usr/lib/systemd/system         every unit and drop-in of systemd/
+    /etc/f5-appliance               the configuration, a conffile
+
+There is no virtual environment: the launchers put the folder in front of the system's packages, so that
+TensorRT's binding, which JetPack installs, stays visible.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+
+from scripts.debian import wheels
+from scripts.debian.wheels import GLIBC, ROOT, Failure, run
+
+NAME = "f5-appliance"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Debian's name → uname's."""
+PYTHONS = {"6": "3.10", "7": "3.12"}
+L4T = {"6": ("36.4", "37"), "7": ("39.2", "40")}
+"""JetPack → oldest L4T, and the first that is too new."""
+LIBRARY = "usr/lib/f5-appliance"
+UNITS = "usr/lib/systemd/system"
+CONFIG = "etc/f5-appliance/appliance.yaml"
+COMMANDS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
+"""Root's programs, standard library only; a command f5-NAME for each."""
+AT_INSTALL = ("first-voices", "record-install")
+CLOCKS = "f5-clocks.service"
+BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
+"""Keys since systemd 254; JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
+HERE = ROOT / "scripts/debian"
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """For which systems a package is."""
+
+    arch: str = "arm64"
+    jetpack: str = ""
+    """6 or 7; empty for a system that is no Jetson."""
+    other_python: str = ""
+    """Where there is no JetPack to say it."""
+
+    @property
+    def python(self) -> str:
+        """e.g. 3.10."""
+        return PYTHONS[self.jetpack] if self.jetpack else self.other_python
+
+    @property
+    def name(self) -> str:
+        """e.g. jp6, py3.11."""
+        return f"jp{self.jetpack}" if self.jetpack else f"py{self.python}"
+
+    @property
+    def version(self) -> str:
+        """As pyproject.toml says, e.g. 0.8.0+jp6. Raises Failure."""
+        return f"{_version()}+{self.name}"
+
+    @property
+    def depends(self) -> str:
+        """Packages without which it does not run."""
+        major, minor = self.python.split(".")
+        wanted = [
+            f"python3 (>= {self.python})",
+            f"python3 (<< {major}.{int(minor) + 1})",
+            f"libc6 (>= 2.{GLIBC[self.python]})",
+            "libstdc++6",
+            "procps",
+            "systemd",
+        ]
+        if self.jetpack and self.arch == "arm64":
+            low, high = L4T[self.jetpack]
+            wanted += [f"nvidia-l4t-core (>= {low})", f"nvidia-l4t-core (<< {high})"]
+        return ", ".join(wanted)
+
+
+def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
+    """Write the package into `out` and return its path. Raises Failure, OSError."""
+    epoch = _epoch()
+    out.mkdir(parents=True, exist_ok=True)
+    package = out / f"{NAME}_{_version()}_{flavour.name}_{flavour.arch}.deb"
+    with tempfile.TemporaryDirectory(prefix=".deb.", dir=out) as name:
+        fetched, root, new = Path(name) / "wheels", Path(name) / "root", Path(name) / "new.deb"
+        fetched.mkdir()
+        wheels.fetch(fetched, flavour.python, MACHINES[flavour.arch])
+        _library(root / LIBRARY, sorted(fetched.glob("*.whl")))
+        _system(root, flavour)
+        _documents(root / "usr/share", flavour, epoch)
+        _control(root, flavour)
+        for path in (root, *root.rglob("*")):
+            # dpkg-deb only lowers times; a wheel's may be older or newer.
+            os.utime(path, (epoch, epoch), follow_symlinks=False)
+        # One thread: with more, xz cuts the data otherwise.
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "DPKG_DEB_THREADS_MAX": "1"}
+        options = ("--root-owner-group", f"-Z{compression}", "-z1")
+        run("dpkg-deb", *options, "--build", str(root), str(new), environment=environment)
+        os.replace(new, package)
+    return package
+
+
+def _version() -> str:
+    found = re.search(r'^version = "([^"]+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    if found is None:
+        raise Failure(f"{ROOT} is no checkout: its pyproject.toml has no version")
+    return found[1]
+
+
+def _epoch() -> int:
+    """Seconds since 1970 that every file of the package bears."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    try:
+        return int(run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
+    except Failure as failure:
+        raise Failure(f"{failure}; set SOURCE_DATE_EPOCH to the time of the release") from failure
+
+
+def _library(library: Path, fetched: Iterable[Path]) -> None:
+    """Every wheel in one folder, and root's programs beside them. Raises Failure when two want one path."""
+    for wheel in fetched:
+        with zipfile.ZipFile(wheel) as archive:
+            for item in archive.infolist():
+                inside = _inside(item.filename)
+                if inside and not item.is_dir():
+                    _put(library / inside, archive.read(item))
+    for script in COMMANDS:
+        _put(library / "scripts" / script, (ROOT / "scripts" / script).read_bytes(), mode=0o755)
+    for script in AT_INSTALL:
+        _put(library / "scripts" / script, (HERE / script).read_bytes(), mode=0o755)
+    # As shipped: f5-upgrade packs the version before again with it, whatever became of the conffile.
+    _put(library / "configs/appliance.yaml", (ROOT / "configs/appliance.yaml").read_bytes())
+
+
+def _inside(name: str) -> str:
+    """Where a wheel's file goes in the library; empty for what is not imported."""
+    if found := re.match(r"[^/]+\.data/(\w+)/", name):
+        return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
+    # Packages' own tests are a third of their files, which nothing on the box imports; numpy has bytecode.
+    return "" if "/tests/" in name or name.endswith(".pyc") else name
+
+
+def _system(root: Path, flavour: Flavour) -> None:
+    """What the system reads: units, users, folders, commands, the configuration."""
+    systemd = ROOT / "systemd"
+    for path in (*systemd.glob("*.service"), *systemd.glob("*.timer"), *systemd.glob("*.d/*.conf")):
+        inside, text = path.relative_to(systemd), path.read_bytes()
+        # system.conf.d is systemd's own, beside the folder of units.
+        folder = UNITS if inside.parts[0] != "system.conf.d" else "usr/lib/systemd"
+        _put(root / folder / inside, text if flavour.jetpack == "7" else BACK_OFF.sub(b"", text))
+    for kind in ("sysusers", "tmpfiles"):
+        _put(root / f"usr/lib/{kind}.d/{NAME}.conf", (systemd / f"{NAME}.{kind}.conf").read_bytes())
+    _put(root / CONFIG, (ROOT / "configs/appliance.yaml").read_bytes())
+    _put(root / "usr/bin/appliance", (HERE / "appliance").read_bytes(), mode=0o755)
+    for script in COMMANDS:
+        (root / f"usr/bin/f5-{script}").symlink_to(f"../lib/{NAME}/scripts/{script}")
+
+
+def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
+    folder = share / "doc" / NAME
+    _put(folder / "README.md", (ROOT / "systemd/README.md").read_bytes())
+    _put(folder / "copyright", (HERE / "copyright").read_bytes())
+    entry = (
+        f"{NAME} ({flavour.version}) stable; urgency=medium\n\n"
+        "  * See CHANGELOG.md of this version.\n\n"
+        f" -- {NAME} <{NAME}@localhost>  {formatdate(epoch)}\n"
+    )
+    _put(folder / "changelog.gz", gzip.compress(entry.encode(), 9, mtime=0))
+    _put(share / "lintian/overrides" / NAME, (HERE / "lintian-overrides").read_bytes())
+
+
+def _control(root: Path, flavour: Flavour) -> None:
+    """Everything under DEBIAN/."""
+    units = sorted(path for path in (root / UNITS).iterdir() if path.is_file())
+    enabled = [path.name for path in units if "\nWantedBy=" in path.read_text("utf-8")]
+    words = {
+        "VERSION": flavour.version,
+        "ARCH": flavour.arch,
+        "SIZE": str(sum(path.lstat().st_size for path in root.rglob("*") if path.is_file()) // 1024),
+        "DEPENDS": flavour.depends,
+        "RECOMMENDS": "python3-libnvinfer, libnvinfer10" if flavour.arch == "arm64" else "",
+        "PYTHON": flavour.python,
+        "ENABLED": " ".join(enabled),
+        "ONCE": CLOCKS,
+        "RESTARTED": " ".join(name for name in enabled if name != CLOCKS),
+    }
+    for name in ("control", "postinst", "prerm", "postrm"):
+        text = (HERE / name).read_text("utf-8")
+        for word, value in words.items():
+            text = text.replace(f"@{word}@", value)
+        text = text.replace("Recommends: \n", "")
+        _put(root / "DEBIAN" / name, text.encode(), mode=0o644 if name == "control" else 0o755)
+    _put(root / "DEBIAN/conffiles", f"/{CONFIG}\n".encode())
+    files = sorted(path for path in (root / "usr").rglob("*") if path.is_file() and not path.is_symlink())
+    sums = (f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(root)}\n" for path in files)
+    _put(root / "DEBIAN/md5sums", "".join(sums).encode())
+
+
+def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    if path.exists():
+        raise Failure(f"two wheels want the same path: {path}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(mode)

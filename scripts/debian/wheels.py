@@ -1,0 +1,86 @@
+"""Wheels of the lock for another Python and machine than the one that runs this, fetched by pip."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = ROOT / "scripts/requirements/device.hashes"
+GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39}
+"""Minor glibc of the system that brings this Python: Ubuntu 22.04, Debian 12, Ubuntu 24.04."""
+OLDEST_GLIBC = 17
+PIP = (sys.executable, "-m", "pip")
+QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
+
+
+class Failure(Exception):
+    """What failed, and what to do, in one line."""
+
+
+def fetch(folder: Path, python: str, machine: str) -> None:
+    """Fill a folder with our own wheel and the lock's. Raises Failure, OSError."""
+    # From a copy: a build must leave nothing in the checkout, and take nothing that git would not.
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name)
+        caches = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "appliance", copy / "appliance", ignore=caches)
+        for part in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
+            shutil.copy(ROOT / part, copy)
+        run(*PIP, "wheel", *QUIET, "--no-deps", "--wheel-dir", str(folder), str(copy))
+    wanted = folder / "wanted.txt"
+    wanted.write_text("\n".join(pins(python, machine)), "utf-8")
+    system = ("--only-binary=:all:", "--implementation", "cp", "--python-version", python)
+    platforms = (word for tag in _tags(python, machine) for word in ("--platform", tag))
+    target = ("--no-deps", "--dest", str(folder), *system, *platforms)
+    run(*PIP, "download", *QUIET, "--require-hashes", *target, "--requirement", str(wanted))
+
+
+def pins(python: str, machine: str) -> list[str]:
+    """What the lock pins for that Python on that machine, with hashes. Raises Failure.
+
+    pip itself reads a lock's markers as for the Python that it runs on, also when it downloads for another.
+    """
+    try:
+        from pip._vendor.packaging.requirements import Requirement
+    except ImportError as error:
+        raise Failure(f"{sys.executable} has no pip: run this with a Python that has") from error
+    box = {
+        "python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine,
+        "implementation_name": "cpython", "platform_python_implementation": "CPython",
+        "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
+    }  # fmt: skip
+    found = []
+    for line in LOCK.read_text("utf-8").replace("\\\n", "").splitlines():
+        pin, *hashes = line.partition("#")[0].split(" --hash=")
+        if pin.strip():
+            wanted = Requirement(pin.strip())
+            if wanted.marker is None or wanted.marker.evaluate(box):
+                found.append(" --hash=".join((f"{wanted.name}{wanted.specifier}", *map(str.strip, hashes))))
+    return found
+
+
+def _tags(python: str, machine: str) -> Iterator[str]:
+    """pip takes a wheel for another system only by the exact tags that this system can use."""
+    yield from (f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC[python], OLDEST_GLIBC - 1, -1))
+    yield f"manylinux2014_{machine}"
+    if machine == "x86_64":
+        yield from ("manylinux2010_x86_64", "manylinux1_x86_64")
+    yield f"linux_{machine}"
+
+
+def run(*command: str, environment: dict[str, str] | None = None) -> str:
+    """Output of a program. Raises Failure."""
+    try:
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise Failure(f"{command[0]} is not installed") from error
+    if ran.returncode:
+        told = [line for line in ran.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        errors = [line for line in told if line.startswith("ERROR: ")]
+        raise Failure(f"{' '.join(command[:4])}: {(errors or told)[-1]}")
+    return ran.stdout

@@ -1,0 +1,124 @@
+"""The package without a Debian around it: what is inside, and that it speaks from where it is unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+import subprocess
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.daemons import write_config
+from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
+from tests.systemd.staging import stand_in_programs, unit_names, values
+
+pytestmark = needs_dpkg
+SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
+COMMANDS = tuple(f"f5-{name}" for name in SCRIPTS)
+LIBRARY = "usr/lib/f5-appliance"
+PATIENCE_S = 120.0
+"""Its Python packages are compiled when it first starts."""
+
+
+@pytest.fixture(scope="module")
+def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def tree(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
+    run("dpkg-deb", "-x", deb, folder)
+    return folder
+
+
+def unpacked(folder: Path) -> Iterator[Path]:
+    """Everything but the bytecode of a daemon that ran there."""
+    return (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+
+
+def test_names_modes_and_owners(deb: Path, tree: Path) -> None:
+    top = {str(path.relative_to(tree)) for path in (*tree.glob("*"), *tree.glob("*/*"))}
+    assert top == {"usr", "etc", "etc/f5-appliance", "usr/bin", "usr/lib", "usr/share"}
+    for path in unpacked(tree):
+        inside = str(path.relative_to(tree))
+        runs = path.is_dir() or inside == "usr/bin/appliance" or inside.startswith(f"{LIBRARY}/scripts/")
+        assert path.is_symlink() or path.stat().st_mode & 0o7777 == (0o755 if runs else 0o644), inside
+    assert {path.name for path in tree.glob("usr/bin/*")} == {"appliance", *COMMANDS}
+    for command in COMMANDS:
+        assert (tree / "usr/bin" / command).resolve().is_relative_to(tree / LIBRARY / "scripts")
+    listed = [line.split() for line in run("dpkg-deb", "-c", deb).splitlines()]
+    assert {line[1] for line in listed} == {"root/root"}
+    assert not [line[5] for line in listed if line[5].endswith(".pyc")]
+
+
+def test_what_dpkg_is_told(deb: Path, tree: Path, tmp_path: Path) -> None:
+    run("dpkg-deb", "-e", deb, tmp_path)
+    assert (tmp_path / "conffiles").read_text() == "/etc/f5-appliance/appliance.yaml\n"
+    fields = yaml.safe_load((tmp_path / "control").read_text().partition("Description:")[0])
+    assert fields["Version"].endswith(f"+py{PYTHON}") and fields["Architecture"] == ARCH
+    assert f"python3 (>= {PYTHON})" in fields["Depends"]
+    sums = dict(reversed(line.split("  ", 1)) for line in (tmp_path / "md5sums").read_text().splitlines())
+    files = [path for path in unpacked(tree / "usr") if path.is_file() and not path.is_symlink()]
+    found = {str(path.relative_to(tree)): hashlib.md5(path.read_bytes()).hexdigest() for path in files}
+    assert sums == found
+    for script in ("postinst", "prerm", "postrm"):
+        text = (tmp_path / script).read_text()
+        assert "@" not in text, "a word was not replaced"
+        run("sh", "-n", tmp_path / script)
+    enabled = {name for name in unit_names() if values((ROOT / "systemd" / name).read_text(), "WantedBy")}
+    started = (tmp_path / "postinst").read_text().partition("for unit in ")[2].partition(";")[0]
+    assert set(started.split()) == enabled
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed here")
+def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(tree / "usr/lib/systemd", root / "usr/lib/systemd")
+    shutil.copytree(tree / "usr/bin", root / "usr/bin", symlinks=True)
+    shutil.copytree(tree / LIBRARY / "scripts", root / LIBRARY / "scripts")
+    stand_in_programs(root, ("/usr/bin/python3", "/usr/bin/jetson_clocks", "/bin/kill"))
+    command = ("systemd-analyze", "verify", f"--root={root}", "--man=no", "--recursive-errors=no")
+    ran = subprocess.run([*command, *unit_names()], cwd="/", capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+
+
+def test_it_speaks(tree: Path, tmp_path: Path) -> None:
+    """By the unit's own command, with the package's own Python packages and its own voice."""
+    demo = tree / LIBRARY / "appliance/demo"
+    config = write_config(tmp_path, demo / "bundle")
+    [unit_command] = values((tree / "usr/lib/systemd/system/f5-appliance.service").read_text(), "ExecStart")
+    words = unit_command.replace("/etc/f5-appliance/appliance.yaml", str(config)).split()
+    assert words[0] == "/usr/bin/python3"
+    words[words.index("/usr/bin/appliance")] = str(tree / "usr/bin/appliance")
+    appliance = (*UNPACKED_PYTHON, tree / "usr/bin/appliance")
+    address = ("--address", yaml.safe_load(config.read_text())["server"]["listen"])
+    with subprocess.Popen([*UNPACKED_PYTHON, *words[1:]], cwd=tmp_path,
+                          stderr=subprocess.PIPE, text=True) as daemon:  # fmt: skip
+        assert daemon.stderr is not None
+        killer = threading.Timer(PATIENCE_S, daemon.kill)
+        killer.start()
+        try:
+            lines = []
+            for line in daemon.stderr:
+                lines.append(line)
+                if "ready on" in line:
+                    break
+            assert daemon.poll() is None and "ready on" in lines[-1], "".join(lines)
+            voice = ("slt", demo / "voices/slt.wav", "--transcript", (demo / "voices/slt.txt").read_text())
+            run(*appliance, "voices", "add", *voice, *address)
+            said = tmp_path / "said.wav"
+            run(*appliance, "say", "Hello from the package.", "--voice", "slt", "--out", said, *address)
+        finally:
+            killer.cancel()
+            daemon.send_signal(signal.SIGTERM)
+            daemon.communicate(timeout=PATIENCE_S)
+    with wave.open(str(said)) as recording:
+        assert recording.getnframes() > recording.getframerate() / 2
+        assert any(recording.readframes(recording.getnframes()))
