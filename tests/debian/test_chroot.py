@@ -67,8 +67,9 @@ class Chroot:
         return ran.stderr
 
     def files(self) -> set[str]:
-        """Every path but those of the kernel, and of what dpkg and systemd's helpers note for themselves."""
-        left_out = ("proc", "dev", "root", "tmp", "var/log", "var/lib/dpkg", "var/cache/ldconfig", "run")
+        """Every path but the kernel's, and what apt, dpkg and systemd's helpers note for themselves."""
+        left_out = ("proc", "dev", "root", "tmp", "run", "var/log", "var/cache/ldconfig",
+                    *("var/cache/apt", "var/lib/apt", "var/lib/dpkg"))  # fmt: skip
         # os.walk passes over processes that end while /proc is read.
         found = (
             os.path.relpath(os.path.join(folder, name), self.folder)
@@ -136,7 +137,8 @@ def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def chroot(tmp_path: Path, package: Path, later: Path, broken: Path) -> Iterator[Chroot]:
     folder = tmp_path / "debian"
     run("mmdebstrap", "--variant=minbase", f"--include={INCLUDED}", "bookworm", folder, SOURCES)
-    shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/local/bin/systemctl")
+    # Not in /usr/local: apt runs a package's scripts without it.
+    shutil.copy(ROOT / "tests/debian/systemctl", folder / "usr/bin/systemctl")
     shutil.copy(package, folder / "root" / INSTALL.rpartition("/")[2])
     shutil.copy(later, folder / "root" / UPGRADE.rpartition("/")[2])
     shutil.copy(broken, folder / "root/broken.deb")
