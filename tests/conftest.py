@@ -60,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in skips.items():
             if reason is not None and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    if "PYTEST_XDIST_WORKER" in os.environ:  # so that no process ends with the longest alone
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _has_gpu() -> bool:

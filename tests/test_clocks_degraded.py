@@ -20,6 +20,7 @@ from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
+from tests.box.in_process import quick
 from tests.daemons import PATIENCE_S, Running, running
 from tests.fakes.jetson import Jetson
 
@@ -205,7 +206,7 @@ def test_states_as_they_are_published(seen: Seen) -> None:
 def test_the_box_unpinned_behind_its_back_and_pinned_again(seen: Seen) -> None:
     """Root's real lock and check, the real file between them and the daemon."""
     jetson = seen.jetson
-    box = jetson.box(sleep=lambda seconds: None)
+    box = quick(jetson, sleep=lambda seconds: None)
     # So that `pinned`, below, is known to be this box's, with its count of re-pins.
     published.publish(box, UNPINNED)
     seen.await_state("unpinned")

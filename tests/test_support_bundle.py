@@ -19,7 +19,7 @@ from appliance.config import Config
 from tests.box.boxes import well
 from tests.box.in_process import quick
 from tests.daemons import ROOT
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson import TOOLS, Jetson
 
 SCRIPT = ROOT / "scripts" / "support-bundle"
 NOBODY = Application("/nowhere/python", "/nowhere")
@@ -156,6 +156,13 @@ def packed(jetson: Jetson, tmp_path: Path, *options: str) -> dict[str, str]:
     return files
 
 
+def without_answers(jetson: Jetson, *tools: str) -> Jetson:
+    """The box, with programs that fail. Not removed: this machine may have one of its own."""
+    for tool in tools or TOOLS:
+        (jetson.bin / tool).write_text("#!/bin/sh\nexit 3\n")
+    return jetson
+
+
 def test_nothing_that_was_planted_is_in_it(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     plant(jetson)
@@ -258,12 +265,10 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None
 
 def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
-    for tool in ("nvpmodel", "jetson_clocks", "journalctl", "tegrastats"):
-        # Not removed: this machine may have one of its own.
-        (jetson.bin / tool).write_text("#!/bin/sh\nexit 3\n")
+    without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl", "tegrastats")
     jetson.path("/etc/nv_tegra_release").unlink()
     jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
-    parts = {part.name: part for part in bundle.collect(jetson.box(), NOBODY)}
+    parts = {part.name: part for part in bundle.collect(quick(jetson), NOBODY)}
     missing = {name for name, part in parts.items() if part.problem}
     assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
     assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
@@ -289,12 +294,12 @@ def test_an_empty_box(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
     for name in ("sys", "proc", "etc", "run"):
         jetson.path(f"/{name}").rename(tmp_path / name)
-    parts = bundle.collect(jetson.box(), NOBODY)
+    parts = bundle.collect(quick(jetson), NOBODY)
     assert {"health.json", "units.json"} <= {part.name for part in parts if not part.problem}
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     command = [sys.executable, "-I", str(SCRIPT), "--out", "/nowhere/x.tar.gz", "--python", "/nowhere/python"]
     ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -303,9 +308,9 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("out", [".", "folder", "folder/", None])
+@pytest.mark.parametrize("out", ["folder", None])
 def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) -> None:
-    jetson = Jetson(tmp_path / "box", "jp6-0005")
+    jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     here = tmp_path / "here"
     (here / "folder").mkdir(parents=True)
     option = [] if out is None else ["--out", out]

@@ -11,6 +11,7 @@ from typing import Any
 from appliance.box import judge, paths
 from appliance.box.clocks import ledger, pinning
 from appliance.box.judge import Level
+from tests.box.in_process import quick
 from tests.fakes.jetson import Clock, Jetson
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -57,7 +58,7 @@ def storm(**counts: int) -> Callable[[Jetson], object]:
 
     def arrange(jetson: Jetson) -> None:
         clock = Clock(500.0)
-        judge.examine(jetson.box(**clock.arguments))
+        judge.examine(quick(jetson, **clock.arguments))
         jetson.fault("over_current_storm", **{"oc3": 0, **counts})
 
     return arrange
@@ -84,7 +85,7 @@ def nothing(jetson: Jetson) -> None:
 
 
 def swapping(jetson: Jetson) -> None:
-    judge.examine(jetson.box(**Clock(500.0).arguments))
+    judge.examine(quick(jetson, **Clock(500.0).arguments))
     total = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapTotal"))
     replaces("/proc/meminfo", total, "SwapTotal: 32000000 kB")(jetson)
     free = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapFree"))
@@ -107,7 +108,7 @@ def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
         jetson.set_mode("MAXN")
         jetson.unpin()
         jetson.fault(name, **details)
-        pinning.lock(jetson.box(**Clock().arguments))
+        pinning.lock(quick(jetson, **Clock().arguments))
         publish_as_seen_now(jetson)
 
     return arrange
@@ -116,18 +117,18 @@ def lock_fails(name: str, **details: Any) -> Callable[[Jetson], object]:
 def publish_as_seen_now(jetson: Jetson) -> None:
     """The same state, from a moment ago by the clock that the examination reads."""
     document = json.loads(jetson.read("/run/f5-appliance/clocks.json"))
-    document["checked_at"] = jetson.box().uptime()
+    document["checked_at"] = quick(jetson).uptime()
     jetson.write("/run/f5-appliance/clocks.json", json.dumps(document))
 
 
 def reboot_due(jetson: Jetson) -> None:
     jetson.set_mode("MODE_30W")
-    pinning.lock(jetson.box())
+    pinning.lock(quick(jetson))
 
 
 def unpinned_too_often(jetson: Jetson) -> None:
     """Six times in the last hour root's check has pinned again; this is the seventh."""
-    box = jetson.box()
+    box = quick(jetson)
     ledger.remember(box, ledger.Ledger(box.boot_id, attempts=(box.uptime(),) * 6, repins=6))
     jetson.unpin()
     pinning.check(box)
@@ -136,8 +137,8 @@ def unpinned_too_often(jetson: Jetson) -> None:
 def unlocked(jetson: Jetson) -> None:
     """A baseline of the unpinned box, then lock and unlock."""
     jetson.unpin()
-    pinning.lock(jetson.box())
-    pinning.unlock(jetson.box())
+    pinning.lock(quick(jetson))
+    pinning.unlock(quick(jetson))
 
 
 def stale(jetson: Jetson) -> None:
@@ -182,7 +183,7 @@ def slow(jetson: Jetson) -> None:
     """The guard found speech much slower in this boot, and bursts of current go on."""
     storm(oc3=3000)(jetson)
     entry = {"level": "FAIL", "value": "slow", "rtf": 1.0, "first_audio_s": 1.0, "uptime_s": 1.0}
-    entry["boot_id"] = jetson.box().boot_id
+    entry["boot_id"] = quick(jetson).boot_id
     jetson.write("/var/lib/f5-appliance/journal/measurements.jsonl", json.dumps(entry) + "\n")
 
 
@@ -221,7 +222,7 @@ CASES = [
     Case("reboot prompt for the present mode", fault("reboot_prompt"), "reboot", PASS, "none"),
     Case(
         "EBUSY",
-        lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(j.box())),
+        lambda j: (j.set_mode("MODE_30W"), j.fault("ebusy"), pinning.lock(quick(j))),
         "clocks",
         FAIL,
         "MODE_30W",

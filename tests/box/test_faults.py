@@ -13,11 +13,12 @@ from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
 from tests.box.boxes import answering, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
+from tests.box.in_process import quick
 from tests.fakes.jetson import PROFILES, SUPPORTED, Clock, Jetson
 
 
 def look(jetson: Jetson, case: Case) -> judge.Finding:
-    box = jetson.box(**case.box)
+    box = quick(jetson, **case.box)
     if case.readyz is None or case.check != "daemon":
         [found] = judge.examine(box, only={case.check}, readyz="127.0.0.1:1")
     else:
@@ -39,7 +40,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
 
 
 def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
-    findings = {f.check: f for f in judge.examine(Jetson(tmp_path / "box", "jp5-0005").box())}
+    findings = {f.check: f for f in judge.examine(quick(Jetson(tmp_path / "box", "jp5-0005")))}
     assert findings["platform"].level is FAIL
     assert "JetPack 5" in findings["platform"].value
     assert "flash" in findings["platform"].remedy
@@ -51,7 +52,7 @@ def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box", profile)
     with answering() as address:
-        findings = judge.examine(jetson.box(), readyz=address)
+        findings = judge.examine(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
     # jtop is not there, and speed was not measured.
     assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed"}
@@ -62,7 +63,7 @@ def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     before = jetson.snapshot()
     with answering() as address:
-        findings = judge.examine(jetson.box(**WITHOUT_ROOT), readyz=address)
+        findings = judge.examine(quick(jetson, **WITHOUT_ROOT), readyz=address)
     assert judge.exit_code(findings) == 0
     assert jetson.snapshot() == before
 
@@ -70,10 +71,10 @@ def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
 def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     clock = Clock(500.0)
-    judge.examine(jetson.box(**clock.arguments))
+    judge.examine(quick(jetson, **clock.arguments))
     clock.sleep(100)
     jetson.fault("over_current_storm", oc1=2, oc3=0)
-    found = {f.check: f for f in judge.examine(jetson.box(**clock.arguments))}["oc1"]
+    found = {f.check: f for f in judge.examine(quick(jetson, **clock.arguments))}["oc1"]
     assert (found.level, found.figures["events"], found.figures["recorded"]) == (WARN, 2, True)
     assert len(json.loads(jetson.read(COUNTERS))["samples"]) == 2
 
@@ -81,10 +82,10 @@ def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
 def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.fault("over_current_storm", oc1=50, oc3=0)
-    text = judge.examine(jetson.box(**Clock(500.0).arguments)) and jetson.read(COUNTERS)
+    text = judge.examine(quick(jetson, **Clock(500.0).arguments)) and jetson.read(COUNTERS)
     jetson.boot()
     jetson.write(COUNTERS, text)
-    found = {f.check: f for f in judge.examine(jetson.box(**Clock(600.0).arguments))}["oc1"]
+    found = {f.check: f for f in judge.examine(quick(jetson, **Clock(600.0).arguments))}["oc1"]
     assert found.figures["recorded"] is False
 
 
@@ -107,7 +108,7 @@ def everything(jetson: Jetson) -> None:
 def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", profile)
     everything(jetson)
-    findings = judge.examine(jetson.box(user=lambda: user), readyz="not an address")
+    findings = judge.examine(quick(jetson, user=lambda: user), readyz="not an address")
     assert [f.check for f in findings] == list(CHECKS)
     assert judge.exit_code(findings) == 2
     assert [f for f in findings if "could not be checked" in f.value] == []
@@ -123,7 +124,7 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
                 tool.unlink()
         else:
             jetson.path(f"/{name}").rename(tmp_path / f"{name}-gone")
-    findings = judge.examine(jetson.box(), readyz="127.0.0.1:1")
+    findings = judge.examine(quick(jetson), readyz="127.0.0.1:1")
     assert [f.check for f in findings] == list(CHECKS)
     assert [f for f in findings if "could not be checked" in f.value] == []
 
@@ -135,7 +136,7 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_run(
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.setattr("appliance.box.judge.storage.judge_memory", breaks)
-    findings = {f.check: f for f in judge.examine(well(tmp_path / "box").box(), only={"memory", "disk"})}
+    findings = {f.check: f for f in judge.examine(quick(well(tmp_path / "box")), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
     assert "nobody thought of this" in findings["memory"].value
     assert findings["disk"].level is PASS
@@ -145,7 +146,7 @@ def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
-        findings = judge.examine(jetson.box(), readyz=address)
+        findings = judge.examine(quick(jetson), readyz=address)
     assert not jetson.path(COUNTERS).exists()
     of_the_box = [f for f in findings if CHECKS[f.check].of_the_box]
     assert len(of_the_box) > 15

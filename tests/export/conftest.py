@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.export import small
 from tests.export.small import Workshop
 
 
@@ -14,9 +15,14 @@ from tests.export.small import Workshop
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """Small bundles, each made once."""
     base = tmp_path_factory.getbasetemp()
-    traces = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "traces"
-    traces.mkdir(exist_ok=True)
-    return Workshop(tmp_path_factory.mktemp("workshop"), traces)
+    return Workshop((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "workshop")
+
+
+@pytest.fixture
+def brief_gate() -> Iterator[None]:
+    """See `small.brief_gate`."""
+    with small.brief_gate():
+        yield
 
 
 @pytest.fixture(autouse=True)

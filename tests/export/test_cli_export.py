@@ -37,7 +37,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def test_bundle_prints_its_parity_its_licences_and_its_size(
-    made: Made, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
     out = tmp_path / "out"
     with workshop.reusing_traces():
@@ -77,14 +77,16 @@ def test_it_runs_as_a_module_without_the_tests_helpers(made: Made, tmp_path: Pat
     assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
 
 
-def test_parity_measures_a_bundle_again(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parity_measures_a_bundle_again(
+    made: Made, capsys: pytest.CaptureFixture[str], brief_gate: None
+) -> None:
     code, printed, _ = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
     assert code == 0
     assert sum(line.startswith("step ") for line in printed.splitlines()) == 8
 
 
 def test_parity_against_other_weights_fails(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())

@@ -31,7 +31,7 @@ from export.families import family
 from export.model.redraw import redraw
 from export.random_checkpoint import write_random_vocos
 from tests.export.demo import RECIPE, VOICES, hum, write_corpus, write_store
-from tests.export.small import VOCOS, Workshop
+from tests.export.small import VOCOS, Workshop, brief_gate
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -77,7 +77,7 @@ def engine() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _traced_once(workshop: Workshop) -> Iterator[None]:
-    with workshop.reusing_traces():
+    with workshop.reusing_traces(), brief_gate():
         yield
 
 

@@ -102,9 +102,9 @@ def test_v1_base_within_the_memory_of_a_laptop(
 
 
 def test_v0_base_at_its_width(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Four blocks: v0 differs from v1 in the text embedding and in each block alike."""
+    """Two blocks: v0 differs from v1 in the text embedding and in each block alike."""
     whole = NAMED["F5TTS_Base"]
-    family = dataclasses.replace(whole, arch=dataclasses.replace(whole.arch, depth=4))
+    family = dataclasses.replace(whole, arch=dataclasses.replace(whole.arch, depth=2))
     checkpoint, vocab = write_random(tmp_path, family.arch, VOCABULARY)
     vocos = write_random_vocos(tmp_path / "vocos")
     sources = bundle.Sources(family, checkpoint, vocab, "vocos", vocos)

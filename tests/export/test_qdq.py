@@ -411,7 +411,7 @@ def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: Made) -> 
 
 
 def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
-    made: Made, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
     monkeypatch.setitem(parity.BOUNDS["int8-qdq"], "mel", 1e-6)
     monkeypatch.setattr(calibration, "READINGS", (("slt", 300),))

@@ -38,7 +38,8 @@ FORMS: dict[str, Callable[[Made], Synthesizer]] = {
 """`step_keys` with an empty reference at true length, `step` padded to a bucket, one row without masks."""
 
 
-@pytest.fixture(scope="module", params=small.TRACED)
+# In the other order than `test_bundle`: side by side, each makes bundles for both.
+@pytest.fixture(scope="module", params=small.TRACED[::-1])
 def made(request: pytest.FixtureRequest, workshop: Workshop) -> Made:
     return workshop.make(request.param)
 
