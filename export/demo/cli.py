@@ -17,10 +17,10 @@ from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from export.bundle import BundleFailed
 from export.checkpoint import CheckpointError
-from export.demo import averages, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
-from export.demo.alone import alone
+from export.demo import averaging, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo.folder_lock import folder_lock
 from export.demo.store import Store
-from export.demo.train import Exam, Recipe, Trainer
+from export.demo.train import EvaluationOptions, Recipe, Trainer
 
 FAILED = 1
 OUT = Path("out/demo")
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
+def _add_run_options(parser: argparse.ArgumentParser, folder: Path) -> None:
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="(%(default)s)")
     parser.add_argument("--folder", type=Path, default=folder, help="checkpoint and log (%(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after so long; run again to go on")
@@ -93,7 +93,7 @@ def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    _add_sitting(parser, RUN)
+    _add_run_options(parser, RUN)
     parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
     parser.add_argument(
         "--lexicon",
@@ -147,7 +147,7 @@ def _use_cpu(threads: int) -> None:
     torch.set_flush_denormal(True)
 
 
-def _stop_when_told(trainer: Trainer | vocoder_train.Trainer) -> None:
+def _stop_on_signals(trainer: Trainer | vocoder_train.Trainer) -> None:
     """Ctrl-C and a polite kill end a sitting with its checkpoint written; a second one ends it at once."""
 
     def stop(number: int, _: object) -> None:
@@ -163,7 +163,7 @@ def _train(options: argparse.Namespace) -> None:
     store = prepare.prepare(
         options.corpus, options.mels, options.workers, options.listener_clips, options.device
     )
-    with alone(options.folder):
+    with folder_lock(options.folder):
         _train_on(store, options)
 
 
@@ -179,22 +179,26 @@ def _train_on(store: Store, options: argparse.Namespace) -> None:
     else:
         recipe = _recipe(options)
     trainer = Trainer(
-        recipe, store, options.folder, options.device, lexicon=options.lexicon, build=options.compile
+        recipe, store, options.folder, options.device, lexicon=options.lexicon, compile_model=options.compile
     )
     if path.is_file():
         trainer.load()
-        print(f"{path}: goes on at step {trainer.place.step}, {trainer.place.frames / 1e6:.1f} M frames")
+        print(
+            f"{path}: goes on at step {trainer.progress.step}, {trainer.progress.frames / 1e6:.1f} M frames"
+        )
     elif options.begin_with is not None:
-        trainer.begin_with(_begun(options.begin_with, recipe))
-    _stop_when_told(trainer)
-    trainer.run(options.minutes, options.save_minutes, _exam(options), options.out, options.plan_minutes)
+        trainer.initialise_from(_initial_weights(options.begin_with, recipe))
+    _stop_on_signals(trainer)
+    trainer.run(
+        options.minutes, options.save_minutes, _evaluation_options(options), options.out, options.plan_minutes
+    )
     plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
 
 
-def _begun(path: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
+def _initial_weights(path: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
     if (path / ship.CHECKPOINT).is_file():
-        return ship.trained(path, recipe.arch)
-    return train.weights(path)[1]
+        return ship.read_trained_dit(path, recipe.arch)
+    return train.read_average(path)[1]
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -203,14 +207,16 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     return Recipe(**{**values, "voices": tuple(options.voices), "cooldown": cooldown})
 
 
-def _exam(options: argparse.Namespace) -> Exam | None:
+def _evaluation_options(options: argparse.Namespace) -> EvaluationOptions | None:
     if options.exam_nfe is None:
         return None
-    return Exam(options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every)
+    return EvaluationOptions(
+        options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every
+    )
 
 
 def _add_vocoder(parser: argparse.ArgumentParser) -> None:
-    _add_sitting(parser, VOCODER)
+    _add_run_options(parser, VOCODER)
     parser.add_argument("--steps", type=int, default=VOCODERS_LAST_STEP, help="(%(default)s)")
     parser.add_argument(
         "--mel-steps", type=int, default=MEL_STEP, help="without discriminators (%(default)s)"
@@ -228,7 +234,7 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
 
 def _vocoder(options: argparse.Namespace) -> None:
     _use_cpu(options.threads)
-    with alone(options.folder):
+    with folder_lock(options.folder):
         _train_vocoder(options)
 
 
@@ -243,19 +249,19 @@ def _train_vocoder(options: argparse.Namespace) -> None:
         abreast=options.abreast,
     )
     trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
-    if vocoder_train.newest(options.folder):
+    if vocoder_train.has_checkpoint(options.folder):
         trainer.load()
         print(f"{options.folder}: goes on at step {trainer.step}")
     elif options.begin_with is not None:
-        trainer.begin_with(options.begin_with)
-    _stop_when_told(trainer)
+        trainer.initialise_from(options.begin_with)
+    _stop_on_signals(trainer)
     trainer.run(options.minutes, options.save_minutes)
     plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
 
 
 def _ship(options: argparse.Namespace) -> None:
-    trained = [train.weights(path) for path in options.weights]
-    recipe, average = trained[0][0], averages.mean([weights for _, weights in trained])
+    trained = [train.read_average(path) for path in options.weights]
+    recipe, average = trained[0][0], averaging.mean([weights for _, weights in trained])
     sizes = ship.ship(
         average,
         recipe.arch,

@@ -29,10 +29,10 @@ from tqdm import tqdm
 
 from appliance.contract.mel import MelSpec
 from export.demo import engines, sentences
-from export.demo.alone import alone
-from export.demo.engines import SAMPLE_RATE_HZ, VOICES, EngineError, Int16Array, RHVoice, Spoken
-from export.demo.judges import missing
+from export.demo.engines import SAMPLE_RATE_HZ, VOICES, EngineError, Int16Array, RHVoice, Utterance
+from export.demo.folder_lock import folder_lock
 from export.demo.sentences import Sentence, Split
+from export.demo.speech_metrics import missing
 
 BATCH = 128
 """Sentences in one shard: about eight minutes of speech."""
@@ -88,7 +88,7 @@ def audio(folder: Path, clip: Clip) -> Int16Array:
     return shard[clip.start : clip.start + clip.samples]
 
 
-def trim(spoken: Spoken) -> Spoken:
+def trim(spoken: Utterance) -> Utterance:
     """The speech with `MARGIN_S` of silence at either end; words move with it."""
     window = round(SAMPLE_RATE_HZ * WINDOW_S)
     wave = spoken.samples[: len(spoken.samples) // window * window].astype(np.float64)
@@ -98,7 +98,7 @@ def trim(spoken: Spoken) -> Spoken:
     start = max(0, int(loud[0]) * window - margin)
     end = min(len(spoken.samples), (int(loud[-1]) + 1) * window + margin)
     words = [(first, last, min(max(0, at - start), end - start)) for first, last, at in spoken.words]
-    return Spoken(spoken.samples[start:end], words)
+    return Utterance(spoken.samples[start:end], words)
 
 
 def make(folder: Path, engine: Path, texts: Path, voices: Sequence[str], hours: float, workers: int) -> None:
@@ -114,11 +114,11 @@ def make(folder: Path, engine: Path, texts: Path, voices: Sequence[str], hours: 
     for voice in voices:
         tasks = [(voice, n, batch) for n, batch in enumerate(batches)]
         with tqdm(total=hours, unit="h", desc=voice, bar_format=_BAR) as bar:
-            _until(hours, bar, folder, tasks, workers, engine)
+            _speak_hours(hours, bar, folder, tasks, workers, engine)
     compile_clips(folder)
 
 
-def judge(folder: Path, voices: Sequence[str], workers: int, limit: int | None) -> None:
+def recognise(folder: Path, voices: Sequence[str], workers: int, limit: int | None) -> None:
     """Have a recogniser listen to every shard it has not heard yet, at most `limit` for each voice.
 
     Raises CorpusError where it is not installed.
@@ -129,7 +129,9 @@ def judge(folder: Path, voices: Sequence[str], workers: int, limit: int | None) 
         waiting = [n for n in _shards(folder, voice) if not _path(folder, "verdicts", voice, n).exists()]
         tasks = [(folder, voice, n) for n in waiting[:limit]]
         with _pool(workers) as run:
-            for _ in tqdm(run(_listen, tasks), total=len(tasks), unit="shard", desc=f"listening to {voice}"):
+            for _ in tqdm(
+                run(_recognise_shard, tasks), total=len(tasks), unit="shard", desc=f"listening to {voice}"
+            ):
                 compile_clips(folder)
     compile_clips(folder)
 
@@ -195,13 +197,13 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "prepare":
         engines.prepare(options.engine, options.texts)
     if options.action == "make":
-        with alone(options.folder):
+        with folder_lock(options.folder):
             make(
                 options.folder, options.engine, options.texts, options.voices, options.hours, options.workers
             )
     if options.action == "judge":
-        with alone(options.folder):
-            judge(options.folder, options.voices, options.workers, options.shards)
+        with folder_lock(options.folder):
+            recognise(options.folder, options.voices, options.workers, options.shards)
     if options.action == "pack":
         _pack(options)
     if options.action != "prepare":
@@ -213,10 +215,10 @@ def _pack(options: argparse.Namespace) -> None:
     from export.demo import pack
 
     if options.what == "engine":
-        pack.carry_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
+        pack.pack_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
         print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB")
     else:
-        clips = pack.carry_mels(options.folder, options.out, int(options.mebibytes * 2**20))
+        clips = pack.pack_mels(options.folder, options.out, int(options.mebibytes * 2**20))
         print(f"{options.out}: mels of {clips} clips")
 
 
@@ -226,7 +228,9 @@ _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:.2f}/{total:.2f} h [{elapsed}<{rema
 _Task = tuple[str, int, Sequence[Sentence]]
 
 
-def _until(hours: float, bar: Any, folder: Path, tasks: Iterable[_Task], workers: int, engine: Path) -> None:
+def _speak_hours(
+    hours: float, bar: Any, folder: Path, tasks: Iterable[_Task], workers: int, engine: Path
+) -> None:
     """Run tasks in order, a few ahead of the count, until the voice has enough."""
     done = 0.0
     with _pool(workers, _open_engine, engine) as run:
@@ -296,16 +300,16 @@ def _description(engine: Path, order: Sequence[Sentence]) -> dict[str, Any]:
 
 @functools.cache
 def _recogniser() -> Any:
-    from export.demo.judges import Recogniser
+    from export.demo.speech_metrics import Recogniser
 
     return Recogniser()
 
 
-def _listen(task: tuple[Path, str, int]) -> None:
+def _recognise_shard(task: tuple[Path, str, int]) -> None:
     folder, voice, n = task
     lines = []
     for clip in _read_clips(_path(folder, "shards", voice, n)):
-        heard = _recogniser().hear(audio(folder, clip), SAMPLE_RATE_HZ)
+        heard = _recogniser().transcribe(audio(folder, clip), SAMPLE_RATE_HZ)
         lines.append(
             json.dumps({"id": clip.id, "wer": _recogniser().errors(clip.text, heard).rate, "heard": heard})
             + "\n"

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from export.demo.precision import autocast
+from export.demo.autocast import autocast
 
 PERIODS = (2, 3, 5, 7, 11)
 RESOLUTIONS = (2048, 1024, 512)
@@ -89,57 +89,57 @@ def _band(width: int) -> nn.ModuleList:
     return nn.ModuleList(weight_norm(conv) for conv in convs)
 
 
-class Verdict(NamedTuple):
+class GeneratorLoss(NamedTuple):
     """What they say of a batch that was made."""
 
-    passing: float
-    """How far it is from passing."""
-    matching: float
+    adversarial: float
+    """How far it is from adversarial."""
+    feature_matching: float
     """How far the layers' features are from those of the real one."""
     gradient: Tensor
     """Of the sum of both: (B, samples)."""
 
 
 class Discriminators(nn.Module):
-    """All of them, `abreast` at a time: each has a graph of its own, so threads divide the work."""
+    """All of them, `workers` at a time: each has a graph of its own, so threads divide the work."""
 
-    def __init__(self, period_width: int, resolution_width: int, abreast: int = 1) -> None:
+    def __init__(self, period_width: int, resolution_width: int, workers: int = 1) -> None:
         super().__init__()
         self.periods = nn.ModuleList(PeriodDiscriminator(period, period_width) for period in PERIODS)
         self.resolutions = nn.ModuleList(ResolutionDiscriminator(n, resolution_width) for n in RESOLUTIONS)
-        self._pool = ThreadPoolExecutor(abreast)
+        self._pool = ThreadPoolExecutor(workers)
 
-    def learn(self, real: Tensor, made: Tensor) -> float:
+    def accumulate(self, real: Tensor, made: Tensor) -> float:
         """Add the gradients of what they have yet to learn, and return it: real above 1, made below -1."""
 
-        def one(judge: nn.Module, share: float) -> float:
+        def one(discriminator: nn.Module, share: float) -> float:
             with autocast(real.device.type):
-                wrong = F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean()
+                wrong = F.relu(1 - discriminator(real)[0]).mean() + F.relu(1 + discriminator(made)[0]).mean()
             loss = share * wrong.float()
             loss.backward()
             return float(loss.detach())
 
-        return sum(self._pool.map(one, *self._judges()))
+        return sum(self._pool.map(one, *self._weighted()))
 
-    def verdict(self, real: Tensor, made: Tensor) -> Verdict:
+    def generator_loss(self, real: Tensor, made: Tensor) -> GeneratorLoss:
         """For the vocoder; their own gradients are left alone."""
 
-        def one(judge: nn.Module, share: float) -> Verdict:
+        def one(discriminator: nn.Module, share: float) -> GeneratorLoss:
             tried = made.detach().requires_grad_()
             with autocast(real.device.type):
                 with torch.no_grad():
-                    _, wanted = judge(real)
-                score, found = judge(tried)
-                passing = share * F.relu(1 - score).mean().float()
+                    _, wanted = discriminator(real)
+                score, found = discriminator(tried)
+                adversarial = share * F.relu(1 - score).mean().float()
                 distances = [(a - b).abs().mean() for a, b in zip(found, wanted, strict=True)]
-                matching = share * torch.stack(distances).sum().float()
-            (gradient,) = torch.autograd.grad(passing + matching, tried)
-            return Verdict(float(passing.detach()), float(matching.detach()), gradient)
+                feature_matching = share * torch.stack(distances).sum().float()
+            (gradient,) = torch.autograd.grad(adversarial + feature_matching, tried)
+            return GeneratorLoss(float(adversarial.detach()), float(feature_matching.detach()), gradient)
 
-        passing, matching, gradients = zip(*self._pool.map(one, *self._judges()), strict=True)
-        return Verdict(sum(passing), sum(matching), torch.stack(gradients).sum(dim=0))
+        adversarial, feature_matching, gradients = zip(*self._pool.map(one, *self._weighted()), strict=True)
+        return GeneratorLoss(sum(adversarial), sum(feature_matching), torch.stack(gradients).sum(dim=0))
 
-    def _judges(self) -> tuple[list[nn.Module], list[float]]:
+    def _weighted(self) -> tuple[list[nn.Module], list[float]]:
         """And their weights: a resolution weighs a tenth of a period, as Vocos has it. Slow ones first."""
         resolutions, periods = list(self.resolutions), list(self.periods)
         weights = [0.1 / len(resolutions)] * len(resolutions) + [1.0 / len(periods)] * len(periods)

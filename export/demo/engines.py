@@ -52,7 +52,7 @@ class EngineError(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
-class Spoken:
+class Utterance:
     """What the engine said."""
 
     samples: Int16Array
@@ -76,7 +76,7 @@ class RHVoice:
         self._count = 0
         self._words: list[tuple[int, int, int]] = []
         self._callbacks = self._make_callbacks()
-        start = _Start(
+        start = _InitParams(
             data_path=str(folder / "share").encode(),
             config_path=str(folder / "config").encode(),
             callbacks=self._callbacks,
@@ -84,7 +84,7 @@ class RHVoice:
         self._engine = self._library.RHVoice_new_tts_engine(ctypes.byref(start))
         if not self._engine:
             raise EngineError(f"{folder}: RHVoice does not start on it")
-        self._manner = _Manner(
+        self._params = _SynthParams(
             voice_profile=voice.encode(), relative_rate=rate, relative_pitch=1.0, relative_volume=1.0
         )
 
@@ -94,12 +94,12 @@ class RHVoice:
         version: bytes = self._library.RHVoice_get_version()
         return version.decode()
 
-    def speak(self, text: str) -> Spoken:
+    def speak(self, text: str) -> Utterance:
         """One text, with the silence that the engine puts around it. Raises EngineError."""
         self._samples, self._count, self._words = [], 0, []
         raw = text.encode()
         message = self._library.RHVoice_new_message(
-            self._engine, raw, len(raw), 0, ctypes.byref(self._manner), None
+            self._engine, raw, len(raw), 0, ctypes.byref(self._params), None
         )
         if not message:
             raise EngineError(f"RHVoice does not read {text!r}")
@@ -108,7 +108,7 @@ class RHVoice:
                 raise EngineError(f"RHVoice does not speak {text!r}")
         finally:
             self._library.RHVoice_delete_message(message)
-        return Spoken(np.concatenate(self._samples), self._words)
+        return Utterance(np.concatenate(self._samples), self._words)
 
     def _make_callbacks(self) -> _Callbacks:
         def rate(value: int, _: Any) -> int:
@@ -269,7 +269,7 @@ class _Callbacks(Structure):
     )
 
 
-class _Start(Structure):
+class _InitParams(Structure):
     _fields_ = (
         ("data_path", c_char_p),
         ("config_path", c_char_p),
@@ -279,7 +279,7 @@ class _Start(Structure):
     )
 
 
-class _Manner(Structure):
+class _SynthParams(Structure):
     _fields_ = (
         ("voice_profile", c_char_p),
         ("absolute_rate", c_double),
@@ -306,9 +306,16 @@ def _load(folder: Path) -> ctypes.CDLL:
     except OSError as error:
         raise EngineError(f"{folder}: its libraries do not load here: {error}") from error
     library.RHVoice_get_version.restype = c_char_p
-    library.RHVoice_new_tts_engine.argtypes = [POINTER(_Start)]
+    library.RHVoice_new_tts_engine.argtypes = [POINTER(_InitParams)]
     library.RHVoice_new_tts_engine.restype = c_void_p
-    library.RHVoice_new_message.argtypes = [c_void_p, c_char_p, c_uint, c_int, POINTER(_Manner), c_void_p]
+    library.RHVoice_new_message.argtypes = [
+        c_void_p,
+        c_char_p,
+        c_uint,
+        c_int,
+        POINTER(_SynthParams),
+        c_void_p,
+    ]
     library.RHVoice_new_message.restype = c_void_p
     library.RHVoice_speak.argtypes = [c_void_p]
     library.RHVoice_delete_message.argtypes = [c_void_p]

@@ -46,7 +46,7 @@ class Scale:
         return self.low + packed.astype(np.float32) * step
 
 
-def carry_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
+def pack_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
     """Engine, sentences and pronunciations as one archive: all that `corpus make` and `train` need."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:xz") as archive:
@@ -56,12 +56,12 @@ def carry_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) ->
             archive.add(pronunciations, f"texts/{pronunciations.name}")
 
 
-def carry_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
+def pack_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
     """8-bit log-mels of as many clips as fit, voices by turns. Returns how many.
 
     Raises CorpusError where there are none, or `out` is there already.
     """
-    clips = _by_turns(read_clips(corpus))
+    clips = _interleave_voices(read_clips(corpus))
     if not clips:
         raise CorpusError(f"{corpus}: holds no clips")
     out.mkdir(parents=True)
@@ -84,8 +84,8 @@ def carry_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
     return listed
 
 
-def carried_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
-    """Every clip that `carry_mels` packed, with its (frames, mels) log-mel. Raises CorpusError."""
+def read_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
+    """Every clip that `pack_mels` packed, with its (frames, mels) log-mel. Raises CorpusError."""
     try:
         raw: dict[str, Any] = json.loads((folder / "scale.json").read_text("utf-8"))
         lines = [json.loads(line) for line in (folder / "clips.jsonl").read_text("utf-8").splitlines()]
@@ -101,7 +101,7 @@ def carried_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
             start += frames
 
 
-def _by_turns(clips: Sequence[Clip]) -> list[Clip]:
+def _interleave_voices(clips: Sequence[Clip]) -> list[Clip]:
     """One clip of each voice after the other, so that any beginning of the list is balanced."""
     turn: dict[str, int] = {}
     numbered = []

@@ -86,7 +86,7 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
         [key for key in quoted if key not in said],
         {key: template for key, (_, template) in said.items()},
     )
-    shared = {run for key in (*held_out, *unseen()) for run in _runs(key)}
+    shared = {run for key in (*held_out, *excluded_lines()) for run in _runs(key)}
     # A template is held out whole: one line of it in the training set would give the others away.
     templates = {said[key][1] for key in held_out if key in said}
     lines = {_key(s): ("chat", s) for s in chat(CHAT_LINES)}
@@ -118,7 +118,7 @@ def chat(count: int) -> list[str]:
     return [line for line, _ in drawn]
 
 
-def unseen() -> list[str]:
+def excluded_lines() -> list[str]:
     """By which the demo is judged besides: no training sentence comes near. Words alone, in small letters."""
     data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
     return [_key(line) for line in data["unseen"]]

@@ -133,8 +133,8 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
             raise ValueError(
                 f"{corpus}: no validation sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
             )
-        usual = statistics.median(map(_pace, spoken))
-        chosen = min(fit, key=lambda clip: abs(_pace(clip) - usual))
+        usual = statistics.median(map(_samples_per_letter, spoken))
+        chosen = min(fit, key=lambda clip: abs(_samples_per_letter(clip) - usual))
         calm = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
         wave = store.level(calm.samples.astype(np.float32) / store.FULL_SCALE)
         path = folder / f"{voice}.wav"
@@ -144,7 +144,7 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
     return written
 
 
-def _pace(clip: Mapping[str, Any]) -> float:
+def _samples_per_letter(clip: Mapping[str, Any]) -> float:
     """Samples a letter."""
     return float(clip["samples"] / len(clip["text"]))
 
@@ -176,7 +176,7 @@ def rebuild(made: Bundle, out: Path) -> Family:
     return Family(manifest.family, arch, manifest.mel, tokenizer="char")
 
 
-def trained(official: Path, arch: Arch) -> dict[str, Tensor]:
+def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
     """A DiT in the layout of `write_official` as training has it: without capitals and spare signs.
 
     Raises CheckpointError: not of this architecture or vocabulary.

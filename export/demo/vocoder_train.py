@@ -23,9 +23,9 @@ from tqdm import tqdm
 from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.checkpoint import load_vocos
 from export.demo import store
-from export.demo.averages import Average
+from export.demo.autocast import autocast
+from export.demo.averaging import MovingAverage
 from export.demo.discriminators import Discriminators
-from export.demo.precision import autocast
 from export.model.vocos import MAX_MAGNITUDE, Vocos, VocosConfig
 from export.random_checkpoint import vocos_sections
 
@@ -57,17 +57,19 @@ class Recipe:
 
 
 class Trainer:
-    """The vocoder, its judges, and how far they are."""
+    """The vocoder, its discriminators, and how far they are."""
 
     def __init__(self, recipe: Recipe, corpus: Path, folder: Path, device: str = "cpu") -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.folder, self.device = recipe, folder, device
         self.clips = _Clips(corpus)
         self.vocos = Vocos(CONFIG).to(device)
-        self.judges = Discriminators(recipe.period_width, recipe.resolution_width, recipe.abreast).to(device)
-        self.average = Average(self.vocos)
-        self.made = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
-        self.judged = torch.optim.AdamW(self.judges.parameters(), recipe.rate, BETAS)
+        self.discriminators = Discriminators(recipe.period_width, recipe.resolution_width, recipe.abreast).to(
+            device
+        )
+        self.average = MovingAverage(self.vocos)
+        self.optimizer = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
+        self.discriminator_optimizer = torch.optim.AdamW(self.discriminators.parameters(), recipe.rate, BETAS)
         self.step = 0
         self.stopping = False
         """Set from outside: the run ends after the step that is being made."""
@@ -96,9 +98,9 @@ class Trainer:
         recipe = self.recipe
         rng = np.random.default_rng([recipe.seed, self.step])
         real = torch.from_numpy(self.clips.segments(rng, recipe.batch, recipe.segment)).to(self.device)
-        for optimizer in (self.made, self.judged):
+        for optimizer in (self.optimizer, self.discriminator_optimizer):
             for group in optimizer.param_groups:
-                group["lr"] = recipe.rate * self._pace()
+                group["lr"] = recipe.rate * self._rate_factor()
         mel = log_mel(real)
         with autocast(self.device):
             made = synthesise(self.vocos, mel)
@@ -107,17 +109,17 @@ class Trainer:
         found = {"mel": mels.item()}
         loss = MEL_WEIGHT * mels
         if self.step >= recipe.mel_steps:
-            self.judged.zero_grad()
-            found["judges"] = self.judges.learn(real, made.detach())
-            self.judged.step()
-            passing, matching, gradient = self.judges.verdict(real, made)
+            self.discriminator_optimizer.zero_grad()
+            found["judges"] = self.discriminators.accumulate(real, made.detach())
+            self.discriminator_optimizer.step()
+            passing, matching, gradient = self.discriminators.generator_loss(real, made)
             # A loss whose gradient is theirs.
             loss = loss + (made * gradient).sum()
             found |= {"passing": passing, "matching": matching}
-        self.made.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.vocos.parameters(), 10.0)
-        self.made.step()
+        self.optimizer.step()
         self.average.update(self.vocos, self.step)
         self.step += 1
         return found
@@ -128,9 +130,9 @@ class Trainer:
             "recipe": asdict(self.recipe),
             "step": self.step,
             "vocos": self.vocos.state_dict(),
-            "judges": self.judges.state_dict(),
+            "judges": self.discriminators.state_dict(),
             "average": self.average.state_dict(),
-            "optimizers": [self.made.state_dict(), self.judged.state_dict()],
+            "optimizers": [self.optimizer.state_dict(), self.discriminator_optimizer.state_dict()],
         }
         partial = self.folder / f"{CHECKPOINT}.partial"
         torch.save(state, partial)
@@ -143,13 +145,15 @@ class Trainer:
             self.folder / CHECKPOINT, map_location=self.device, weights_only=True
         )
         self.vocos.load_state_dict(state["vocos"])
-        self.judges.load_state_dict(state["judges"])
+        self.discriminators.load_state_dict(state["judges"])
         self.average.load_state_dict(state["average"])
-        for optimizer, was in zip((self.made, self.judged), state["optimizers"], strict=True):
+        for optimizer, was in zip(
+            (self.optimizer, self.discriminator_optimizer), state["optimizers"], strict=True
+        ):
             optimizer.load_state_dict(was)
         self.step = state["step"]
 
-    def begin_with(self, folder: Path) -> None:
+    def initialise_from(self, folder: Path) -> None:
         """Start from a trained Vocos instead of chance.
 
         Raises CheckpointError; ValueError: of another shape.
@@ -161,7 +165,7 @@ class Trainer:
         self.vocos.load_state_dict(state)
         self.average.load_state_dict(state)
 
-    def _pace(self) -> float:
+    def _rate_factor(self) -> float:
         """Share of the full learning rate: a short rise, then half a cosine."""
         recipe = self.recipe
         rise = min((self.step + 1) / recipe.warmup, 1.0)
@@ -223,6 +227,6 @@ def write_official(state: dict[str, Tensor], folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(CONFIG), sort_keys=False), "utf-8")
 
 
-def newest(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     """Whether there is something to go on from."""
     return (folder / CHECKPOINT).is_file()

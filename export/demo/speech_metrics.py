@@ -63,7 +63,7 @@ _SPELLINGS = {
 }
 
 
-class JudgeError(RuntimeError):
+class MetricError(RuntimeError):
     """A judge is not installed, or does not load."""
 
 
@@ -92,13 +92,13 @@ class Recogniser:
     """Moonshine tiny, 10 to 20 times real time on a core."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
+        """Load it. Raises MetricError."""
         moonshine, self._jiwer = _import("moonshine_voice"), _import("jiwer")
         self._transcriber = moonshine.Transcriber(
             str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY
         )
 
-    def hear(self, sound: Sound, rate_hz: int) -> str:
+    def transcribe(self, sound: Sound, rate_hz: int) -> str:
         """What it understands; "" when nothing."""
         silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
         wave = np.concatenate([silence, resample(sound, rate_hz), silence])
@@ -119,7 +119,7 @@ class Speaker:
     """CAM++, a vector of 192 numbers for a voice."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
+        """Load it. Raises MetricError."""
         import torch
 
         self._knf = _import("kaldi_native_fbank")
@@ -161,7 +161,7 @@ class Naturalness:
     """DistillMOS: 1 to 5. People score 3.8 to 4.7 with it, the corpus' engine about 3.5."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
+        """Load it. Raises MetricError."""
         # torchaudio serves its command line only, and has no build for this torch.
         absent = "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None
         if absent:
@@ -201,7 +201,7 @@ class VoiceActivity:
     """Silero VAD."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
+        """Load it. Raises MetricError."""
         self._silero = _import("silero_vad")
         self._model = self._silero.load_silero_vad(onnx=True)
 
@@ -226,7 +226,7 @@ class Aligner:
     """PocketSphinx, told the words: weak at recognising, but it finds where known words begin and end."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
+        """Load it. Raises MetricError."""
         self._decoder = _import("pocketsphinx").Decoder(samprate=RATE_HZ, loglevel="FATAL", bestpath=False)
 
     def align(self, sound: Sound, rate_hz: int, text: str) -> list[tuple[str, float, float]]:
@@ -282,7 +282,7 @@ def resample(sound: Sound, rate_hz: int) -> FloatArray:
 
 def _import(module: str) -> Any:
     if importlib.util.find_spec(module) is None:
-        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
     return importlib.import_module(module)
 
 
@@ -290,14 +290,14 @@ def _package(module: str) -> Path:
     """The folder of a package, without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
     return Path(spec.submodule_search_locations[0])
 
 
 def _module_from(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise JudgeError(f"{path}: cannot be loaded")
+        raise MetricError(f"{path}: cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

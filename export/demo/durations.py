@@ -1,0 +1,50 @@
+"""Auxiliary loss on letter durations and frame offsets. Its layers are not shipped.
+
+Upsampled text gives every letter the same number of frames. Durations are predicted from the encoded text, a
+frame's offset from that even spread from the input of the guided block.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from export.demo.model import Sentences
+
+SPREAD = 4.0
+"""Typical offset of a frame in tokens, the unit of predicted offsets."""
+
+
+def lengths(places: Tensor, known: Tensor, tokens: int) -> Tensor:
+    """Frames per token (B, T), counted in the alignment `places` (B, N) where `known` (B, N)."""
+    found = torch.zeros(len(places), tokens, device=places.device)
+    return found.scatter_add_(1, places.clamp_min(0), known.float())
+
+
+class DurationHead(nn.Module):
+    """Linear layers: encoded token → log(1 + frames), activation → offset of its frame."""
+
+    def __init__(self, text_dim: int, dim: int) -> None:
+        super().__init__()
+        self.length = nn.Linear(text_dim, 1)
+        self.shift = nn.Linear(dim, 1)
+
+    def loss(self, encoded: Tensor, before: Tensor, sentences: Sentences, places: Tensor) -> Tensor:
+        """Smooth L1 loss of log durations plus that of offsets in units of `SPREAD`.
+
+        `encoded` (B, T, text_dim), `before` (B, N, D), `places` (B, N): the token of each frame, negative if
+        unknown or if its text is dropped.
+        """
+        known = (places >= 0) & sentences.mask
+        lasting = lengths(places, known, sentences.ids.shape[1])
+        aligned = (sentences.ids >= 0) & known.any(dim=1, keepdim=True)
+        read = self.length(F.layer_norm(encoded, encoded.shape[-1:]))[..., 0].float()
+        length = _mean(F.smooth_l1_loss(read, lasting.log1p(), reduction="none"), aligned)
+        shifted = (places - sentences.upsample_index) / SPREAD
+        read = self.shift(F.layer_norm(before, before.shape[-1:]))[..., 0].float()
+        return length + _mean(F.smooth_l1_loss(read, shifted, reduction="none"), known)
+
+
+def _mean(values: Tensor, counted: Tensor) -> Tensor:
+    return (values * counted).sum() / counted.sum().clamp_min(1)
