@@ -19,35 +19,37 @@ from export.bundle import BundleFailed
 from export.checkpoint import CheckpointError
 from export.demo import averaging, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
 from export.demo.folder_lock import folder_lock
-from export.demo.store import Store
 from export.demo.train import EvaluationOptions, Recipe, Trainer
 
 FAILED = 1
+EXPECTED = (
+    BundleError,
+    BundleFailed,
+    CheckpointError,
+    corpus.CorpusError,
+    engines.EngineError,
+    ValueError,
+    OSError,
+)
 OUT = Path("out/demo")
 CORPUS, MELS, RUN, VOCODER = corpus.FOLDER, OUT / "mels", OUT / "train", OUT / "vocoder"
 VOICE = Path("appliance/demo")
 LAST_STEP = 100_000
 MEL_STEP, VOCODERS_LAST_STEP = 4_000, 16_000
-"""Where training ends, and where the vocoder gets discriminators; for a machine on which it takes a night."""
-CHOSEN = ("steps", "cooldown", "voices", "times", "muon")
-"""Of the recipe, what has an argument with rules of its own."""
+"""Default number of vocoder steps before discriminators, and in all; about a night on two cores."""
+OWN_ARGUMENT = ("steps", "cooldown", "voices", "times", "muon")
+"""Fields of the recipe whose arguments are not generated from the dataclass."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; expected failures are one line on standard error and exit code 1."""
+    """Run one command; print an expected failure as one line on standard error and return 1."""
     options = _parser().parse_args(argv)
     try:
         options.run(options)
-    except (ValueError, OSError, corpus.CorpusError, engines.EngineError) as error:
-        return _failed(error)
-    except (BundleError, BundleFailed, CheckpointError) as error:
-        return _failed(error)
+    except EXPECTED as error:
+        print(f"export.demo: {error}", file=sys.stderr)
+        return FAILED
     return 0
-
-
-def _failed(error: Exception) -> int:
-    print(f"export.demo: {error}", file=sys.stderr)
-    return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +101,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         "--lexicon",
         type=Path,
         default=corpus.TEXTS / engines.PRONUNCIATIONS,
-        help="for lessons and sounds (%(default)s)",
+        help="pronunciation dictionary (%(default)s)",
     )
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
     parser.add_argument(
@@ -115,14 +117,12 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", choices=get_args(flow.Times), default="early", help="(%(default)s)")
     parser.add_argument("--no-muon", dest="muon", action="store_false", help="AdamW for all weights")
     for field in dataclasses.fields(Recipe):
-        if field.name not in CHOSEN:
+        if field.name not in OWN_ARGUMENT:
             kind = {"int": int, "float": float}[str(field.type)]
             name = f"--{field.name.replace('_', '-')}"
             parser.add_argument(name, type=kind, default=field.default, help="(%(default)s)")
     parser.add_argument("--compile", action="store_true", help="compile the model: for a GPU")
-    parser.add_argument(
-        "--exam-nfe", type=int, help="speak held-out sentences in so many steps, and read them"
-    )
+    parser.add_argument("--exam-nfe", type=int, help="evaluate held-out sentences at this number of steps")
     parser.add_argument("--exam-sentences", type=int, default=12, help="(%(default)s)")
     parser.add_argument(
         "--exam-guidance", type=float, default=contract.Defaults.guidance, help="(%(default)s)"
@@ -133,22 +133,22 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="for the mels (%(default)s)")
     parser.add_argument(
-        "--listener-clips", type=int, default=12_000, help="to train the listener on (%(default)s)"
+        "--listener-clips", type=int, default=12_000, help="to train the letter recogniser on (%(default)s)"
     )
     parser.set_defaults(run=_train)
 
 
 def _use_cpu(threads: int) -> None:
-    """Numbers below the smallest normal one count as zero: with them, a training step took a third longer.
+    """Set the thread count and flush denormals, which slowed a training step by a third.
 
-    Threads inherit it from the one that starts them.
+    Call it before any thread starts: threads inherit the flush mode.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
 
 
 def _stop_on_signals(trainer: Trainer | vocoder_train.Trainer) -> None:
-    """Ctrl-C and a polite kill end a sitting with its checkpoint written; a second one ends it at once."""
+    """On SIGINT or SIGTERM finish the step and write the checkpoint; a second signal ends the run at once."""
 
     def stop(number: int, _: object) -> None:
         trainer.stopping = True
@@ -163,56 +163,50 @@ def _train(options: argparse.Namespace) -> None:
     store = prepare.prepare(
         options.corpus, options.mels, options.workers, options.listener_clips, options.device
     )
+    evaluation = None
+    if options.exam_nfe is not None:
+        evaluation = EvaluationOptions(
+            options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every
+        )
     with folder_lock(options.folder):
-        _train_on(store, options)
-
-
-def _train_on(store: Store, options: argparse.Namespace) -> None:
-    path = options.folder / train.CHECKPOINT
-    if path.is_file():
-        # What was begun is finished as it was begun; only its end can be moved.
-        recipe = train.recipe_of(train.read(path))
-        moved = {"steps": options.steps} | (
-            {} if options.cooldown is None else {"cooldown": options.cooldown}
+        path = options.folder / train.CHECKPOINT
+        resumed = path.is_file()
+        recipe = _resumed_recipe(path, options) if resumed else _recipe(options)
+        trainer = Trainer(
+            recipe,
+            store,
+            options.folder,
+            options.device,
+            lexicon=options.lexicon,
+            compile_model=options.compile,
         )
-        recipe = recipe if options.plan_minutes else dataclasses.replace(recipe, **moved)
-    else:
-        recipe = _recipe(options)
-    trainer = Trainer(
-        recipe, store, options.folder, options.device, lexicon=options.lexicon, compile_model=options.compile
-    )
-    if path.is_file():
-        trainer.load()
-        print(
-            f"{path}: goes on at step {trainer.progress.step}, {trainer.progress.frames / 1e6:.1f} M frames"
-        )
-    elif options.begin_with is not None:
-        trainer.initialise_from(_initial_weights(options.begin_with, recipe))
-    _stop_on_signals(trainer)
-    trainer.run(
-        options.minutes, options.save_minutes, _evaluation_options(options), options.out, options.plan_minutes
-    )
-    plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
+        if resumed:
+            trainer.load()
+            done = trainer.progress
+            print(f"{path}: goes on at step {done.step}, {done.frames / 1e6:.1f} M frames")
+        elif (start := options.begin_with) is not None:
+            rebuilt = (start / ship.CHECKPOINT).is_file()
+            trainer.initialise_from(
+                ship.read_trained_dit(start, recipe.arch) if rebuilt else train.read_average(start)[1]
+            )
+        _stop_on_signals(trainer)
+        trainer.run(options.minutes, options.save_minutes, evaluation, options.out, options.plan_minutes)
+        plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
 
 
-def _initial_weights(path: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
-    if (path / ship.CHECKPOINT).is_file():
-        return ship.read_trained_dit(path, recipe.arch)
-    return train.read_average(path)[1]
+def _resumed_recipe(path: Path, options: argparse.Namespace) -> Recipe:
+    """The recipe of a checkpoint; only the end of a run can be changed."""
+    recipe = train.recipe_of(train.read(path))
+    if options.plan_minutes:
+        return recipe
+    cooldown = recipe.cooldown if options.cooldown is None else options.cooldown
+    return dataclasses.replace(recipe, steps=options.steps, cooldown=cooldown)
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
     values = {field.name: getattr(options, field.name) for field in dataclasses.fields(Recipe)}
     cooldown = options.steps // 2 if options.cooldown is None else options.cooldown
     return Recipe(**{**values, "voices": tuple(options.voices), "cooldown": cooldown})
-
-
-def _evaluation_options(options: argparse.Namespace) -> EvaluationOptions | None:
-    if options.exam_nfe is None:
-        return None
-    return EvaluationOptions(
-        options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every
-    )
 
 
 def _add_vocoder(parser: argparse.ArgumentParser) -> None:
@@ -235,28 +229,24 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
 def _vocoder(options: argparse.Namespace) -> None:
     _use_cpu(options.threads)
     with folder_lock(options.folder):
-        _train_vocoder(options)
-
-
-def _train_vocoder(options: argparse.Namespace) -> None:
-    recipe = vocoder_train.Recipe(
-        options.steps,
-        options.mel_steps,
-        options.batch,
-        options.segment,
-        period_width=options.period_width,
-        resolution_width=options.resolution_width,
-        abreast=options.abreast,
-    )
-    trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
-    if vocoder_train.has_checkpoint(options.folder):
-        trainer.load()
-        print(f"{options.folder}: goes on at step {trainer.step}")
-    elif options.begin_with is not None:
-        trainer.initialise_from(options.begin_with)
-    _stop_on_signals(trainer)
-    trainer.run(options.minutes, options.save_minutes)
-    plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
+        recipe = vocoder_train.Recipe(
+            options.steps,
+            options.mel_steps,
+            options.batch,
+            options.segment,
+            period_width=options.period_width,
+            resolution_width=options.resolution_width,
+            abreast=options.abreast,
+        )
+        trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
+        if vocoder_train.has_checkpoint(options.folder):
+            trainer.load()
+            print(f"{options.folder}: goes on at step {trainer.step}")
+        elif options.begin_with is not None:
+            trainer.initialise_from(options.begin_with)
+        _stop_on_signals(trainer)
+        trainer.run(options.minutes, options.save_minutes)
+        plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
 
 
 def _ship(options: argparse.Namespace) -> None:

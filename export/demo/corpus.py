@@ -1,13 +1,13 @@
-"""The demo's corpus: sentences spoken by free engines, trimmed, judged, in shards that can be mapped.
+"""Corpus of synthetic speech: sentences synthesised by RHVoice, trimmed, checked by a recogniser.
 
-    corpus.json             what it was made of: rate, mels, engine, versions, terms
-    sentences.jsonl         what is to be said, in this order
-    audio/VOICE/00000.npy   (samples,) int16: the clips of one batch of sentences, one after the other
+    corpus.json                   sample rate, mel specification, engine versions, terms
+    sentences.jsonl               sentences in synthesis order
+    audio/VOICE/00000.npy         (samples,) int16, the concatenated clips of one batch of sentences
     shards/VOICE/00000.jsonl      the clips of that batch
-    verdicts/VOICE/00000.jsonl    what a recogniser heard in them, where it has listened
-    clips.jsonl             every clip that is fit for use, made of the two above
+    verdicts/VOICE/00000.jsonl    transcripts and word error rates of those clips
+    clips.jsonl                   usable clips, compiled from shards and verdicts
 
-A batch is written whole or not at all: an interruption costs the batches that were being made.
+Batches are written atomically; an interruption loses only the batches in progress.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from export.demo.sentences import Sentence, Split
 from export.demo.speech_metrics import missing
 
 BATCH = 128
-"""Sentences in one shard: about eight minutes of speech."""
+"""Sentences per shard, about eight minutes of speech."""
 MARGIN_S = 0.03
-"""Silence that trimming leaves at either end."""
+"""Silence kept at either end by trimming."""
 SILENCE_DB = -50.0
-"""Below the loudest stretch of the clip."""
+"""Silence threshold, relative to the loudest window of the clip."""
 WINDOW_S = 0.01
 MAX_WER = 0.34
-"""A clip is dropped when the recogniser misses more than every third word: it errs in every tenth itself."""
+"""Largest word error rate of a training clip; the recogniser's own is about 0.1."""
 FOLDER = Path("out/demo/corpus")
 ENGINE = Path("out/demo/engine")
 TEXTS = Path("out/demo/texts")
@@ -50,7 +50,7 @@ PACKED = Path("out/demo/carried.tar.xz")
 
 
 class CorpusError(RuntimeError):
-    """The corpus cannot be made or read."""
+    """The corpus cannot be written or read."""
 
 
 @dataclass(frozen=True)
@@ -58,38 +58,38 @@ class Clip:
     """One sentence of one voice."""
 
     id: str
-    """Sentence and voice; "live-…" is our own text, "fort-…" a quotation."""
+    """Sentence and voice; "live-…" and "chat-…" are our own texts, "fort-…" quotations."""
     voice: str
     text: str
     split: Split
     shard: int
     start: int
-    """Its first sample in the shard."""
+    """First sample in the shard."""
     samples: int
     words: list[tuple[int, int, int]] = field(default_factory=list)
-    """First and end character of each word, and the sample of the clip where it starts (± 0.05 s)."""
+    """First and end character and start sample (± 0.05 s) of each word."""
     wer: float | None = None
-    """Word error rate of what the recogniser heard; None while it has not listened."""
+    """Word error rate of the recogniser; None before recognition."""
 
     @property
     def seconds(self) -> float:
-        """Length."""
+        """Duration."""
         return self.samples / SAMPLE_RATE_HZ
 
 
 def read_clips(folder: Path) -> list[Clip]:
-    """Every clip that is fit for use. Raises CorpusError where there is no corpus."""
+    """Read all usable clips. Raises CorpusError if there is no corpus."""
     return _read_clips(folder / "clips.jsonl")
 
 
 def audio(folder: Path, clip: Clip) -> Int16Array:
-    """(samples,) of a clip at `SAMPLE_RATE_HZ`, mapped rather than read."""
+    """Memory-mapped samples (samples,) of a clip at `SAMPLE_RATE_HZ`."""
     shard = _mapped(_path(folder, "audio", clip.voice, clip.shard))
     return shard[clip.start : clip.start + clip.samples]
 
 
 def trim(spoken: Utterance) -> Utterance:
-    """The speech with `MARGIN_S` of silence at either end; words move with it."""
+    """Trim silence to `MARGIN_S` at either end and shift word times."""
     window = round(SAMPLE_RATE_HZ * WINDOW_S)
     wave = spoken.samples[: len(spoken.samples) // window * window].astype(np.float64)
     power = np.square(wave.reshape(-1, window)).mean(axis=1)
@@ -102,14 +102,27 @@ def trim(spoken: Utterance) -> Utterance:
 
 
 def make(folder: Path, engine: Path, texts: Path, voices: Sequence[str], hours: float, workers: int) -> None:
-    """Speak sentences until each voice has `hours` of training clips, or nothing is left to say.
+    """Synthesise sentences until each voice has `hours` of training clips or all are used.
 
-    Held-out sentences come first. Continues what is there. Raises CorpusError, EngineError.
+    Held-out sentences come first. Resumes an existing corpus. Raises CorpusError, EngineError.
     """
     if not (engine / engines.RECORD).exists():
         engines.prepare(engine, texts)
-    order = _sentences(folder, texts)
-    _write_json(folder / "corpus.json", _description(engine, order))
+    path = folder / "sentences.jsonl"
+    if not path.exists():
+        if not (texts / "fortunes").is_dir():
+            raise CorpusError(f"{texts}: no texts; `python -m export.demo corpus prepare` fetches them")
+        sentences.write(sentences.collect(texts / "fortunes", texts / "words"), path)
+    order = sentences.read(path)
+    description = {
+        "sample_rate_hz": SAMPLE_RATE_HZ,
+        "mel": asdict(MelSpec("vocos")),
+        "engine": engines.record(engine),
+        "sentences": dict(Counter(sentence.split for sentence in order)),
+        "trimming": {"margin_s": MARGIN_S, "silence_db": SILENCE_DB},
+        "max_wer": MAX_WER,
+    }
+    _write(folder / "corpus.json", json.dumps(description, indent=2) + "\n")
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
     for voice in voices:
         tasks = [(voice, n, batch) for n, batch in enumerate(batches)]
@@ -119,9 +132,9 @@ def make(folder: Path, engine: Path, texts: Path, voices: Sequence[str], hours: 
 
 
 def recognise(folder: Path, voices: Sequence[str], workers: int, limit: int | None) -> None:
-    """Have a recogniser listen to every shard it has not heard yet, at most `limit` for each voice.
+    """Transcribe new shards, at most `limit` per voice, and compile `clips.jsonl`.
 
-    Raises CorpusError where it is not installed.
+    Raises CorpusError if the recogniser is not installed.
     """
     if absent := missing(("moonshine_voice", "jiwer", "soxr")):
         raise CorpusError(f"not installed: {', '.join(absent)}; see scripts/requirements/quality.txt")
@@ -130,18 +143,20 @@ def recognise(folder: Path, voices: Sequence[str], workers: int, limit: int | No
         tasks = [(folder, voice, n) for n in waiting[:limit]]
         with _pool(workers) as run:
             for _ in tqdm(
-                run(_recognise_shard, tasks), total=len(tasks), unit="shard", desc=f"listening to {voice}"
+                run(_recognise_shard, tasks), total=len(tasks), unit="shard", desc=f"recognising {voice}"
             ):
                 compile_clips(folder)
     compile_clips(folder)
 
 
 def compile_clips(folder: Path) -> None:
-    """Make `clips.jsonl` of all shards and verdicts; training clips that were not understood are left out."""
+    """Write `clips.jsonl` from all shards, without training clips above MAX_WER."""
     lines = []
     for voice in VOICES:
         for n in _shards(folder, voice):
-            verdicts = _verdicts(_path(folder, "verdicts", voice, n))
+            path = _path(folder, "verdicts", voice, n)
+            recognised = path.read_text("utf-8").splitlines() if path.exists() else []
+            verdicts = {raw["id"]: raw["wer"] for raw in map(json.loads, recognised)}
             for clip in _read_clips(_path(folder, "shards", voice, n)):
                 wer = verdicts.get(clip.id)
                 if clip.split == "train" and wer is not None and wer > MAX_WER:
@@ -151,7 +166,7 @@ def compile_clips(folder: Path) -> None:
 
 
 def summary(folder: Path) -> str:
-    """Hours and clips of each voice and split, and what the recogniser made of them."""
+    """Table of hours, clips and word error rates by voice and split."""
     clips = read_clips(folder)
     made = sum(
         1 for v in VOICES for n in _shards(folder, v) for _ in _read_clips(_path(folder, "shards", v, n))
@@ -168,7 +183,7 @@ def summary(folder: Path) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `python -m export.demo corpus` takes."""
+    """Add the arguments of `python -m export.demo corpus`."""
     parser.add_argument(
         "action",
         nargs="?",
@@ -193,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One action; raises CorpusError, EngineError, OSError, ValueError: another run writes to the folder."""
+    """Run one action. Raises CorpusError, EngineError, OSError; ValueError if the folder is locked."""
     if options.action == "prepare":
         engines.prepare(options.engine, options.texts)
     if options.action == "make":
@@ -222,7 +237,7 @@ def _pack(options: argparse.Namespace) -> None:
         print(f"{options.out}: mels of {clips} clips")
 
 
-# Speaking.
+# Synthesis.
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:.2f}/{total:.2f} h [{elapsed}<{remaining}]"
 _Task = tuple[str, int, Sequence[Sentence]]
@@ -231,7 +246,7 @@ _Task = tuple[str, int, Sequence[Sentence]]
 def _speak_hours(
     hours: float, bar: Any, folder: Path, tasks: Iterable[_Task], workers: int, engine: Path
 ) -> None:
-    """Run tasks in order, a few ahead of the count, until the voice has enough."""
+    """Synthesise batches in order until the voice has `hours` of training clips."""
     done = 0.0
     with _pool(workers, _open_engine, engine) as run:
         for _, n, seconds in run(functools.partial(_speak, folder), tasks):
@@ -253,7 +268,7 @@ def _open_engine(folder: Path) -> None:
 
 
 def _speak(folder: Path, task: _Task) -> tuple[str, int, float]:
-    """Make one shard unless it is there. Returns its voice, number and seconds of training clips."""
+    """Synthesise one shard if missing. Returns its voice, number and seconds of training clips."""
     voice, n, batch = task
     listed = _path(folder, "shards", voice, n)
     if not listed.exists():
@@ -267,35 +282,18 @@ def _speak(folder: Path, task: _Task) -> tuple[str, int, float]:
             clips.append(Clip(name, voice, sentence.text, sentence.split, n, start, size, spoken.words))
             pieces.append(spoken.samples)
             start += size
-        _write_array(_path(folder, "audio", voice, n), np.concatenate(pieces))
-        # Listed last: what is listed is complete.
+        place = _path(folder, "audio", voice, n)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f".{place.name}.{os.getpid()}")
+        with partial.open("wb") as file:
+            np.save(file, np.concatenate(pieces))
+        partial.replace(place)
+        # Written last: a listed shard is complete.
         _write(listed, "".join(json.dumps(asdict(clip)) + "\n" for clip in clips))
     return voice, n, sum(clip.seconds for clip in _read_clips(listed) if clip.split == "train")
 
 
-def _sentences(folder: Path, texts: Path) -> list[Sentence]:
-    """Those of the corpus, drawn up once."""
-    path = folder / "sentences.jsonl"
-    if not path.exists():
-        if not (texts / "fortunes").is_dir():
-            raise CorpusError(f"{texts}: no texts; `python -m export.demo corpus prepare` fetches them")
-        sentences.write(sentences.collect(texts / "fortunes", texts / "words"), path)
-    return sentences.read(path)
-
-
-def _description(engine: Path, order: Sequence[Sentence]) -> dict[str, Any]:
-    mel = MelSpec("vocos")
-    return {
-        "sample_rate_hz": SAMPLE_RATE_HZ,
-        "mel": asdict(mel),
-        "engine": engines.record(engine),
-        "sentences": dict(Counter(sentence.split for sentence in order)),
-        "trimming": {"margin_s": MARGIN_S, "silence_db": SILENCE_DB},
-        "max_wer": MAX_WER,
-    }
-
-
-# Listening.
+# Recognition.
 
 
 @functools.cache
@@ -315,13 +313,6 @@ def _recognise_shard(task: tuple[Path, str, int]) -> None:
             + "\n"
         )
     _write(_path(folder, "verdicts", voice, n), "".join(lines))
-
-
-def _verdicts(path: Path) -> dict[str, float]:
-    if not path.exists():
-        return {}
-    verdicts = (json.loads(line) for line in path.read_text("utf-8").splitlines())
-    return {verdict["id"]: verdict["wer"] for verdict in verdicts}
 
 
 # Files.
@@ -349,10 +340,6 @@ def _mapped(path: Path) -> Int16Array:
     return mapped
 
 
-def _write_json(path: Path, value: object) -> None:
-    _write(path, json.dumps(value, indent=2) + "\n")
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -360,25 +347,17 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _write_array(path: Path, array: Int16Array) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        np.save(file, array)
-    partial.replace(path)
-
-
 @contextlib.contextmanager
 def _pool(
     workers: int, start: Callable[..., None] | None = None, *arguments: Any
 ) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]]:
-    """A `map` over that many processes, in order; leaving it early drops what has not been begun."""
+    """Ordered `map` over `workers` processes; pending items are dropped on exit."""
     if workers <= 1:
         if start is not None:
             start(*arguments)
         yield map
         return
-    # Spawned, not forked: the engine's and the recogniser's libraries hold locks and threads.
+    # Spawn: forking is unsafe with the threads and locks of the engine's and the recogniser's libraries.
     with multiprocessing.get_context("spawn").Pool(workers, start, arguments) as pool:
         yield pool.imap
 

@@ -1,7 +1,7 @@
-"""Judges of real and made speech that a vocoder is trained against; none of them is shipped.
+"""Discriminators for vocoder training; not shipped.
 
-Multi-period: HiFi-GAN, arXiv 2010.05646. Multi-resolution, by bands: DAC, arXiv 2306.06546. Losses: hinge, as
-in Vocos, arXiv 2306.00814.
+Multi-period: HiFi-GAN, arXiv 2010.05646. Multi-resolution with bands: DAC, arXiv 2306.06546. Hinge losses:
+Vocos, arXiv 2306.00814.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Features = list[Tensor]
 
 
 class PeriodDiscriminator(nn.Module):
-    """Looks at every `period`-th sample side by side: (B, samples) → score, features of its layers."""
+    """2-D convolutions over a wave folded by `period`: (B, samples) → score, features of its layers."""
 
     def __init__(self, period: int, width: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class PeriodDiscriminator(nn.Module):
 
 
 class ResolutionDiscriminator(nn.Module):
-    """Looks at the complex spectrum, each band through convolutions of its own."""
+    """Convolutions over each band of the complex spectrum: (B, samples) → score, features of its layers."""
 
     def __init__(self, n_fft: int, width: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class ResolutionDiscriminator(nn.Module):
         return self.leave(torch.cat(bands, dim=-1)), features
 
     def _spectrum(self, wave: Tensor) -> Tensor:
-        """(B, samples) → (B, 2, frames, bins), without offset, at one loudness."""
+        """Spectrum (B, 2, frames, bins) of a wave (B, samples) without offset and with a peak of `PEAK`."""
         wave = wave - wave.mean(dim=-1, keepdim=True)
         wave = PEAK * wave / (wave.abs().amax(dim=-1, keepdim=True) + 1e-9)
         window = torch.hann_window(self.n_fft, device=wave.device)
@@ -90,18 +90,18 @@ def _band(width: int) -> nn.ModuleList:
 
 
 class GeneratorLoss(NamedTuple):
-    """What they say of a batch that was made."""
+    """Generator losses of a batch, summed over the discriminators."""
 
     adversarial: float
-    """How far it is from adversarial."""
+    """Hinge loss."""
     feature_matching: float
-    """How far the layers' features are from those of the real one."""
+    """Mean L1 distance of features to those of the real wave."""
     gradient: Tensor
-    """Of the sum of both: (B, samples)."""
+    """Gradient (B, samples) of the sum of both losses with respect to the generated wave."""
 
 
 class Discriminators(nn.Module):
-    """All of them, `workers` at a time: each has a graph of its own, so threads divide the work."""
+    """All discriminators, run in `workers` threads; each has its own autograd graph."""
 
     def __init__(self, period_width: int, resolution_width: int, workers: int = 1) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Discriminators(nn.Module):
         self._pool = ThreadPoolExecutor(workers)
 
     def accumulate(self, real: Tensor, made: Tensor) -> float:
-        """Add the gradients of what they have yet to learn, and return it: real above 1, made below -1."""
+        """Accumulate gradients of the discriminators' hinge loss and return the loss."""
 
         def one(discriminator: nn.Module, share: float) -> float:
             with autocast(real.device.type):
@@ -122,7 +122,7 @@ class Discriminators(nn.Module):
         return sum(self._pool.map(one, *self._weighted()))
 
     def generator_loss(self, real: Tensor, made: Tensor) -> GeneratorLoss:
-        """For the vocoder; their own gradients are left alone."""
+        """Losses of the generator; leaves the discriminators' own gradients unchanged."""
 
         def one(discriminator: nn.Module, share: float) -> GeneratorLoss:
             tried = made.detach().requires_grad_()
@@ -140,7 +140,7 @@ class Discriminators(nn.Module):
         return GeneratorLoss(sum(adversarial), sum(feature_matching), torch.stack(gradients).sum(dim=0))
 
     def _weighted(self) -> tuple[list[nn.Module], list[float]]:
-        """And their weights: a resolution weighs a tenth of a period, as Vocos has it. Slow ones first."""
+        """Discriminators, slowest first, and their weights: resolutions count a tenth, as in Vocos."""
         resolutions, periods = list(self.resolutions), list(self.periods)
         weights = [0.1 / len(resolutions)] * len(resolutions) + [1.0 / len(periods)] * len(periods)
         return resolutions + periods, weights

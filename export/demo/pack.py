@@ -1,7 +1,6 @@
-"""The corpus made small enough to carry: the engine with the sentences, or 8-bit log-mels.
+"""Pack a corpus for another machine: the engine with the sentences (about 5 MiB), or 8-bit log-mels.
 
-The engine is the better load: about 5 MiB become any number of hours on a machine with many cores. Mels are
-for a machine on which it does not run: about 30 MiB an hour.
+Mels, about 30 MiB an hour, are for machines on which the engine does not run.
 """
 
 from __future__ import annotations
@@ -24,30 +23,30 @@ FloatArray = NDArray[np.float32]
 
 LEVELS = 255
 SCALE_CLIPS = 200
-"""Clips from which the range of each mel band is taken."""
+"""Number of clips that set the range of each mel band."""
 CLIPS_PER_FILE = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """(mels,) the range of each band over its `LEVELS` steps; what lies outside is clipped."""
+    """Quantisation range (mels,) of each band; values outside are clipped."""
 
     low: FloatArray
     high: FloatArray
 
     def pack(self, mel: FloatArray) -> NDArray[np.uint8]:
-        """(frames, mels) → 8 bits."""
+        """Quantise (frames, mels) to 8 bits."""
         share = (mel - self.low) / (self.high - self.low)
         return np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
 
     def unpack(self, packed: NDArray[np.uint8]) -> FloatArray:
-        """(frames, mels) as they were, within half a step."""
+        """Dequantise (frames, mels), exact to half a step."""
         step = (self.high - self.low) / np.float32(LEVELS)
         return self.low + packed.astype(np.float32) * step
 
 
 def pack_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
-    """Engine, sentences and pronunciations as one archive: all that `corpus make` and `train` need."""
+    """Write an archive of engine, sentences and pronunciations, as `corpus make` and `train` read them."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:xz") as archive:
         archive.add(engine, "engine")
@@ -57,9 +56,9 @@ def pack_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> 
 
 
 def pack_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
-    """8-bit log-mels of as many clips as fit, voices by turns. Returns how many.
+    """Write 8-bit log-mels of as many clips as fit, alternating voices; return their number.
 
-    Raises CorpusError where there are none, or `out` is there already.
+    Raises CorpusError without clips, FileExistsError if `out` exists.
     """
     clips = _interleave_voices(read_clips(corpus))
     if not clips:
@@ -85,7 +84,7 @@ def pack_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
 
 
 def read_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
-    """Every clip that `pack_mels` packed, with its (frames, mels) log-mel. Raises CorpusError."""
+    """Read the clips of `pack_mels` with their log-mels (frames, mels). Raises CorpusError."""
     try:
         raw: dict[str, Any] = json.loads((folder / "scale.json").read_text("utf-8"))
         lines = [json.loads(line) for line in (folder / "clips.jsonl").read_text("utf-8").splitlines()]
@@ -102,7 +101,7 @@ def read_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
 
 
 def _interleave_voices(clips: Sequence[Clip]) -> list[Clip]:
-    """One clip of each voice after the other, so that any beginning of the list is balanced."""
+    """Alternate voices, so that any prefix of the list is balanced."""
     turn: dict[str, int] = {}
     numbered = []
     for clip in clips:

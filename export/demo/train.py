@@ -85,13 +85,13 @@ class Recipe:
     aim_weight: float = 0.1
     letter_weight: float = 0.1
     timing_weight: float = 0.0
-    """Of telling each letter's length, and the shift of each frame, prefetch of the guided block."""
+    """Weight of the auxiliary loss on letter durations and frame offsets."""
     lessons: float = 0.0
-    """Passes through the pronouncing dictionary before the first sound."""
+    """Passes over the pronunciation dictionary in text-encoder pretraining."""
     sound_weight: float = 0.0
-    """Of reading that dictionary's words, while training."""
+    """Weight of the auxiliary loss on the pronunciation of words."""
     abreast: int = 1
-    """Parts of a batch that are worked on at once, each in a thread."""
+    """Data-parallel parts of a batch, one thread each."""
     seed: int = 0
 
     @property
@@ -115,13 +115,13 @@ class Progress:
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    """Of the epoch."""
+    """Next batch of the epoch."""
     frames: int = 0
-    """Prediction so far, without padding."""
+    """Frames trained on so far, without padding."""
     short: bool = False
-    """Whether this epoch has the shorter half of the sentences only."""
+    """True if this epoch is limited to half of `longest`."""
     seconds: float = 0.0
-    """Spent training, over all sittings."""
+    """Training time over all runs."""
 
 
 @dataclass(frozen=True)

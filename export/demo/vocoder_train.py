@@ -1,6 +1,6 @@
-"""Train a small Vocos on the corpus' audio: first on mels alone, then against discriminators.
+"""Trainer of a small Vocos on the corpus' audio: first a mel loss, then discriminators.
 
-Everything random is drawn from the step's number, so an interrupted run goes on as if nothing had been.
+All random draws are seeded by the step, so an interrupted run resumes exactly.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center")
 MEL_WEIGHT = 45.0
 BETAS = (0.8, 0.9)
 RESOLUTIONS = (512, 1024, 2048)
-"""Of the mels in the loss: with one alone, phases between its frames stay unheard."""
+"""FFT sizes of the mel loss; a single one does not constrain phases between its frames."""
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How it is trained; part of the checkpoint."""
+    """Training options; part of the checkpoint."""
 
     steps: int
     mel_steps: int
-    """Steps without discriminators, at the start."""
+    """Number of first steps without discriminators."""
     batch: int = 8
     segment: int = 16_384
-    """Samples."""
+    """Length of a training excerpt in samples."""
     rate: float = 5e-4
     warmup: int = 200
     period_width: int = 256
     resolution_width: int = 16
     abreast: int = 1
-    """Discriminators that work side by side."""
+    """Discriminators run in parallel threads."""
     seed: int = 0
 
 
 class Trainer:
-    """The vocoder, its discriminators, and how far they are."""
+    """Training state: vocoder, discriminators, moving average, optimisers, step."""
 
     def __init__(self, recipe: Recipe, corpus: Path, folder: Path, device: str = "cpu") -> None:
         torch.manual_seed(recipe.seed)
@@ -72,10 +72,10 @@ class Trainer:
         self.discriminator_optimizer = torch.optim.AdamW(self.discriminators.parameters(), recipe.rate, BETAS)
         self.step = 0
         self.stopping = False
-        """Set from outside: the run ends after the step that is being made."""
+        """Set by a signal handler: end the run after the current step."""
 
     def run(self, minutes: float | None, save_minutes: float) -> None:
-        """Train to the last step, or for so long; every few minutes and at the end, write the checkpoint."""
+        """Train to the last step or for `minutes`; checkpoint every `save_minutes` and at the end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         started = saved = time.monotonic()
         bar = tqdm(total=self.recipe.steps, initial=self.step, desc="vocoder", unit="step", disable=None)
@@ -94,7 +94,7 @@ class Trainer:
         self.save()
 
     def train_step(self) -> dict[str, float]:
-        """One step of both sides; returns the losses."""
+        """Take one step of vocoder and discriminators; return the losses."""
         recipe = self.recipe
         rng = np.random.default_rng([recipe.seed, self.step])
         real = torch.from_numpy(self.clips.segments(rng, recipe.batch, recipe.segment)).to(self.device)
@@ -113,7 +113,7 @@ class Trainer:
             found["judges"] = self.discriminators.accumulate(real, made.detach())
             self.discriminator_optimizer.step()
             passing, matching, gradient = self.discriminators.generator_loss(real, made)
-            # A loss whose gradient is theirs.
+            # Backpropagates the discriminators' gradient into the vocoder.
             loss = loss + (made * gradient).sum()
             found |= {"passing": passing, "matching": matching}
         self.optimizer.zero_grad()
@@ -125,7 +125,7 @@ class Trainer:
         return found
 
     def save(self) -> None:
-        """Write the checkpoint and, beside it, the averaged vocoder in the official layout."""
+        """Write the checkpoint and the averaged vocoder in the official layout."""
         state = {
             "recipe": asdict(self.recipe),
             "step": self.step,
@@ -140,7 +140,7 @@ class Trainer:
         write_official(self.average.state_dict(), self.folder / "vocos")
 
     def load(self) -> None:
-        """Go on from the checkpoint."""
+        """Restore the checkpoint."""
         state: dict[str, Any] = torch.load(
             self.folder / CHECKPOINT, map_location=self.device, weights_only=True
         )
@@ -154,9 +154,9 @@ class Trainer:
         self.step = state["step"]
 
     def initialise_from(self, folder: Path) -> None:
-        """Start from a trained Vocos instead of chance.
+        """Replace random weights by those of a trained Vocos.
 
-        Raises CheckpointError; ValueError: of another shape.
+        Raises CheckpointError, and ValueError if its sizes differ.
         """
         config, read = load_vocos(folder)
         if config != CONFIG:
@@ -166,7 +166,7 @@ class Trainer:
         self.average.load_state_dict(state)
 
     def _rate_factor(self) -> float:
-        """Share of the full learning rate: a short rise, then half a cosine."""
+        """Learning rate as a share of `rate`: linear warm-up, then half a cosine."""
         recipe = self.recipe
         rise = min((self.step + 1) / recipe.warmup, 1.0)
         return rise * max(0.5 * (1 + math.cos(math.pi * self.step / recipe.steps)), 0.02)
@@ -177,7 +177,7 @@ class Trainer:
 
 
 class _Clips:
-    """Random pieces of the training clips, at their level."""
+    """Random excerpts of the training clips."""
 
     def __init__(self, corpus: Path) -> None:
         self.corpus = corpus
@@ -186,19 +186,19 @@ class _Clips:
             raise ValueError(f"{corpus}: has no training clips")
 
     def segments(self, rng: np.random.Generator, count: int, length: int) -> NDArray[np.float32]:
-        """(count, length); a clip that is shorter is followed by silence."""
+        """Excerpts (count, length) at random levels; short clips are zero-padded."""
         found = np.zeros((count, length), np.float32)
         for row, number in zip(found, rng.integers(len(self.raw), size=count), strict=True):
             wave = store.level(store.samples(self.corpus, self.raw[number]))
             begin = int(rng.integers(max(len(wave) - length, 0) + 1))
             piece = wave[begin : begin + length]
-            # Replies are louder or softer than their reference.
+            # Replies differ in level from their reference.
             row[: len(piece)] = piece * np.float32(10 ** rng.uniform(-0.4, 0.15))
         return found
 
 
 def synthesise(vocos: Vocos, mel: Tensor) -> Tensor:
-    """(B, N, M) → (B, (N - 1)·hop): the reference vocoder with a batch axis."""
+    """Batched forward pass of the reference vocoder: (B, N, M) → (B, (N - 1)·hop)."""
     x = vocos.head.out(vocos.backbone(mel.mT)).float().mT
     log_magnitude, phase = x.chunk(2, dim=1)
     spectrum = torch.polar(log_magnitude.exp().clamp(max=MAX_MAGNITUDE), phase)
@@ -207,7 +207,7 @@ def synthesise(vocos: Vocos, mel: Tensor) -> Tensor:
 
 
 def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
-    """(B, samples) → (B, N, M), as `appliance.contract.mel` has it."""
+    """Log-mel equal to that of `appliance.contract.mel`: (B, samples) → (B, N, M)."""
     spec = MelSpec("vocos", n_fft=n_fft, win=n_fft, hop=n_fft // 4)
     window = torch.hann_window(n_fft, device=wave.device)
     magnitude = torch.stft(wave, n_fft, spec.hop, window=window, return_complex=True).abs()
@@ -216,17 +216,17 @@ def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
 
 
 def mel_distance(made: Tensor, real: Tensor) -> Tensor:
-    """Mean distance of log-mels at several resolutions."""
+    """Mean L1 distance of log-mels over `RESOLUTIONS`."""
     return torch.stack([F.l1_loss(log_mel(made, n), log_mel(real, n)) for n in RESOLUTIONS]).mean()
 
 
 def write_official(state: dict[str, Tensor], folder: Path) -> None:
-    """`config.yaml` and `pytorch_model.bin` as Vocos publishes them."""
+    """Write `config.yaml` and `pytorch_model.bin` in the official layout."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: value.cpu() for name, value in state.items()}, folder / "pytorch_model.bin")
     (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(CONFIG), sort_keys=False), "utf-8")
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is something to go on from."""
+    """True if `folder` has a checkpoint to resume."""
     return (folder / CHECKPOINT).is_file()
