@@ -331,7 +331,10 @@ def expect(
     """
     made = Expectations([], [], [], "")
     decode = vocoder()
-    random = list(_cases(mel, vocabulary.size, step_frames, sample_frames, nfes))
+    # A step of length 1 adds the whole velocity to the noise.
+    one_step = np.array([MID_TIME, MID_TIME + 1.0])
+    random = [("step", random_case(frames, mel, vocabulary.size), one_step) for frames in step_frames]
+    random += [("sample", random_case(sample_frames, mel, vocabulary.size), time_grid(nfe)) for nfe in nfes]
     for make in oracles:
         try:
             oracle = make()
@@ -341,8 +344,10 @@ def expect(
         if isinstance(oracle, TorchOracle):
             made.graphs.extend(oracle.graphs(random_case(step_frames[0], mel, vocabulary.size), GRAPH_TIMES))
             cases = read_cases(readings, mel, vocabulary, max_frames)
+            times = time_grid(GATE_NFES[0])
             made.trajectories.extend(
-                oracle.trajectory(case, _times(case)) for case in tqdm(cases, desc="solving with torch")
+                oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
+                for case in tqdm(cases, desc="solving with torch")
             )
             if lossy:
                 made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel))
@@ -353,21 +358,6 @@ def expect(
     log_mels = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
     made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
     return made
-
-
-def _cases(
-    mel: MelSpec, vocab_size: int, step_frames: tuple[int, ...], sample_frames: int, nfes: tuple[int, ...]
-) -> Iterator[tuple[str, Case, NDArray[np.float64]]]:
-    for frames in step_frames:
-        # A step of length 1 adds the whole velocity to the noise.
-        yield "step", random_case(frames, mel, vocab_size), np.array([MID_TIME, MID_TIME + 1.0])
-    for nfe in nfes:
-        yield "sample", random_case(sample_frames, mel, vocab_size), time_grid(nfe)
-
-
-def _times(case: Case) -> NDArray[np.float64]:
-    times = time_grid(GATE_NFES[0])
-    return times[LONG_TIMES] if case.frames > LONG_FRAMES else times
 
 
 def _coarse(oracle: TorchOracle, decode: nn.Module, solved: Trajectory, spec: MelSpec) -> Coarse:

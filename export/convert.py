@@ -66,9 +66,9 @@ def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) ->
         trial = contract.Bundle(folder, after)
         report = measure(trial)
         report.rows[:0] = [_compare(before, trial, variant) for variant in parity.variants(trial)]
-        judged = (gate or Gate()).judge(after, report)
+        passed = (gate or Gate()).apply(after, report)
         converted = {"format": OLD_FORMAT, **manifest.parity}
-        contract.write(folder, dataclasses.replace(judged, parity={**judged.parity, "converted": converted}))
+        contract.write(folder, dataclasses.replace(passed, parity={**passed.parity, "converted": converted}))
         check_absent(out)
         publish(folder, out)
     return contract.read(out, verify=False)

@@ -134,13 +134,13 @@ class Batches:
 
     def make(self, pieces: Sequence[Piece], rng: np.random.Generator) -> Batch:
         """Collate one batch with random infilling masks."""
-        rows, texts, places = zip(*(self.joined(piece) for piece in pieces), strict=True)
+        rows, texts, alignment = zip(*(self.joined(piece) for piece in pieces), strict=True)
         hidden = [self._mask(piece, rng) for piece in pieces]
-        return collate(self.mels, rows, texts, places, hidden)
+        return collate(self.mels, rows, texts, alignment, hidden)
 
     def joined(self, piece: Piece) -> tuple[Rows, str, Alignment]:
         """Frame rows, text and alignment, joined as the device joins reference and reply."""
-        rows, texts, places, at = [], [], [], 0
+        rows, texts, alignment, at = [], [], [], 0
         for number in piece.clips:
             clip = self.store.clips[number]
             last = number == piece.clips[-1]
@@ -152,13 +152,13 @@ class Batches:
             tokens = np.full(len(own), -1)
             if self.labels is not None:
                 tokens = self.labels[clip.start + own.round().astype(np.int64)].astype(np.int64) + at
-            places.append(np.minimum(tokens, at + len(text) - 1))
+            alignment.append(np.minimum(tokens, at + len(text) - 1))
             if not last:
                 rows.append(np.full(silence_frames(), float(SILENCE)))
-                places.append(np.full(silence_frames(), at + len(text) - 1))
+                alignment.append(np.full(silence_frames(), at + len(text) - 1))
             texts.append(text)
             at += len(text)
-        return np.concatenate(rows), "".join(texts), np.concatenate(places)
+        return np.concatenate(rows), "".join(texts), np.concatenate(alignment)
 
     def _pieces(self, rng: np.random.Generator) -> Iterator[Piece]:
         longest = self.mixture.longest
@@ -218,7 +218,7 @@ def collate(
     mels: Mels,
     rows: Sequence[Rows],
     texts: Sequence[str],
-    places: Sequence[Alignment],
+    alignment: Sequence[Alignment],
     hidden: Sequence[NDArray[np.bool_]],
 ) -> Batch:
     """Pad sentences to the longest and look up their mels."""
@@ -234,7 +234,7 @@ def collate(
     tokens = torch.tensor([len(row) for row in ids]).to(mels.device)
     sentences = Sentences(padded(ids, -1), tokens, frames, max(len(row) for row in rows))
     return Batch(
-        mels[padded(rows, PADDING)], sentences, padded(hidden, False), padded(places, -1), tuple(texts)
+        mels[padded(rows, PADDING)], sentences, padded(hidden, False), padded(alignment, -1), tuple(texts)
     )
 
 

@@ -57,26 +57,28 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m export.demo", description="The demo voice, from text to bundle."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    speak = commands.add_parser("corpus", help="sentences spoken by free engines")
+    speak = commands.add_parser("corpus", help="synthetic speech of a free engine")
     corpus.add_arguments(speak)
     speak.set_defaults(run=corpus.run)
-    _add_train(commands.add_parser("train", help="the DiT; goes on where it stopped"))
-    _add_vocoder(commands.add_parser("vocoder", help="the Vocos; goes on where it stopped"))
-    make = commands.add_parser("ship", help="trained weights to the committed voice")
+    _add_train(commands.add_parser("train", help="train the DiT, or resume"))
+    _add_vocoder(commands.add_parser("vocoder", help="train the Vocos, or resume"))
+    make = commands.add_parser("ship", help="write the committed voice from trained weights")
     make.add_argument(
         "--weights",
         type=Path,
         nargs="+",
         default=[RUN / train.CHECKPOINT],
-        help="a checkpoint, or the folder of train --out; of several, their mean (%(default)s)",
+        help="checkpoints or folders of train --out, averaged if several (%(default)s)",
     )
     make.add_argument("--vocoder", type=Path, default=VOCODER / "vocos", help="folder (%(default)s)")
     make.add_argument("--corpus", type=Path, default=CORPUS, help="for the reference voices (%(default)s)")
-    make.add_argument("--engine", type=Path, default=corpus.ENGINE, help="speaks them (%(default)s)")
+    make.add_argument(
+        "--engine", type=Path, default=corpus.ENGINE, help="for synthesising them (%(default)s)"
+    )
     make.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
     make.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
     make.set_defaults(run=_ship)
-    back = commands.add_parser("rebuild", help="a float bundle back into upstream's layout")
+    back = commands.add_parser("rebuild", help="convert a float bundle to upstream's layout")
     back.add_argument("bundle", type=Path, nargs="?", default=VOICE / "bundle", help="(%(default)s)")
     back.add_argument("--out", type=Path, required=True)
     back.set_defaults(run=_rebuild)
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run_options(parser: argparse.ArgumentParser, folder: Path) -> None:
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="(%(default)s)")
     parser.add_argument("--folder", type=Path, default=folder, help="checkpoint and log (%(default)s)")
-    parser.add_argument("--minutes", type=float, help="stop after so long; run again to go on")
+    parser.add_argument("--minutes", type=float, help="time limit of this run")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints (%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU (%(default)s)")
     parser.add_argument(
@@ -96,7 +98,7 @@ def _add_run_options(parser: argparse.ArgumentParser, folder: Path) -> None:
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
     _add_run_options(parser, RUN)
-    parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
+    parser.add_argument("--mels", type=Path, default=MELS, help="created if missing (%(default)s)")
     parser.add_argument(
         "--lexicon",
         type=Path,
@@ -105,14 +107,14 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
     parser.add_argument(
-        "--begin-with", type=Path, help="weights of another run, as ship takes them or rebuild writes them"
+        "--begin-with", type=Path, help="initial weights: as for ship, or a folder of rebuild"
     )
     parser.add_argument("--steps", type=int, default=LAST_STEP, help="the last step (%(default)s)")
     parser.add_argument(
         "--cooldown", type=int, help="steps of falling learning rate at the end (half of them)"
     )
     parser.add_argument(
-        "--plan-minutes", type=float, help="set the last step so that training ends after so long"
+        "--plan-minutes", type=float, help="set the last step so that training takes this long"
     )
     parser.add_argument("--times", choices=get_args(flow.Times), default="early", help="(%(default)s)")
     parser.add_argument("--no-muon", dest="muon", action="store_false", help="AdamW for all weights")
@@ -220,9 +222,9 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--period-width", type=int, default=256, help="channels (%(default)s)")
     parser.add_argument("--resolution-width", type=int, default=16, help="channels (%(default)s)")
     parser.add_argument(
-        "--abreast", type=int, default=1, help="discriminators at a time, --threads each (%(default)s)"
+        "--abreast", type=int, default=1, help="parallel discriminators, --threads each (%(default)s)"
     )
-    parser.add_argument("--begin-with", type=Path, help="another Vocos: a folder as rebuild writes it")
+    parser.add_argument("--begin-with", type=Path, help="initial weights: a Vocos folder, as of rebuild")
     parser.set_defaults(run=_vocoder)
 
 

@@ -175,10 +175,10 @@ def summary(folder: Path) -> str:
     rows = [f"{'voice':6} {'split':6} {'clips':>7} {'hours':>7} {'judged':>7} {'errors':>7}"]
     for voice, split in sorted(counts):
         chosen = [clip for clip in clips if (clip.voice, clip.split) == (voice, split)]
-        heard = [clip.wer for clip in chosen if clip.wer is not None]
-        errors = f"{100 * sum(heard) / len(heard):6.1f}%" if heard else "      –"
+        rates = [clip.wer for clip in chosen if clip.wer is not None]
+        errors = f"{100 * sum(rates) / len(rates):6.1f}%" if rates else "      –"
         hours = sum(clip.seconds for clip in chosen) / 3600
-        rows.append(f"{voice:6} {split:6} {len(chosen):7} {hours:7.2f} {len(heard):7} {errors}")
+        rows.append(f"{voice:6} {split:6} {len(chosen):7} {hours:7.2f} {len(rates):7} {errors}")
     return "\n".join([*rows, f"{made - len(clips)} of {made} clips were dropped: not understood"])
 
 
@@ -189,17 +189,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("prepare", "make", "judge", "show", "pack"),
         default="make",
-        help="fetch engine and texts · speak · have clips judged · count · make small to carry (%(default)s)",
+        help="fetch engine and texts · synthesise · recognise · count · pack for transport (%(default)s)",
     )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the corpus (%(default)s)")
     parser.add_argument("--engine", type=Path, default=ENGINE, help="the unpacked engine (%(default)s)")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="fortunes and word list (%(default)s)")
     parser.add_argument("--voices", nargs="+", choices=tuple(VOICES), default=list(VOICES))
-    parser.add_argument(
-        "--hours", type=float, default=2.0, help="training clips for each voice (%(default)s)"
-    )
+    parser.add_argument("--hours", type=float, default=2.0, help="of training clips per voice (%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
-    parser.add_argument("--shards", type=int, help="judge: at most so many for each voice")
+    parser.add_argument("--shards", type=int, help="judge: most shards per voice")
     parser.add_argument("--what", choices=("engine", "mels"), default="engine", help="pack (%(default)s)")
     parser.add_argument("--mebibytes", type=float, default=60.0, help="pack mels: the limit (%(default)s)")
     parser.add_argument(

@@ -199,10 +199,10 @@ def _token_frames(path: NDArray[np.int64], tokens: int, frames: int) -> NDArray[
     return np.searchsorted(borders, np.arange(frames), side="right").astype(np.int16)
 
 
-def letter_errors(heard: str, said: str) -> float:
-    """Letter error rate of `heard` against `said`, ignoring case, spaces and punctuation."""
+def letter_errors(transcript: str, text: str) -> float:
+    """Letter error rate of `transcript` against `text`, ignoring case, spaces and punctuation."""
     a, b = (
-        np.array([i for i in letters.ids(text) if 1 <= i <= len(letters.SMALL)]) for text in (heard, said)
+        np.array([i for i in letters.ids(one) if 1 <= i <= len(letters.SMALL)]) for one in (transcript, text)
     )
     row = np.arange(len(b) + 1)
     for number, letter in enumerate(a, start=1):

@@ -16,10 +16,10 @@ SPREAD = 4.0
 """Typical offset of a frame in tokens, the unit of predicted offsets."""
 
 
-def lengths(places: Tensor, known: Tensor, tokens: int) -> Tensor:
-    """Frames per token (B, T), counted in the alignment `places` (B, N) where `known` (B, N)."""
-    found = torch.zeros(len(places), tokens, device=places.device)
-    return found.scatter_add_(1, places.clamp_min(0), known.float())
+def lengths(alignment: Tensor, known: Tensor, tokens: int) -> Tensor:
+    """Frames per token (B, T), counted in `alignment` (B, N) where `known` (B, N)."""
+    found = torch.zeros(len(alignment), tokens, device=alignment.device)
+    return found.scatter_add_(1, alignment.clamp_min(0), known.float())
 
 
 class DurationHead(nn.Module):
@@ -30,19 +30,19 @@ class DurationHead(nn.Module):
         self.length = nn.Linear(text_dim, 1)
         self.shift = nn.Linear(dim, 1)
 
-    def loss(self, encoded: Tensor, before: Tensor, sentences: Sentences, places: Tensor) -> Tensor:
+    def loss(self, encoded: Tensor, guided_input: Tensor, sentences: Sentences, alignment: Tensor) -> Tensor:
         """Smooth L1 loss of log durations plus that of offsets in units of `SPREAD`.
 
-        `encoded` (B, T, text_dim), `before` (B, N, D), `places` (B, N): the token of each frame, negative if
-        unknown or if its text is dropped.
+        `encoded` (B, T, text_dim), `guided_input` (B, N, D), `alignment` (B, N): the token of each frame,
+        negative if unknown or if its text is dropped.
         """
-        known = (places >= 0) & sentences.mask
-        lasting = lengths(places, known, sentences.ids.shape[1])
+        known = (alignment >= 0) & sentences.mask
+        lasting = lengths(alignment, known, sentences.ids.shape[1])
         aligned = (sentences.ids >= 0) & known.any(dim=1, keepdim=True)
         read = self.length(F.layer_norm(encoded, encoded.shape[-1:]))[..., 0].float()
         length = _mean(F.smooth_l1_loss(read, lasting.log1p(), reduction="none"), aligned)
-        shifted = (places - sentences.upsample_index) / SPREAD
-        read = self.shift(F.layer_norm(before, before.shape[-1:]))[..., 0].float()
+        shifted = (alignment - sentences.upsample_index) / SPREAD
+        read = self.shift(F.layer_norm(guided_input, guided_input.shape[-1:]))[..., 0].float()
         return length + _mean(F.smooth_l1_loss(read, shifted, reduction="none"), known)
 
 

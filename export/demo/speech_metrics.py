@@ -104,9 +104,9 @@ class Recogniser:
         lines = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ).lines
         return " ".join(line.text.strip() for line in lines)
 
-    def errors(self, said: str, heard: str) -> Errors:
+    def errors(self, text: str, transcript: str) -> Errors:
         """Substitutions, deletions and insertions between normalised texts."""
-        reference, hypothesis = plain(said), plain(heard)
+        reference, hypothesis = plain(text), plain(transcript)
         if not hypothesis:
             return Errors(len(reference.split()), len(reference.split()))
         found = self._jiwer.process_words(reference, hypothesis)

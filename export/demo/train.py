@@ -194,15 +194,17 @@ class Trainer:
         means = _Means()
         if self.recipe.lessons and not self.progress.step and not self.initialised:
             self._log({"words_read_right": self._pretrain_text()})
-        for parts, place in prefetch(self._batches()):
+        for parts, progress in prefetch(self._batches()):
             means.add(self.train_step(parts))
-            place.seconds = before + time.monotonic() - started
-            self.progress = place
+            progress.seconds = before + time.monotonic() - started
+            self.progress = progress
             bar.update()
-            step, now = place.step, time.monotonic()
+            step, now = progress.step, time.monotonic()
             if step % LOG_EVERY == 0:
-                found = means.take() | {"frames_per_second": round((place.frames - frames) / (now - logged))}
-                logged, frames = now, place.frames
+                found = means.take() | {
+                    "frames_per_second": round((progress.frames - frames) / (now - logged))
+                }
+                logged, frames = now, progress.frames
                 bar.set_postfix(found)
                 self._log(found)
             if evaluator is not None and step % evaluator.evaluation.every == 0:
@@ -284,9 +286,9 @@ class Trainer:
     def _duration_loss(self, seen: Prediction, batch: Batch, drop_text: Tensor) -> Tensor:
         """Loss on durations and offsets; dropped texts are left out."""
         assert seen.guided_input is not None
-        places = batch.alignment.masked_fill(drop_text[:, None], UNKNOWN)
+        alignment = batch.alignment.masked_fill(drop_text[:, None], UNKNOWN)
         with autocast(self.device):
-            return self.duration_head.loss(seen.encoded_text, seen.guided_input, batch.sentences, places)
+            return self.duration_head.loss(seen.encoded_text, seen.guided_input, batch.sentences, alignment)
 
     def _guide_losses(self, seen: Prediction, batch: Batch, drop_text: Tensor) -> dict[str, Tensor]:
         """Losses on guided attention and on letters classified from the block's output."""
@@ -304,23 +306,23 @@ class Trainer:
 
     def _batches(self) -> Iterator[tuple[list[Batch], Progress]]:
         """Batches from the current progress on, split into parts, each with the progress after it."""
-        place, recipe = replace(self.progress), self.recipe
+        progress, recipe = replace(self.progress), self.recipe
         whole = Mixture(
             recipe.batch_frames, recipe.longest, recipe.pairs, recipe.seed, recipe.stretch, recipe.bare
         )
         short = replace(whole, longest=recipe.longest // 2, pairs=0.0)
         while True:
-            if place.batch == 0:
-                place.short = place.frames < recipe.shortest_first
-            mixture = short if place.short else whole
+            if progress.batch == 0:
+                progress.short = progress.frames < recipe.shortest_first
+            mixture = short if progress.short else whole
             batches = Batches(self.store, self.mels, "train", recipe.voices, mixture, self.labels)
-            for pieces in batches.epoch(place.epoch)[place.batch :]:
-                rng = np.random.default_rng([recipe.seed, place.step])
-                place.step, place.batch = place.step + 1, place.batch + 1
-                place.frames += sum(piece.frames for piece in pieces)
+            for pieces in batches.epoch(progress.epoch)[progress.batch :]:
+                rng = np.random.default_rng([recipe.seed, progress.step])
+                progress.step, progress.batch = progress.step + 1, progress.batch + 1
+                progress.frames += sum(piece.frames for piece in pieces)
                 parts = [pieces[part :: recipe.abreast] for part in range(recipe.abreast)]
-                yield [batches.make(part, rng) for part in parts if part], replace(place)
-            place.epoch, place.batch = place.epoch + 1, 0
+                yield [batches.make(part, rng) for part in parts if part], replace(progress)
+            progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def averaged(self) -> BatchedDiT:
         """Model with the averaged weights."""
@@ -363,8 +365,8 @@ class Trainer:
         self.initialised = True
 
     def _log(self, found: dict[str, Any]) -> None:
-        place = self.progress
-        at = {"step": place.step, "frames": place.frames, "seconds": round(place.seconds, 1)}
+        progress = self.progress
+        at = {"step": progress.step, "frames": progress.frames, "seconds": round(progress.seconds, 1)}
         with (self.folder / LOG).open("a") as file:
             file.write(json.dumps({**at, **found}) + "\n")
 
@@ -447,13 +449,15 @@ class Evaluator:
             frames = clips[number].frames
             pieces.append(Piece((reference, number), clips[reference].frames + frames, frames))
         pieces = pieces[: self.evaluation.sentences]
-        rows, texts, places = zip(*(batches.joined(piece) for piece in pieces), strict=True)
+        rows, texts, alignment = zip(*(batches.joined(piece) for piece in pieces), strict=True)
         hidden = []
         for row, piece in zip(rows, pieces, strict=True):
             one = np.zeros(len(row), bool)
             one[-piece.last :] = True
             hidden.append(one)
-        return collate(trainer.mels, rows, texts, places, hidden), [clips[p.clips[-1]].text for p in pieces]
+        return collate(trainer.mels, rows, texts, alignment, hidden), [
+            clips[p.clips[-1]].text for p in pieces
+        ]
 
     def _first_step_variance(self, model: BatchedDiT) -> float:
         batch, count = self.batch, len(self.batch.mels)
@@ -498,7 +502,7 @@ def write(state: dict[str, Any], path: Path) -> None:
     partial.replace(path)
 
 
-def write_average(average: dict[str, Tensor], recipe: Recipe, place: Progress, folder: Path) -> None:
+def write_average(average: dict[str, Tensor], recipe: Recipe, progress: Progress, folder: Path) -> None:
     """Write averaged weights in half precision, in files of at most `AVERAGE_FILE_BYTES`."""
     parts: list[dict[str, Tensor]] = [{}]
     room = AVERAGE_FILE_BYTES
@@ -509,7 +513,7 @@ def write_average(average: dict[str, Tensor], recipe: Recipe, place: Progress, f
             room = AVERAGE_FILE_BYTES
         parts[-1][name] = half
         room -= half.nbytes
-    about = {"recipe": asdict(recipe), "place": asdict(place), "parts": len(parts)}
+    about = {"recipe": asdict(recipe), "place": asdict(progress), "parts": len(parts)}
     for number, part in enumerate(parts):
         write({**about, "average": part}, folder / AVERAGE.format(number))
 
