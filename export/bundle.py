@@ -46,8 +46,6 @@ class BundleFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Sources:
-    """Inputs of a bundle."""
-
     family: Family
     checkpoint: Path
     vocab: Path
@@ -209,7 +207,6 @@ class StepWriter:
 
     @property
     def dimensions(self) -> signatures.Dimensions:
-        """Sizes of the graph signatures."""
         return contract.dimensions(self.arch, self.mels, self.precision)
 
     def write_steps(self, files: dict[str, str]) -> Variants:
@@ -269,8 +266,6 @@ class StepWriter:
 
 @dataclass
 class Writer(StepWriter):
-    """Writes all graphs of a bundle."""
-
     loaded: Loaded
     keep_float: Collection[str]
 
@@ -283,7 +278,6 @@ class Writer(StepWriter):
         max_frames: int,
         keep_float: Collection[str],
     ) -> Writer:
-        """Writer for loaded sources."""
         arch, mels = loaded.sources.family.arch, loaded.mel.mels
         return cls(arch, mels, loaded.dit, name, folder, max_frames, loaded, keep_float)
 

@@ -45,8 +45,6 @@ CALIBRATED = ("step_keys", "step_reply")
 
 @dataclass
 class Observed:
-    """Observed inputs of one product."""
-
     largest: FloatArray
     """Largest magnitude of each channel (channels,)."""
     frames: list[NDArray[np.float16]] = field(default_factory=list)
@@ -67,7 +65,6 @@ class Observations:
     """Number of calls by graph, modulation row and reference frames."""
 
     def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
-        """Record one call of a product."""
         seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
         np.maximum(seen.largest, largest, out=seen.largest)
         # Clipped to the range of float16; the magnitudes above are exact.
@@ -88,7 +85,6 @@ def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
 
 
 def readings(bundle: Bundle) -> list[Case]:
-    """Calibration cases of a bundle."""
     m, vocabulary = bundle.manifest, read_vocabulary(bundle.vocab)
     return [
         read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, seed=len(TEXT))
@@ -104,7 +100,6 @@ class ObservingBackend(OrtBackend):
         self.observations = Observations()
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`."""
         if name not in CALIBRATED:
             return super().load(name, path, spec, shapes)
         model, taps = tapped(path)
@@ -124,7 +119,6 @@ class ObservingGraph(OrtGraph):
         self._name, self._taps, self._observations = name, taps, observations
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         bound = super().bind(inputs, outputs)
         binding = bound._binding  # type: ignore[attr-defined]
         for tap in self._taps:
@@ -151,7 +145,6 @@ class ObservingBound:
         self._bound, self._observe = bound, observe
 
     def run(self, *, release: bool = False) -> None:
-        """See `Bound.run`."""
         self._bound.run(release=release)
         next(self._observe)
 

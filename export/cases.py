@@ -60,7 +60,6 @@ class Case:
     guidance: float = 2.0
 
     def segment(self, times: NDArray[np.float64], sampling: Sampling = "exact") -> Segment:
-        """Segment for the engine."""
         return Segment(
             index=0,
             text="",
@@ -128,7 +127,6 @@ def read_cases(
 
 
 def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
-    """Inputs of the condition graph for a case."""
     inputs: dict[str, NDArray[Any]] = {
         "ids": padded_ids(case.ids, case.frames),
         "log_mel": padded_mel(case.cond, case.frames),
@@ -157,7 +155,6 @@ class TorchOracle:
         self.model = model
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
         mel = sample(
             self.model,
             torch.from_numpy(case.cond),
@@ -241,7 +238,6 @@ class UpstreamOracle:
 
     @torch.inference_mode()
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
         cond = torch.zeros(1, case.frames, case.cond.shape[1])
         cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
         ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
@@ -255,8 +251,6 @@ class UpstreamOracle:
 
 @dataclass(frozen=True)
 class Expected:
-    """Result of an oracle for one case."""
-
     what: str
     against: str
     case: Case
@@ -267,8 +261,6 @@ class Expected:
 
 @dataclass(frozen=True)
 class ExpectedGraph:
-    """Expected output of a single graph."""
-
     graph: str
     inputs: dict[str, NDArray[Any]]
     wanted: FloatArray

@@ -70,7 +70,6 @@ class Weights(Mapping[str, Tensor]):
         return name in self._entries
 
     def entry(self, name: str) -> Entry:
-        """Shape and reader of a tensor."""
         return self._entries[name]
 
 

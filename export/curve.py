@@ -50,8 +50,6 @@ PLAIN: tuple[tuple[str, ...], ...] = ((), (*ENDS, "down"))
 
 @dataclass(frozen=True)
 class Point:
-    """Measurement of one choice of float16 roles."""
-
     keep_float: tuple[str, ...]
     smooth: bool
     products: float

@@ -65,8 +65,6 @@ class Fetched:
 
 @dataclass(frozen=True)
 class _Remote:
-    """Metadata of a file on the hub."""
-
     url: str
     size: int
     etag: str

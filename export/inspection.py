@@ -37,7 +37,6 @@ def describe(bundle: Bundle) -> str:
 
 
 def parity_lines(manifest: Manifest) -> list[str]:
-    """Parity report of a manifest, its sampling and waived bounds."""
     record = manifest.parity
     lines = [parity.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
     if "accepted_by" in record:

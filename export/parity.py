@@ -87,8 +87,6 @@ PADDING = 37
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement."""
-
     what: str
     variant: str
     against: str
@@ -123,8 +121,6 @@ class Row:
 
 @dataclass
 class Report:
-    """All measurements of one bundle."""
-
     precision: str
     rows: list[Row] = field(default_factory=list)
     absent: str = ""
@@ -156,7 +152,6 @@ class Report:
         return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
 
     def record(self) -> dict[str, Any]:
-        """Report for the manifest."""
         rows = []
         for row in (*self.rows, *self.samplings):
             snr_db = None if row.snr_db is None else round(row.snr_db, 1)
@@ -164,7 +159,6 @@ class Report:
         return {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
 
     def table(self) -> str:
-        """Report as a text table."""
         return table(self.record()["rows"], self.absent)
 
 

@@ -49,8 +49,6 @@ Floats = Mapping[str, FloatArray]
 
 @dataclass(frozen=True)
 class Choice:
-    """Quantisation parameters of one product."""
-
     factors: FloatArray
     """Smoothing factors (in,) of the input channels, representable in float16."""
     largest: float
@@ -61,8 +59,6 @@ class Choice:
 
 @dataclass(frozen=True)
 class Quantised:
-    """Constants of one quantised product."""
-
     weight: NDArray[np.int8]
     """(in, out)"""
     weight_scale: np.float16
@@ -162,7 +158,6 @@ def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
 
 
 def choices(floats: Floats, observations: Observations, *, smooth: bool = True) -> dict[str, Choice]:
-    """Quantisation parameters of all observed products."""
     choose = search if smooth else plain
     return {name: choose(floats[name], observed) for name, observed in observations.products.items()}
 

@@ -81,7 +81,6 @@ def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed
 
 
 def vocos_sections(config: VocosConfig) -> dict[str, object]:
-    """Contents of a Vocos `config.yaml`."""
     return {
         "feature_extractor": {
             "class_path": "vocos.feature_extractors.MelSpectrogramFeatures",

@@ -24,11 +24,9 @@ class MovingAverage:
         torch._foreach_lerp_([self._state[n] for n in moving], [now[n] for n in moving], 1 - keep)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Averaged weights under the model's names."""
         return self._state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the averaged weights in place."""
         for name, value in state.items():
             self._state[name].copy_(value)
 

@@ -71,8 +71,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class Batch:
-    """Padded sentences of similar length."""
-
     mels: Tensor
     """Log-mels (B, N, M), zero-padded."""
     sentences: Sentences
@@ -85,8 +83,6 @@ class Batch:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Composition of batches."""
-
     frames: int
     """Largest size of a batch in frames, with padding."""
     longest: int
@@ -250,5 +246,4 @@ def as_reference(text: str) -> str:
 
 
 def silence_frames() -> int:
-    """Frames of silence after a reference."""
     return round(REFERENCE_SILENCE_S * store.SPEC.frames_per_second)

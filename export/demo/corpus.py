@@ -55,8 +55,6 @@ class CorpusError(RuntimeError):
 
 @dataclass(frozen=True)
 class Clip:
-    """One sentence of one voice."""
-
     id: str
     """Sentence and voice; "live-…" and "chat-…" are our own texts, "fort-…" quotations."""
     voice: str
@@ -73,7 +71,6 @@ class Clip:
 
     @property
     def seconds(self) -> float:
-        """Duration."""
         return self.samples / SAMPLE_RATE_HZ
 
 

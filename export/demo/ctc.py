@@ -105,7 +105,6 @@ def save(model: LetterRecogniser, store: Store, path: Path) -> None:
 
 
 def load(path: Path) -> LetterRecogniser:
-    """Read a trained recogniser."""
     model = LetterRecogniser()
     model.load_state_dict(torch.load(path, weights_only=True)["weights"])
     return model.eval()
@@ -120,7 +119,6 @@ def covers_voices(path: Path, store: Store) -> bool:
 
 
 def voices(store: Store) -> list[str]:
-    """Voices of a store, sorted."""
     return sorted({clip.voice for clip in store.clips})
 
 

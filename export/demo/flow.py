@@ -22,8 +22,6 @@ POWERS = {"uniform": 1, "early": 2, "earliest": 4}
 
 @dataclass(frozen=True)
 class Draws:
-    """Random draws of one training step."""
-
     noise: Tensor
     """Standard normal (B, N, M)."""
     t: Tensor

@@ -68,8 +68,6 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Output and activations of the model."""
-
     velocity: Tensor
     """(B, N, M); undefined in padding."""
     guided_input: Tensor | None

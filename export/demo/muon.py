@@ -26,7 +26,6 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient."""
         if closure is not None:
             raise ValueError("Muon takes no closure")
         for group in self.param_groups:

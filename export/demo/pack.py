@@ -23,7 +23,6 @@ FloatArray = NDArray[np.float32]
 
 LEVELS = 255
 SCALE_CLIPS = 200
-"""Number of clips that set the range of each mel band."""
 CLIPS_PER_FILE = 256
 
 

@@ -35,7 +35,6 @@ LONGEST_WORD = 20
 FRAMES_PER_LETTER = (5, 8)
 """Range of frames per letter assumed in pretraining; the encoder's response norm depends on it."""
 BATCH_CHARACTERS = 2400
-"""Size of a pretraining batch."""
 
 _ENTRY = re.compile(r'\("([a-z]+)" \S+ \((.*)\)\)')
 _SYLLABLE = re.compile(r"\(\(([a-z ]+)\) \d\)")
@@ -77,7 +76,6 @@ class Words:
     """Phonemes per word (W,)."""
 
     def to(self, device: str) -> Words:
-        """Copy to a device."""
         return Words(
             *(part.to(device) for part in (self.positions, self.lengths, self.phonemes, self.counts))
         )

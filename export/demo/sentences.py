@@ -31,7 +31,6 @@ LIVESTREAM_SHARE = 0.25
 PER_TEMPLATE = 2
 """Most held-out lines of one template."""
 LIVESTREAM_LINES = 6_000
-"""Number of livestream lines drawn from templates."""
 CHAT_LINES = 8_000
 """Number of short chat lines, for training only."""
 WORDS = (3, 24)
@@ -64,8 +63,6 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Sentence:
-    """One sentence of the corpus."""
-
     id: str
     """Source and start of its hash: "live-…", "chat-…" or "fort-…"."""
     text: str
@@ -124,7 +121,6 @@ def excluded_lines() -> list[str]:
 
 
 def write(sentences: Iterable[Sentence], path: Path) -> None:
-    """Write sentences as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(asdict(s)) + "\n" for s in sentences), "utf-8")
 

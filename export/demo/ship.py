@@ -191,7 +191,6 @@ Graph = Mapping[str, Tensor]
 
 
 def _weights(path: Path) -> Graph:
-    """Weights of a graph under the names of `export.graphs`."""
     graph = onnx.load(path).graph
     named = {
         tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer

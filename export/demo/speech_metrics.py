@@ -1,7 +1,8 @@
 """Objective speech metrics on a CPU, offline: words, speaker similarity, naturalness, silence, word times.
 
-The models are part of their packages (scripts/requirements/quality.in). Figures compare sounds under the same
-metric; they do not replace listening tests. Sounds are (samples,), int16 or floats within ±1.
+The models are part of their packages (scripts/requirements/quality.in); constructors raise MetricError.
+Figures compare sounds under one metric; they are not listening tests. Sounds are (samples,), int16 or floats
+within ±1.
 """
 
 from __future__ import annotations
@@ -91,7 +92,6 @@ class Recogniser:
     """Speech recogniser Moonshine tiny, 10 to 20 times real time on a core."""
 
     def __init__(self) -> None:
-        """Load the model. Raises MetricError."""
         moonshine, self._jiwer = _import("moonshine_voice"), _import("jiwer")
         self._transcriber = moonshine.Transcriber(
             str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY
@@ -118,7 +118,6 @@ class Speaker:
     """Speaker encoder CAM++."""
 
     def __init__(self) -> None:
-        """Load the model. Raises MetricError."""
         import torch
 
         self._knf = _import("kaldi_native_fbank")
@@ -160,7 +159,6 @@ class Naturalness:
     """DistillMOS. Recorded speech scores 3.8 to 4.7, the corpus' engine about 3.5."""
 
     def __init__(self) -> None:
-        """Load the model. Raises MetricError."""
         # Only its command line needs torchaudio, which has no build for this torch.
         absent = "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None
         if absent:
@@ -200,7 +198,6 @@ class VoiceActivity:
     """Voice activity detector Silero VAD."""
 
     def __init__(self) -> None:
-        """Load the model. Raises MetricError."""
         self._silero = _import("silero_vad")
         self._model = self._silero.load_silero_vad(onnx=True)
 
@@ -225,7 +222,6 @@ class Aligner:
     """Forced alignment of known words with PocketSphinx."""
 
     def __init__(self) -> None:
-        """Load the model. Raises MetricError."""
         self._decoder = _import("pocketsphinx").Decoder(samprate=RATE_HZ, loglevel="FATAL", bestpath=False)
 
     def align(self, sound: Sound, rate_hz: int, text: str) -> list[tuple[str, float, float]]:
@@ -286,7 +282,6 @@ def _import(module: str) -> Any:
 
 
 def _package(module: str) -> Path:
-    """Folder of a package, without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")

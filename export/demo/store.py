@@ -28,8 +28,6 @@ Output = TypeVar("Output")
 
 @dataclass(frozen=True)
 class Clip:
-    """One sentence of one voice."""
-
     id: str
     voice: str
     text: str

@@ -75,7 +75,6 @@ class Recipe:
     muon: bool = True
     weight_decay: float = 0.01
     decay: float = 0.999
-    """Decay of the moving average."""
     times: flow.Times = "early"
     drop_audio: float = 0.3
     drop_both: float = 0.1
@@ -110,8 +109,6 @@ class Recipe:
 
 @dataclass
 class Progress:
-    """Position of a run in its data."""
-
     step: int = 0
     epoch: int = 0
     batch: int = 0
@@ -126,8 +123,6 @@ class Progress:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Evaluation on held-out sentences during training."""
-
     sentences: int
     nfe: int
     guidance: float
@@ -136,8 +131,6 @@ class EvaluationOptions:
 
 
 class Trainer:
-    """Training state: weights, moving average, auxiliary heads, optimisers, progress."""
-
     def __init__(
         self,
         recipe: Recipe,
@@ -253,7 +246,6 @@ class Trainer:
         return {name: torch.stack([one[name] for one, _ in found]) @ weights for name in names}
 
     def _gradients(self, batch: Batch, part: int) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
-        """Losses of one part of a batch and their gradients."""
         recipe = self.recipe
         generator = torch.Generator(self.device).manual_seed(_seed(recipe.seed, self.progress.step, part))
         draws = flow.draw(batch, generator, recipe.times, recipe.drop_audio, recipe.drop_both)
@@ -325,7 +317,6 @@ class Trainer:
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def averaged(self) -> BatchedDiT:
-        """Model with the averaged weights."""
         dit = DiT(self.recipe.arch, len(letters.TRAINED), SPEC.mels).to(self.device)
         dit.load_state_dict(self.average.state_dict())
         return BatchedDiT(dit.eval().requires_grad_(False))
@@ -347,7 +338,6 @@ class Trainer:
             write_average(self.average.state_dict(), self.recipe, self.progress, out)
 
     def load(self) -> None:
-        """Restore the checkpoint."""
         state = read(self.folder / CHECKPOINT, self.device)
         self.progress = Progress(**state["place"])
         self.dit.load_state_dict(state["dit"])
@@ -543,7 +533,6 @@ def read(path: Path, device: str = "cpu") -> dict[str, Any]:
 
 
 def recipe_of(state: dict[str, Any]) -> Recipe:
-    """Recipe of a checkpoint."""
     return Recipe(**{**state["recipe"], "voices": tuple(state["recipe"]["voices"])})
 
 

@@ -57,8 +57,6 @@ class Recipe:
 
 
 class Trainer:
-    """Training state: vocoder, discriminators, moving average, optimisers, step."""
-
     def __init__(self, recipe: Recipe, corpus: Path, folder: Path, device: str = "cpu") -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.folder, self.device = recipe, folder, device
@@ -140,7 +138,6 @@ class Trainer:
         write_official(self.average.state_dict(), self.folder / "vocos")
 
     def load(self) -> None:
-        """Restore the checkpoint."""
         state: dict[str, Any] = torch.load(
             self.folder / CHECKPOINT, map_location=self.device, weights_only=True
         )

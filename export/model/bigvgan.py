@@ -25,8 +25,6 @@ NO_DIV_BY_ZERO = 1e-9
 
 @dataclass(frozen=True)
 class BigVGANConfig:
-    """`config.json` of BigVGAN."""
-
     num_mels: int
     upsample_rates: tuple[int, ...]
     upsample_kernel_sizes: tuple[int, ...]
