@@ -2,12 +2,9 @@
 
 The mask (3·R + 2) int32 selects the memory-efficient kernel, which skips padding at both ends of a row: keys
 per row; start of each row's queries in the flattened batch, and their end; start of its keys, and their end.
-ONNX Runtime from 1.20 on: `MASK_1D_KEY_SEQ_LEN_START` in contrib_ops/cpu/bert/attention_common.h;
-`use_memory_efficient_attention` in contrib_ops/cuda/bert/multihead_attention.cc; `EfficientAttention` in
-attention_impl.cu; `seqstart_k_ptr` in cutlass_fmha/fmha_launch_template.h. README.md compares the kernels.
+Source: `MASK_1D_KEY_SEQ_LEN_START` in ONNX Runtime from 1.20 on; README.md lists the kernels and files.
 
-Other kernels misread this mask: unfused attention takes it as `mask_start`, the CPU reads key counts only.
-`engine/ort_cuda.py` therefore requests the kernel by name.
+Other kernels misread this mask, so `engine/ort_cuda.py` requests the kernel by name.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ mask () => ()
   {}
 }}
 """
-"""Sizes are slices of the graph's frame numbers on the device; a copy from the host would end a capture."""
+"""Sizes are slices of frame numbers on the device, because a copy from the host would end a capture."""
 ALONE = """
   mask_begins = Mul (mask_each, mask_queries)
   mask_all = Concat <axis: int = 0> (lengths, mask_begins, mask_begins)

@@ -1,8 +1,8 @@
 """One torch module per exported graph: upstream's arithmetic, split by dependence on time.
 
-Weights have upstream's state-dict keys without `transformer.`; they are rearranged so that graphs need no
-transposes and no strided operations. Axes: `appliance.contract.graphs`. `compute` is the element type of
-matrix products; operations that must stay float32 cast explicitly.
+Weights have upstream's state-dict keys without `transformer.` and are rearranged to avoid transposes and
+strided operations. Axes: `appliance.contract.graphs`. `compute` is the element type of matrix products;
+float32 operations cast explicitly.
 """
 
 from __future__ import annotations
@@ -167,8 +167,8 @@ class Condition(nn.Module):
 
 
 def rates(dim: int) -> Tensor:
-    """Rotary frequencies (dim / 2,) w_i = 10000^(−2i/dim), in float32: weights were trained with the rounding
-    of upstream's tables, and at position 2,000 float64 differs in the fourth digit."""
+    """Rotary frequencies (dim / 2,) w_i = 10000^(−2i/dim) in upstream's float32 rounding; float64
+    differs in the fourth digit at position 2,000."""
     return 1.0 / ROTARY_BASE ** (torch.arange(0, dim, 2)[: dim // 2].float() / dim)
 
 
@@ -211,9 +211,9 @@ class PositionConv(nn.Module):
 
 
 def mish(x: Tensor) -> Tensor:
-    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2), in float32 because eˣ overflows float16 at 11.
+    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2); ten times as fast as the runtimes' softplus.
 
-    Exact from x = 20 on. Ten times as fast as the runtimes' softplus.
+    float32, because eˣ overflows float16 at 11; from x = 20 on the result is x.
     """
     x = x.float()
     e = x.clamp(max=20.0).exp()
@@ -233,10 +233,9 @@ class Positions:
 class Attention(nn.Module):
     """Self-attention with rotary positions: one product for q, k and v, one rotation for q and k.
 
-    Rows of q and k are reordered per head, even ones first, so interleaved pairs become halves. The scale is
-    folded into the weights: into q in float32 (a power of two, exact), 64^-¼ into each of q and k in float16,
-    where unscaled scores could overflow. Softmax is always float32; runtimes still fuse it and then
-    accumulate scores in float32.
+    Rows of q and k are reordered per head, even ones first: rotary pairs become halves. The scale is in the
+    weights: of q in float32 (a power of two, exact), 64^-¼ in q and k in float16 against overflow. Softmax is
+    float32: runtimes still fuse it and then accumulate scores in float32.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -406,8 +405,8 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> T
 class Step(nn.Module):
     """Velocity of rows; see `appliance.contract.graphs.step`.
 
-    The `single` form takes one row (R = 1) without padding and ignores `lengths`. It works on (N, D) without
-    masks, so that runtimes fuse biases and modulation into products and norms.
+    The `single` form takes one unpadded row (R = 1) and ignores `lengths`; on (N, D) runtimes fuse biases and
+    modulation into products and norms.
     """
 
     def __init__(
@@ -565,8 +564,9 @@ class Update(nn.Module):
 
 
 class InverseSTFT(nn.Module):
-    """Magnitude and phase (N, bins) → samples in float32: a product with a windowed inverse-DFT basis, then
-    overlap-add by shifted sums. Requires hop = n_fft / 4 and a periodic Hann window; else ValueError."""
+    """Magnitude and phase (N, bins) → samples in float32, by a windowed inverse-DFT basis and shifted sums.
+
+    Raises ValueError unless win = n_fft = 4·hop."""
 
     OVERLAP = 4
 
@@ -666,9 +666,9 @@ class Vocos(nn.Module):
 class PolyphaseActivation(nn.Module):
     """BigVGAN's anti-aliased activation without strided, transposed or depthwise convolutions.
 
-    Channels share one low-pass filter and become the batch axis. Its odd taps give the even samples of the
-    doubled rate, its even taps the odd ones; both phases are summed at the old rate. The products are those
-    of the reference in another order. sin² of an unbounded argument is float32.
+    Channels share a filter and become the batch axis. Its odd taps give the even samples of the doubled rate,
+    its even taps the odd ones; both phases are summed at the old rate. sin² of an unbounded argument is
+    float32.
     """
 
     def __init__(self, reference: bigvgan.Activation, compute: torch.dtype) -> None:

@@ -1,15 +1,12 @@
 """INT8 Q/DQ for tensor cores: calibrated, smoothed products in the step graphs of a float16 bundle.
 
-Weights are int8 with a scale per output channel, activations int8 with a constant scale per product, both
-symmetric, as TensorRT requires. All step graphs of a bundle share one scheme and its weights.
+Weights have a scale per output channel, activations a constant scale per product; both are symmetric, as
+TensorRT requires. A channel's scale is one number in DequantizeLinear times a ratio up to 1 that multiplies
+the output: dequantising by channel, TensorRT-RTX 1.7 writes unscaled float16 sums, which overflow at 65,504.
 
-A channel's scale has two factors: one number in the matrix' DequantizeLinear, and a ratio up to 1 that
-multiplies the output channel. With per-channel dequantisation TensorRT-RTX 1.7 writes unscaled sums in
-float16, which overflow at 65,504; with one number it scales in the product's kernel in float32.
-
-Smoothing (SmoothQuant, arXiv 2211.10438) multiplies each input channel and divides the weight's row by a
-factor, so that single channels do not determine the scale. Factors of `qkv`, `up` and `final` move into the
-modulation, those of `attention.out` into the weights of v; `down` and `from_latents` need a multiplication.
+Smoothing (SmoothQuant, arXiv 2211.10438) moves a factor from each input channel to the weight's row. Factors
+of `qkv`, `up` and `final` go into the modulation, those of `attention.out` into the weights of v; `down` and
+`from_latents` need a multiplication.
 """
 
 from __future__ import annotations
@@ -95,8 +92,7 @@ def plain(weight: FloatArray, observed: Observed) -> Choice:
 def search(weight: FloatArray, observed: Observed) -> Choice:
     """Choose the smoothing exponent with the least error on the sampled frames.
 
-    Inputs are not clipped: clipping scales had less mean error, but tripled that of the unguided row at late
-    times.
+    Scales that clip had less mean error, but tripled that of the unguided row at late times.
     """
     sample = observed.sample
     sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
@@ -294,7 +290,7 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Nodes and input indices at which a modulated norm reads 1 + scale and shift.
+        """Yield nodes and input indices where a modulated norm reads 1 + scale and shift.
 
         Handles LN(x)·(1 + scale) + shift and norms with the modulation as weight and bias. Raises ValueError.
         """

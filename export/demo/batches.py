@@ -32,14 +32,14 @@ MAX_STRETCH = 2.5
 """Standard deviations."""
 
 SILENCE, PADDING = -1, -2
-"""Row indices that stand for digital silence and for zero padding."""
+"""Row indices of digital silence and of zero padding."""
 Rows = NDArray[np.float64]
 """Indices into the store's frames; fractional (interpolated) in stretched clips."""
 Alignment = NDArray[np.int64]
 
 
 class Mels:
-    """Log-mels of the store, memory-mapped on a CPU and loaded whole on a GPU."""
+    """Log-mels of the store: memory-mapped on a CPU, loaded on a GPU."""
 
     def __init__(self, store: Store, device: str) -> None:
         self.device = device
@@ -84,16 +84,14 @@ class Batch:
 @dataclass(frozen=True)
 class Mixture:
     frames: int
-    """Largest size of a batch in frames, with padding."""
+    """Largest batch, with padding."""
     longest: int
-    """Largest length of a sentence in frames; longer ones are left out."""
+    """Longest sentence in frames; longer ones are left out."""
     pairs: float
     """Share of sentences that follow another clip as its reply."""
     seed: int
     stretch: float = 0.0
-    """Standard deviation of the log duration factor, applied to `STRETCHED_SHARE` of the clips.
-
-    The device derives a reply's duration from the reference's pace, some per cent off the voice's own."""
+    """Standard deviation of the log duration factor: the device's durations are some per cent off."""
     bare: float = 0.0
     """Share of sentences without their full stop, which chat messages often lack."""
 
@@ -184,7 +182,7 @@ class Batches:
         return self.store.clips[number].voice
 
     def _partners(self, voice: str) -> list[int]:
-        """Clips of a voice that are short enough to precede another; all if none is."""
+        """Clips short enough to precede another; all if none is."""
         own = [n for n in self.numbers if self._voice(n) == voice]
         return [n for n in own if self.store.clips[n].frames <= self.mixture.longest // 2] or own
 

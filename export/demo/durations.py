@@ -1,8 +1,4 @@
-"""Auxiliary loss on letter durations and frame offsets. Its layers are not shipped.
-
-Upsampled text gives every letter the same number of frames. Durations are predicted from the encoded text, a
-frame's offset from that even spread from the input of the guided block.
-"""
+"""Auxiliary loss on letter durations and on frame offsets from evenly upsampled text; not shipped."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ def lengths(alignment: Tensor, known: Tensor, tokens: int) -> Tensor:
 
 
 class DurationHead(nn.Module):
-    """Linear layers: encoded token → log(1 + frames), activation → offset of its frame."""
+    """Linear layers: encoded token → log(1 + frames); guided block's input → offset of its frame."""
 
     def __init__(self, text_dim: int, dim: int) -> None:
         super().__init__()

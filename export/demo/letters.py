@@ -1,8 +1,4 @@
-"""The demo's vocabulary: letters and punctuation, one entry per character.
-
-Only lower-case letters are trained. When the voice is shipped, capitals and untrained punctuation get copies
-of the embeddings of similar characters.
-"""
+"""The demo's vocabulary: one entry per character, of which only lower-case letters are trained."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ from numpy.typing import NDArray
 
 SMALL = "abcdefghijklmnopqrstuvwxyz"
 TRAINED = f" {SMALL}.,?!'-"
-"""Trained entries; a character's index is its position in this string. The space has index 0."""
+"""Trained entries in index order."""
 COPIES = {**{letter.upper(): letter for letter in SMALL}, ":": ",", '"': " ", "(": " ", ")": " ", "…": "."}
-"""Entries added when the voice is shipped → the trained entry whose embedding each copies."""
+"""Entries added on shipping → the trained entry whose embedding each copies."""
 
 _INDEX = {character: index for index, character in enumerate(TRAINED)}
 
@@ -24,7 +20,7 @@ def vocabulary() -> list[str]:
 
 
 def copies() -> list[int]:
-    """Index into `TRAINED` of the embedding that each entry of `vocabulary` uses."""
+    """Index into `TRAINED` of each entry of `vocabulary`."""
     return [*range(len(TRAINED)), *(_INDEX[source] for source in COPIES.values())]
 
 

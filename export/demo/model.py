@@ -30,7 +30,7 @@ MASKED_SCORE = -1e4
 MIN_ATTENTION = 1e-9
 """Lower bound before the logarithm; smaller attention gives no gradient."""
 TAIL = 4
-"""Filler positions kept after the longest text: a convolution reaches 3, all later fillers are equal."""
+"""Filler positions computed after the longest text; the convolutions reach 3."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Prediction:
     guided_output: Tensor | None
     """Output of the guided block (B, N, D)."""
     log_attention: Tensor | None
-    """Log attention (B, N) of the guided heads to the frames of each frame's aligned token."""
+    """Log attention (B, N) of the guided heads to the aligned token."""
     encoded_text: Tensor
     """(B, T, text_dim)."""
 
 
 @dataclass(frozen=True)
 class AttentionGuide:
-    """Guided attention: heads trained to attend to the aligned token. Adds no weights."""
+    """Guided attention: heads trained to attend to the aligned token."""
 
     block: int
     """Number of the block, from 1."""
@@ -144,8 +144,7 @@ class BatchedDiT(nn.Module):
     def text(self, sentences: Sentences, drop_text: Tensor) -> Tensor:
         """Encode texts: (B, T, text_dim), zeros after each text.
 
-        Only TAIL fillers are computed. Later ones are equal, so the response norm weights the last by their
-        number.
+        Fillers after the TAIL are equal, so the response norm weights the last one by their number.
         """
         embedding = self.dit.text_embed
         width = sentences.ids.shape[1] + TAIL
@@ -223,7 +222,7 @@ def _guided_attention(
     guide: AttentionGuide,
     index: Tensor,
 ) -> Tensor:
-    """Log attention (B, N) to the frames of the aligned token, averaged over the guided heads."""
+    """Log attention (B, N) to the aligned token's frames, averaged over the guided heads."""
     shift, scale, *_ = block.attn_norm.linear(F.silu(time))[:, None].chunk(6, dim=-1)
     x = normalise(x) * (1 + scale) + shift
     attention = block.attn

@@ -1,7 +1,6 @@
-"""Auxiliary loss on pronunciation: a linear layer predicts phonemes from encoded letters.
+"""Auxiliary loss on pronunciation: phonemes of dictionary words, predicted from encoded letters; not shipped.
 
-A dictionary supplies the targets, so the text encoder learns English spelling without audio. CTC (Graves et
-al., 2006) with two slots per letter leaves the alignment open. The layer is not shipped.
+CTC (Graves et al., 2006) with two slots per letter. Trains English spelling without audio.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SLOTS_PER_LETTER = 2
 BLANK = len(PHONEMES)
 LONGEST_WORD = 20
 FRAMES_PER_LETTER = (5, 8)
-"""Range of frames per letter assumed in pretraining; the encoder's response norm depends on it."""
+"""Assumed range of frames per letter, on which the encoder's response norm depends."""
 BATCH_CHARACTERS = 2400
 
 _ENTRY = re.compile(r'\("([a-z]+)" \S+ \((.*)\)\)')
