@@ -95,7 +95,7 @@ class GeneratorLoss(NamedTuple):
     adversarial: float
     """Hinge loss."""
     feature_matching: float
-    """Mean L1 distance of features to those of the real wave."""
+    """L1 distances of features to those of the real wave, summed over layers."""
     gradient: Tensor
     """Gradient (B, samples) of the sum of both losses with respect to the generated wave."""
 
