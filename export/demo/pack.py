@@ -64,7 +64,9 @@ def pack_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
         raise CorpusError(f"{corpus}: holds no clips")
     out.mkdir(parents=True)
     spec = MelSpec("vocos")
-    scale = _scale(corpus, clips[:SCALE_CLIPS], spec)
+    some = np.concatenate([_mel(corpus, clip, spec) for clip in clips[:SCALE_CLIPS]])
+    low, high = some.min(axis=0), some.max(axis=0)
+    scale = Scale(low, np.maximum(high, low + np.float32(1e-3)))
     ranges = {"low": scale.low.tolist(), "high": scale.high.tolist()}
     (out / "scale.json").write_text(json.dumps({"mel": asdict(spec), **ranges}) + "\n", "utf-8")
     used, listed = 0, 0
@@ -107,12 +109,6 @@ def _interleave_voices(clips: Sequence[Clip]) -> list[Clip]:
         turn[clip.voice] = turn.get(clip.voice, 0) + 1
         numbered.append((turn[clip.voice], clip.voice, clip))
     return [clip for _, _, clip in sorted(numbered, key=lambda n: n[:2])]
-
-
-def _scale(corpus: Path, clips: Sequence[Clip], spec: MelSpec) -> Scale:
-    mels = np.concatenate([_mel(corpus, clip, spec) for clip in clips])
-    low, high = mels.min(axis=0), mels.max(axis=0)
-    return Scale(low, np.maximum(high, low + np.float32(1e-3)))
 
 
 def _mel(corpus: Path, clip: Clip, spec: MelSpec) -> FloatArray:

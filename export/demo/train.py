@@ -247,7 +247,9 @@ class Trainer:
 
     def _gradients(self, batch: Batch, part: int) -> tuple[dict[str, Tensor], Sequence[Tensor | None]]:
         recipe = self.recipe
-        generator = torch.Generator(self.device).manual_seed(_seed(recipe.seed, self.progress.step, part))
+        sequence = np.random.SeedSequence([recipe.seed, self.progress.step, part])
+        seed = int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        generator = torch.Generator(self.device).manual_seed(seed)
         draws = flow.draw(batch, generator, recipe.times, recipe.drop_audio, recipe.drop_both)
         guide = AttentionGuide(recipe.guided, recipe.guided_heads, batch.alignment) if recipe.guided else None
         with autocast(self.device):
@@ -552,7 +554,3 @@ def _optimizers(recipe: Recipe, dit: DiT, *extra: nn.Module) -> list[torch.optim
         return [adam]
     shares = [matrices[number :: recipe.abreast] for number in range(recipe.abreast)]
     return [adam, *(Muon(share, recipe.rate, recipe.weight_decay) for share in shares if share)]
-
-
-def _seed(seed: int, step: int, part: int) -> int:
-    return int(np.random.SeedSequence([seed, step, part]).generate_state(1, np.uint64)[0] >> np.uint64(1))

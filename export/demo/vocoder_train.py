@@ -81,7 +81,9 @@ class Trainer:
             found = self.train_step()
             bar.update()
             if self.step % 100 == 0:
-                self._log(found, time.monotonic() - started)
+                entry = {"step": self.step, "seconds": round(time.monotonic() - started, 1), **found}
+                with (self.folder / LOG).open("a") as file:
+                    file.write(json.dumps(entry) + "\n")
                 bar.set_postfix({name: f"{value:.3f}" for name, value in found.items()})
             now = time.monotonic()
             if now - saved > 60 * save_minutes:
@@ -167,10 +169,6 @@ class Trainer:
         recipe = self.recipe
         rise = min((self.step + 1) / recipe.warmup, 1.0)
         return rise * max(0.5 * (1 + math.cos(math.pi * self.step / recipe.steps)), 0.02)
-
-    def _log(self, found: dict[str, float], seconds: float) -> None:
-        with (self.folder / LOG).open("a") as file:
-            file.write(json.dumps({"step": self.step, "seconds": round(seconds, 1), **found}) + "\n")
 
 
 class _Clips:

@@ -115,20 +115,15 @@ class TextEmbedding(nn.Module):
         filler = (padded == FILLER)[None, :, None]
         x = self.text_embed(torch.stack((padded, torch.full_like(padded, FILLER)))[:rows])
         if hasattr(self, "text_blocks"):
-            x = self._encode(x, filler)
-        if self.upsamples:
-            x = x[:, upsample_index(len(shown), frames).to(x.device)]
-        return x
-
-    def _encode(self, x: Tensor, filler: Tensor) -> Tensor:
-        frames, dim = x.shape[1:]
-        x = x + position_table(frames, dim).to(x)
-        if self.masks:
-            x = x.masked_fill(filler, 0.0)
-        for block in self.text_blocks:
-            x = block(x)
+            x = x + position_table(frames, x.shape[-1]).to(x)
             if self.masks:
                 x = x.masked_fill(filler, 0.0)
+            for block in self.text_blocks:
+                x = block(x)
+                if self.masks:
+                    x = x.masked_fill(filler, 0.0)
+        if self.upsamples:
+            x = x[:, upsample_index(len(shown), frames).to(x.device)]
         return x
 
 
