@@ -137,7 +137,7 @@ class Gate:
     accept: str = ""
     """Reason to write a bundle despite broken bounds; non-finite results are never accepted."""
 
-    def apply(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
+    def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
         """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
         sampling = report.sampling if self.sampling == "auto" else self.sampling
         failed = [*report.failed, *(line for line in report.beyond(sampling) if line not in report.failed)]
@@ -176,7 +176,7 @@ def build(
         partial.mkdir()
         writer = Writer.of(loaded, name, partial, max_frames, keep_float)
         manifest = writer.manifest(writer.write(), created_by)
-        contract.write(partial, gate.apply(manifest, measure(contract.Bundle(partial, manifest))))
+        contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
         check_absent(out)
         publish(partial, out)
     return contract.read(out, verify=False)

@@ -66,7 +66,7 @@ def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) ->
         trial = contract.Bundle(folder, after)
         report = measure(trial)
         report.rows[:0] = [_compare(before, trial, variant) for variant in parity.variants(trial)]
-        passed = (gate or Gate()).apply(after, report)
+        passed = (gate or Gate()).judge(after, report)
         converted = {"format": OLD_FORMAT, **manifest.parity}
         contract.write(folder, dataclasses.replace(passed, parity={**passed.parity, "converted": converted}))
         check_absent(out)

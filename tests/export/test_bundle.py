@@ -232,7 +232,7 @@ def test_the_bundle_samples_as_the_measurement_allows(
     made = workshop.make("v1")
     monkeypatch.setattr(parity, "SAMPLING_BOUND", bound)
     measured = parity.measure_samplings(made.bundle)
-    manifest = bundle.Gate(sampling).apply(made.bundle.manifest, measured)  # type: ignore[arg-type]
+    manifest = bundle.Gate(sampling).judge(made.bundle.manifest, measured)  # type: ignore[arg-type]
     assert manifest.defaults.sampling == defaults
     assert manifest.parity["sampling"] == measured.sampling
 
