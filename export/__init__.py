@@ -1,1 +1,1 @@
-"""The workshop: official weights in, a bundle out. Torch lives here and nowhere else."""
+"""Workshop: convert official weights to bundles. The only package that imports torch."""

@@ -1,4 +1,4 @@
-"""Official weights in, a bundle out: trace the graphs, measure them, and only then name the folder."""
+"""Export official weights as a bundle: trace graphs, measure parity, publish the folder if it passes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from export.model.dit import DiT
 from export.model.vocos import VocosConfig
 
 MAX_FRAMES = 4096
-"""43.7 s, reference included; the models were trained on at most 30 s."""
+"""43.7 s with the reference; the models were trained on at most 30 s."""
 Variants = dict[str, dict[str, str]]
 BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
     "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
@@ -41,13 +41,11 @@ BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
 
 
 class BundleFailed(RuntimeError):
-    """The bundle was not written; the message says which bound it broke or what stood in the way."""
+    """The bundle was not written; the message names the broken bounds or the obstacle."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a bundle is made of."""
-
     family: Family
     checkpoint: Path
     vocab: Path
@@ -60,7 +58,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Sources, checked."""
+    """Opened and checked sources."""
 
     sources: Sources
     vocabulary: Vocabulary
@@ -69,11 +67,11 @@ class Loaded:
 
     @property
     def mel(self) -> MelSpec:
-        """What the DiT makes and the vocoder reads."""
+        """Mel specification of DiT and vocoder."""
         return self.sources.family.mel
 
     def dit(self) -> checkpoint.Weights:
-        """The DiT's weights, mapped anew: what is no longer used gives its pages back."""
+        """Map the DiT's weights; each call maps anew, so unused pages are released."""
         sources = self.sources
         return checkpoint.load_dit(
             sources.checkpoint,
@@ -85,36 +83,30 @@ class Loaded:
 
     @property
     def record(self) -> contract.Vocoder:
-        """The vocoder as the manifest has it; BigVGAN makes a whole hop of each frame."""
+        """Vocoder entry of the manifest; BigVGAN has "same" padding."""
         padding = self.vocoder_config.padding if isinstance(self.vocoder_config, VocosConfig) else "same"
         return contract.Vocoder(self.sources.vocoder, padding)
 
     def reference_dit(self) -> DiT:
-        """The plain torch model on the mapped weights."""
+        """Build the plain torch model on the mapped weights."""
         arch = self.sources.family.arch
         return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
 
     def reference_vocoder(self) -> nn.Module:
-        """The plain torch vocoder on the mapped weights."""
+        """Build the plain torch vocoder on the mapped weights."""
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
 def load(sources: Sources) -> Loaded:
-    """Open and check every source. Raises CheckpointError, FamilyError or BundleFailed, naming the file."""
+    """Open and check all sources. Raises CheckpointError, FamilyError or BundleFailed naming the file."""
     sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
     vocabulary = read_vocabulary(sources.vocab)
     if sources.vocoder == "vocos":
         loaded = Loaded(sources, vocabulary, *checkpoint.load_vocos(sources.vocoder_path))
     else:
         loaded = Loaded(sources, vocabulary, *checkpoint.load_bigvgan(sources.vocoder_path))
-    _check_vocoder(loaded)
-    loaded.dit()  # a checkpoint that does not fit is said now, not after minutes
-    return loaded
-
-
-def _check_vocoder(loaded: Loaded) -> None:
     config, spec = loaded.vocoder_config, loaded.mel
     if isinstance(config, VocosConfig):
         found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
@@ -127,24 +119,26 @@ def _check_vocoder(loaded: Loaded) -> None:
             f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
             f"makes: {'; '.join(wrong)}"
         )
+    loaded.dit()  # fail here rather than after minutes of work
+    return loaded
 
 
 Measure = Callable[[contract.Bundle], parity.Report]
 NAMED_FAILURES = 6
-"""As many as an error message lists."""
+"""Most failures listed in an error message."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Conditions for writing a measured bundle, and the choice of its sampling."""
+    """Parity gate: conditions for writing a bundle, and the choice of its sampling."""
 
     sampling: contract.Sampling | Literal["auto"] = "auto"
-    """`auto`: the cheapest that holds its bound."""
+    """`auto` selects the cheapest within its bound."""
     accept: str = ""
-    """The reason to write a bundle that breaks bounds; one that cannot synthesise is refused all the same."""
+    """Reason to write a bundle despite broken bounds; non-finite results are never accepted."""
 
     def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
-        """The manifest with the report and the sampling. Raises BundleFailed for bounds that are broken."""
+        """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
         sampling = report.sampling if self.sampling == "auto" else self.sampling
         failed = [*report.failed, *(line for line in report.beyond(sampling) if line not in report.failed)]
         if failed and (report.broken or not self.accept):
@@ -169,16 +163,16 @@ def build(
     gate: Gate | None = None,
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
 ) -> contract.Bundle:
-    """Write the bundle `out`. It appears under its name only when it has passed the gate.
+    """Write a bundle and publish it as `out` if it passes the gate.
 
-    `keep_float` are the roles that int8-qdq leaves in float16. Raises BundleFailed when the bundle has not
-    passed, or when `out` exists.
+    `keep_float` are the roles that int8-qdq leaves in float16. Raises BundleFailed if the gate refuses the
+    bundle or `out` exists.
     """
     check_absent(out)
     gate = gate or Gate()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        partial = Path(scratch) / "bundle"  # with the usual mode, which the scratch folder has not
+        partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
         partial.mkdir()
         writer = Writer.of(loaded, name, partial, max_frames, keep_float)
         manifest = writer.manifest(writer.write(), created_by)
@@ -189,35 +183,34 @@ def build(
 
 
 def check_absent(out: Path) -> None:
-    """Raise BundleFailed where `out` exists: a rename would replace an empty folder."""
+    """Raise BundleFailed if `out` exists; a rename would replace an empty folder."""
     if os.path.lexists(out):
         raise BundleFailed(f"{out} exists; name a new folder")
 
 
 @dataclass
 class StepWriter:
-    """Traces the step graphs of a bundle one after the other, so that memory holds one graph's weights."""
+    """Writes the step graphs of a bundle, holding one graph's weights in memory at a time."""
 
     arch: contract.Arch
     mels: int
     dit: Callable[[], Mapping[str, Tensor]]
-    """The DiT's weights, mapped anew at each call: what is no longer used gives its pages back."""
+    """Maps the DiT's weights; each call maps anew, so unused pages are released."""
     precision: contract.Precision
     folder: Path
     max_frames: int
 
     @property
     def compute(self) -> torch.dtype:
-        """Element type of the matrix products before any is quantised."""
+        """Element type of matrix products before quantisation."""
         return torch.float16 if self.dimensions.compute == "float16" else torch.float32
 
     @property
     def dimensions(self) -> signatures.Dimensions:
-        """The sizes that the graph signatures depend on."""
         return contract.dimensions(self.arch, self.mels, self.precision)
 
     def write_steps(self, files: dict[str, str]) -> Variants:
-        """The step graphs and `update`, beside the graphs in `files`; returns the variants."""
+        """Write the step graphs and `update`; return the variants, with `files` for the other graphs."""
         files = {**files, "update": self._trace("update", graphs.Update)}
         if self.precision == "int8":
             cpu = self._cpu_steps(precision.quantise, "int8")
@@ -245,7 +238,7 @@ class StepWriter:
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
     ) -> dict[str, str]:
-        """The step graphs in the form for one row on a CPU, on the weights of the graph `weights`."""
+        """Write the single-row step graphs for a CPU, sharing the weights of the graph `weights`."""
         made: dict[str, str] = {}
         for name, kind in (("step_keys", graphs.StepKeys), ("step_reply", graphs.StepReply)):
             make = functools.partial(self._step, kind, single=True)
@@ -259,7 +252,7 @@ class StepWriter:
         return made
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
-        """Write one graph, with its module in memory only meanwhile; returns the file's name."""
+        """Write one graph; return its file name. The module is freed before returning."""
         path = self.folder / f"{name}{suffix}.onnx"
         print(f"tracing {path.stem}", file=sys.stderr)
         with torch.no_grad():
@@ -273,8 +266,6 @@ class StepWriter:
 
 @dataclass
 class Writer(StepWriter):
-    """Traces all graphs of a bundle."""
-
     loaded: Loaded
     keep_float: Collection[str]
 
@@ -287,29 +278,32 @@ class Writer(StepWriter):
         max_frames: int,
         keep_float: Collection[str],
     ) -> Writer:
-        """The writer of a bundle of these sources."""
         arch, mels = loaded.sources.family.arch, loaded.mel.mels
         return cls(arch, mels, loaded.dit, name, folder, max_frames, loaded, keep_float)
 
     def write(self) -> Variants:
-        """Every graph and the vocabulary; returns the variants."""
+        """Write all graphs and the vocabulary; return the variants."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
-        default = {"modulation": self._modulation, "condition": self._condition, "vocoder": self._vocoder}
+        stored = torch.float32 if self.precision == "fp32" else torch.float16
+        default: dict[str, Callable[[], nn.Module]] = {
+            "modulation": lambda: graphs.Modulation(self.dit(), self.arch, stored),
+            "condition": lambda: graphs.Condition(
+                self.dit(), self.arch, self.mels, self.max_frames, self.compute
+            ),
+            "vocoder": self._vocoder,
+        }
         files = {name: self._trace(name, make) for name, make in default.items()}
         variants = self.write_steps(files)
         if self.precision == "int8-qdq":
-            self._quantise(contract.Bundle(self.folder, self.manifest(variants, "")))
+            half = contract.Bundle(self.folder, self.manifest(variants, ""))
+            floats, roles = qdq.floats_of(half.graph("step"))
+            chosen = qdq.choices(floats, calibration.observe(half))
+            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
         return variants
 
-    def _quantise(self, half: contract.Bundle) -> None:
-        """Put INT8 products in the place of those in the float16 step graphs of `half`."""
-        floats, roles = qdq.floats_of(half.graph("step"))
-        chosen = qdq.choices(floats, calibration.observe(half))
-        qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
-
     def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
-        """Everything but hashes and parity."""
+        """Manifest without hashes and parity."""
         sources = self.loaded.sources
         return contract.Manifest(
             format=contract.FORMAT,
@@ -333,13 +327,6 @@ class Writer(StepWriter):
             created_by=created_by,
         )
 
-    def _modulation(self) -> nn.Module:
-        stored = torch.float32 if self.precision == "fp32" else torch.float16
-        return graphs.Modulation(self.dit(), self.arch, stored)
-
-    def _condition(self) -> nn.Module:
-        return graphs.Condition(self.dit(), self.arch, self.mels, self.max_frames, self.compute)
-
     def _vocoder(self) -> nn.Module:
         if isinstance(self.loaded.vocoder_config, VocosConfig):
             return graphs.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
@@ -350,7 +337,7 @@ class Writer(StepWriter):
 def expectations(
     loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
 ) -> cases.Expectations:
-    """Answers of the torch reference, and of upstream's package where installed, to the parity cases."""
+    """Expected results of the parity cases, by the torch reference and, if installed, upstream's package."""
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
     return cases.expect(
         [

@@ -1,6 +1,6 @@
-"""Inputs of the step graphs' products while demo voices read: each channel's magnitude over all steps.
+"""Calibration for INT8: input magnitudes of the step graphs' products, observed while synthesising texts.
 
-The steps run through the engine and its samplings, on the CPU's graphs, in float32 arithmetic.
+The engine runs the CPU graphs in float32, with all steps of several samplings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from export.cases import Case, FloatArray, read_case
 from export.precision import products_of
 
 READINGS = (("bdl", 520), ("slt", 610))
-"""Voice and length of what is read; the gate measures other texts, lengths and noise."""
+"""Voice and length in frames of the calibration cases; the parity gate uses others."""
 TEXT = (
     "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "
     "Have you ever seen such a large dog sleep on such a small chair? "
@@ -37,45 +37,42 @@ TEXT = (
     "She measured the flour twice, forgot the sugar, and still won the prize for the best cake. "
 )
 RUNS: tuple[tuple[int, Sampling], ...] = ((7, "exact"), (16, "short-kv"))
-"""NFE and sampling. The grid of 16 has all times of 5, 6, 7 and 10; between them the two run every graph."""
+"""NFE and sampling. The grid of 16 contains the times of 5, 6, 7 and 10; together they run every graph."""
 STRIDE = 61
-"""One frame in so many is kept whole."""
+"""Every STRIDE-th frame is sampled."""
 CALIBRATED = ("step_keys", "step_reply")
 
 
 @dataclass
 class Observed:
-    """The inputs of one product."""
-
     largest: FloatArray
-    """(channels,) the largest magnitude of each channel."""
+    """Largest magnitude of each channel (channels,)."""
     frames: list[NDArray[np.float16]] = field(default_factory=list)
-    """(kept, channels) of each call."""
+    """Sampled frames (kept, channels) of each call."""
 
     @property
     def sample(self) -> FloatArray:
-        """(frames, channels)"""
+        """All sampled frames (frames, channels)."""
         return np.concatenate(self.frames).astype(np.float32)
 
 
 @dataclass
 class Observations:
-    """The inputs of all products, by the names of their weights."""
+    """Observed inputs of all products, by weight name."""
 
     products: dict[str, Observed] = field(default_factory=dict)
     calls: Counter[tuple[str, int, int]] = field(default_factory=Counter)
-    """Graph, row of the modulation table and frames of the reference → calls."""
+    """Number of calls by graph, modulation row and reference frames."""
 
     def add(self, weight: str, largest: FloatArray, frames: FloatArray) -> None:
-        """Note one call of a product."""
         seen = self.products.setdefault(weight, Observed(np.zeros_like(largest)))
         np.maximum(seen.largest, largest, out=seen.largest)
-        # Beyond float16 a sample would be infinite; the magnitudes above are exact.
+        # Clipped to the range of float16; the magnitudes above are exact.
         seen.frames.append(frames.clip(-6e4, 6e4).astype(np.float16))
 
 
 def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
-    """Let a float bundle read `cases` in every sampling of RUNS. Raises EngineFault."""
+    """Synthesise `cases` with a float bundle in all RUNS and observe the products. Raises EngineFault."""
     backend = ObservingBackend()
     engine = Synthesizer(bundle, backend, lanes=1, variant="ort-cpu")
     try:
@@ -88,7 +85,6 @@ def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
 
 
 def readings(bundle: Bundle) -> list[Case]:
-    """The cases of READINGS for a bundle."""
     m, vocabulary = bundle.manifest, read_vocabulary(bundle.vocab)
     return [
         read_case(voice, frames, m.mel, vocabulary, m.max_frames, TEXT, seed=len(TEXT))
@@ -97,14 +93,13 @@ def readings(bundle: Bundle) -> list[Case]:
 
 
 class ObservingBackend(OrtBackend):
-    """The CPU, with step graphs whose products' inputs are observed."""
+    """ONNX Runtime's CPU backend with observed step graphs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.observations = Observations()
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`."""
         if name not in CALIBRATED:
             return super().load(name, path, spec, shapes)
         model, taps = tapped(path)
@@ -115,7 +110,7 @@ class ObservingBackend(OrtBackend):
 
 
 class ObservingGraph(OrtGraph):
-    """A session with outputs beside those of the contract."""
+    """Session with additional outputs for observation."""
 
     def __init__(
         self, session: Any, options: Any, name: str, taps: Mapping[str, str], observations: Observations
@@ -124,16 +119,15 @@ class ObservingGraph(OrtGraph):
         self._name, self._taps, self._observations = name, taps, observations
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         bound = super().bind(inputs, outputs)
         binding = bound._binding  # type: ignore[attr-defined]
         for tap in self._taps:
             for output in (f"{tap}_largest", f"{tap}_frames"):
                 binding.bind_output(output, "cpu")
-        return ObservingBound(bound, self._note(inputs, binding, len(outputs)))
+        return ObservingBound(bound, self._observe(inputs, binding, len(outputs)))
 
-    def _note(self, inputs: Mapping[str, Tensor], binding: Any, own: int) -> Iterator[None]:
-        """After each run `next` adds the run's observations; `own` outputs stand before them."""
+    def _observe(self, inputs: Mapping[str, Tensor], binding: Any, own: int) -> Iterator[None]:
+        """Add one run's observations per `next`; the contract's `own` outputs come first."""
         reference = inputs["reference" if "reference" in inputs else "keys_0"].shape[1]
         while True:
             step = int(np.asarray(inputs["step_index"])[0])
@@ -145,21 +139,20 @@ class ObservingGraph(OrtGraph):
 
 
 class ObservingBound:
-    """A binding whose runs are observed."""
+    """Binding that records observations after each run."""
 
-    def __init__(self, bound: Bound, note: Iterator[None]) -> None:
-        self._bound, self._note = bound, note
+    def __init__(self, bound: Bound, observe: Iterator[None]) -> None:
+        self._bound, self._observe = bound, observe
 
     def run(self, *, release: bool = False) -> None:
-        """See `Bound.run`."""
         self._bound.run(release=release)
-        next(self._note)
+        next(self._observe)
 
 
 def tapped(path: Path) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """A graph with two more outputs for each product, and output prefix → weight.
+    """Add two outputs per product: channel maxima of its input, and every STRIDE-th frame.
 
-    The outputs are the largest magnitude of each channel of the product's input, and every STRIDE-th frame.
+    Returns the model and output prefix → weight name.
     """
     model = onnx.load(path)
     graph = model.graph

@@ -1,6 +1,6 @@
-"""Cases and what oracles answer to them: random ones of a few frames, and a demo voice reading a text.
+"""Parity cases (random, and demo voices reading a text) and their expected results.
 
-The oracles are the plain torch model on the same weights and, where it is installed, upstream's own package.
+The oracles are the plain torch model on the same weights and, if installed, upstream's package.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from export.model.dit import DiT, sample
 FloatArray = NDArray[np.float32]
 
 STEP_FRAMES = (77, 190)
-"""Neither was traced."""
+"""Lengths that differ from the traced one."""
 SAMPLE_FRAMES = 128
 SAMPLE_NFES = (5, 7, 16)
 GATE_NFES = (7, 32)
-"""A coarse solution and a fine one: the distance between them is what other distances are compared with."""
+"""A coarse and a fine solution; the distance between them is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
@@ -42,27 +42,24 @@ GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 
 READINGS = (("bdl", 500), ("slt", 2003))
-"""Voice and approximate length of the cases that are read: one of an everyday length, one for errors that
-grow with it."""
+"""Voice and approximate length in frames: a usual length, and one for errors that grow with it."""
 LONG_FRAMES = 1000
 LONG_TIMES = [0, 3, 6, 7]
-"""Of the grid of 7 steps, what a longer case uses: a step of a Base-size model at 2,003 frames takes a CPU
-ten seconds."""
+"""Indices into the grid of 7 for cases above LONG_FRAMES: a Base-size step at 2,003 frames takes 10 s."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One segment with everything given."""
+    """Complete input of one segment."""
 
     cond: FloatArray
-    """(R + 1, M)"""
+    """Reference log-mel (R + 1, M)."""
     ids: NDArray[np.int32]
     frames: int
     noise: FloatArray
     guidance: float = 2.0
 
     def segment(self, times: NDArray[np.float64], sampling: Sampling = "exact") -> Segment:
-        """As the engine takes it."""
         return Segment(
             index=0,
             text="",
@@ -78,7 +75,7 @@ class Case:
 
 
 def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
-    """Noise in the range of log-mels: 0 is loud, −11.5 silence."""
+    """Random case with values in the range of log-mels, −11.5 (silence) to 3."""
     rng = np.random.default_rng([seed, frames])
     reference = int(frames * REFERENCE_SHARE)
     envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
@@ -99,9 +96,9 @@ def read_case(
     words: str = TEXT,
     seed: int = SEED,
 ) -> Case:
-    """A demo voice and as much of `words` as takes `frames` frames by upstream's duration rule.
+    """Case of a demo voice reading as much of `words` as upstream's duration rule fits in `frames`.
 
-    A bundle for fewer frames gets a case of `max_frames`, half of it reference at most.
+    Limited to `max_frames`, at most half of it reference.
     """
     given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
     said = transcript(voice)
@@ -121,7 +118,7 @@ def read_case(
 def read_cases(
     readings: tuple[tuple[str, int], ...], mel: MelSpec, vocabulary: Vocabulary, max_frames: int
 ) -> list[Case]:
-    """A case for each voice and length; all but the last leave an eighth of `max_frames` for padding."""
+    """Cases for voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
     limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
     return [
         read_case(voice, frames, mel, vocabulary, limit)
@@ -130,7 +127,6 @@ def read_cases(
 
 
 def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
-    """Inputs of the condition graph."""
     inputs: dict[str, NDArray[Any]] = {
         "ids": padded_ids(case.ids, case.frames),
         "log_mel": padded_mel(case.cond, case.frames),
@@ -141,17 +137,17 @@ def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
 
 
 class Oracle(Protocol):
-    """Something that samples a case independently of the bundle."""
+    """Independent implementation that samples a case."""
 
     name: str
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """(frames, M) log-mel, the reference's frames overwritten."""
+        """Log-mel (frames, M); the reference's frames are those of the case."""
         ...
 
 
 class TorchOracle:
-    """The plain model of `export.model`."""
+    """Plain torch model of `export.model`."""
 
     name = "torch"
 
@@ -159,7 +155,6 @@ class TorchOracle:
         self.model = model
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
         mel = sample(
             self.model,
             torch.from_numpy(case.cond),
@@ -172,7 +167,7 @@ class TorchOracle:
         return mel.numpy()
 
     def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
-        """What the graphs that the steps build on must give: modulation rows, and the segment's condition."""
+        """Expected outputs of the modulation and condition graphs."""
         with torch.inference_mode():
             rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
             yield ExpectedGraph("modulation", {"t": times}, rows)
@@ -182,7 +177,7 @@ class TorchOracle:
 
     @torch.inference_mode()
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
-        """Every step of the case; the same arithmetic as `sample`."""
+        """Solve a case, keeping all steps; same arithmetic as `sample`."""
         cond = torch.from_numpy(padded_mel(case.cond, case.frames))
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
         y, latents, velocities = torch.from_numpy(case.noise), [], []
@@ -202,7 +197,7 @@ class TorchOracle:
         return torch.stack([*rows, shift, scale])
 
     def _condition(self, case: Case) -> Tensor:
-        """The input projection of latents that are zero: all of it that no step changes."""
+        """Step-invariant part of the input projection: that of zero latents."""
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
         seen = torch.zeros(2, case.frames, self.model.mels)
         seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
@@ -213,14 +208,14 @@ class TorchOracle:
 
 
 class UpstreamOracle:
-    """The DiT of the package f5-tts in a plain Euler loop. Raises ImportError where it is not installed."""
+    """DiT of the package f5-tts in a plain Euler loop. Raises ImportError if it is not installed."""
 
     name = "upstream"
 
     def __init__(self, weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int) -> None:
         try:
             from f5_tts.model.backbones.dit import DiT as UpstreamDiT
-        except Exception as error:  # half installed, it fails in other ways at every further attempt
+        except Exception as error:  # a partial installation raises other errors
             raise ImportError(str(error)) from error
         model = UpstreamDiT(
             dim=arch.dim,
@@ -243,7 +238,6 @@ class UpstreamOracle:
 
     @torch.inference_mode()
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """See `Oracle.sample`."""
         cond = torch.zeros(1, case.frames, case.cond.shape[1])
         cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
         ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
@@ -257,8 +251,6 @@ class UpstreamOracle:
 
 @dataclass(frozen=True)
 class Expected:
-    """An oracle's answer to one case."""
-
     what: str
     against: str
     case: Case
@@ -269,8 +261,6 @@ class Expected:
 
 @dataclass(frozen=True)
 class ExpectedGraph:
-    """The expected output of one graph alone."""
-
     graph: str
     inputs: dict[str, NDArray[Any]]
     wanted: FloatArray
@@ -278,40 +268,40 @@ class ExpectedGraph:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A case solved by the torch oracle, step by step."""
+    """All steps of a solved case."""
 
     case: Case
     times: NDArray[np.float64]
     latents: list[FloatArray]
     """(N, M) before each step."""
     velocities: list[FloatArray]
-    """(2, N, M) at each step: of the guided row, then of the unguided one."""
+    """(2, N, M) at each step: guided row, unguided row."""
     mel: FloatArray
-    """(N, M) the result, the reference's frames overwritten."""
+    """Result (N, M); the reference's frames are those of the case."""
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """A sample at the first of GATE_NFES, and its mean absolute distances to one at the second."""
+    """Sample at the coarse of GATE_NFES and its mean absolute distances to the fine one."""
 
     case: Case
     mel: FloatArray
     wave_mel: FloatArray
-    """(frames, M) log-mel of its waveform."""
+    """Log-mel (frames, M) of its waveform."""
     mel_distance: float
     wave_mel_distance: float
 
 
 @dataclass(frozen=True)
 class Expectations:
-    """Oracles' answers, computed once so that their models need not stay in memory beside the engine."""
+    """Results of all oracles, computed before the engine is loaded to save memory."""
 
     samples: list[Expected]
     graphs: list[ExpectedGraph]
     trajectories: list[Trajectory]
     absent: str
     coarse: Coarse | None = None
-    """Where a lossy precision is to be measured."""
+    """Set for lossy precisions."""
 
 
 def expect(
@@ -327,13 +317,16 @@ def expect(
     nfes: tuple[int, ...] = SAMPLE_NFES,
     readings: tuple[tuple[str, int], ...] = READINGS,
 ) -> Expectations:
-    """Ask every oracle about every random case, and the torch oracle about those that are read.
+    """Run every oracle on the random cases, and the torch oracle on `readings`.
 
-    An oracle that is not installed is noted as absent. `lossy` adds a sample at the second of GATE_NFES.
+    An oracle that is not installed is recorded in `absent`. `lossy` adds a fine sample.
     """
     made = Expectations([], [], [], "")
     decode = vocoder()
-    random = list(_cases(mel, vocabulary.size, step_frames, sample_frames, nfes))
+    # A step of length 1 adds the whole velocity to the noise.
+    one_step = np.array([MID_TIME, MID_TIME + 1.0])
+    random = [("step", random_case(frames, mel, vocabulary.size), one_step) for frames in step_frames]
+    random += [("sample", random_case(sample_frames, mel, vocabulary.size), time_grid(nfe)) for nfe in nfes]
     for make in oracles:
         try:
             oracle = make()
@@ -343,33 +336,20 @@ def expect(
         if isinstance(oracle, TorchOracle):
             made.graphs.extend(oracle.graphs(random_case(step_frames[0], mel, vocabulary.size), GRAPH_TIMES))
             cases = read_cases(readings, mel, vocabulary, max_frames)
+            times = time_grid(GATE_NFES[0])
             made.trajectories.extend(
-                oracle.trajectory(case, _times(case)) for case in tqdm(cases, desc="reading with torch")
+                oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
+                for case in tqdm(cases, desc="solving with torch")
             )
             if lossy:
                 made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel))
-        for what, case, times in tqdm(random, desc=f"asking {oracle.name}"):
+        for what, case, times in tqdm(random, desc=f"sampling with {oracle.name}"):
             out = oracle.sample(case, times)
             wave = _decoded(decode, out) if what == "sample" else None
             made.samples.append(Expected(what, oracle.name, case, times, out, wave))
-    heard = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
-    made.graphs.append(ExpectedGraph("vocoder", {"log_mel": heard}, _decoded(decode, heard)))
+    log_mels = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
+    made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
     return made
-
-
-def _cases(
-    mel: MelSpec, vocab_size: int, step_frames: tuple[int, ...], sample_frames: int, nfes: tuple[int, ...]
-) -> Iterator[tuple[str, Case, NDArray[np.float64]]]:
-    for frames in step_frames:
-        # A step of length 1: what is compared is the velocity, added to the noise.
-        yield "step", random_case(frames, mel, vocab_size), np.array([MID_TIME, MID_TIME + 1.0])
-    for nfe in nfes:
-        yield "sample", random_case(sample_frames, mel, vocab_size), time_grid(nfe)
-
-
-def _times(case: Case) -> NDArray[np.float64]:
-    times = time_grid(GATE_NFES[0])
-    return times[LONG_TIMES] if case.frames > LONG_FRAMES else times
 
 
 def _coarse(oracle: TorchOracle, decode: nn.Module, solved: Trajectory, spec: MelSpec) -> Coarse:

@@ -1,7 +1,7 @@
-"""Weights in: official checkpoints and fine-tunes of F5-TTS, Vocos and BigVGAN, read tensor by tensor.
+"""Official checkpoints and fine-tunes of F5-TTS, Vocos and BigVGAN.
 
-A checkpoint is mapped, not loaded: a tensor comes into memory when it is asked for, in float32 whatever it
-was stored in, so that a full-size export never holds two copies of a model.
+Checkpoints are memory-mapped and tensors converted to float32 on access, so a full-size export never holds
+two copies of a model.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or not one of the architecture that was said."""
+    """The file is no checkpoint, or its architecture differs from the given one."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor that has not been read yet."""
+    """Shape and reader of a stored tensor."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
 
 
 class Weights(Mapping[str, Tensor]):
-    """Tensors by name, each read and made float32 when it is asked for; nothing is kept."""
+    """Mapping that reads tensors on access and converts floats to float32, without caching."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = dict(entries)
@@ -70,18 +70,15 @@ class Weights(Mapping[str, Tensor]):
         return name in self._entries
 
     def entry(self, name: str) -> Entry:
-        """The tensor's shape, without reading it, and how to read it."""
         return self._entries[name]
 
 
 def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
-    """The weights of a DiT under the names of `export.model.dit`, checked against the architecture.
+    """Load a DiT's weights under the names of `export.model.dit`.
 
-    Reads safetensors, and full or pruned `.pt`: the moving average, or all there is where there is none;
-    with `raw` the weights that were not averaged. The rotary table is the exact one, however it was rounded.
-    `vocab_size` counts the vocabulary's entries; the embedding has one row more, for the filler.
-    Raises CheckpointError: unreadable, no raw weights, another vocabulary, other tensors, shapes or rotary
-    frequencies than the architecture's.
+    Reads safetensors and full or pruned `.pt`; `ema` prefers the moving average, `raw` requires unaveraged
+    weights. A rounded rotary table is replaced by the exact one. `vocab_size` excludes the filler's row.
+    Raises CheckpointError if the file is unreadable or does not match vocabulary or architecture.
     """
     stored = _read(path, _STATE_DICTS[kind])
     if kind == "raw" and (averaged := [name for name in stored if name.startswith("ema_model.")]):
@@ -94,7 +91,14 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
         if name in entries:
             raise CheckpointError(f"{path}: holds {name} twice, under different prefixes")
         entries[name] = stored.entry(raw)
-    _check_vocabulary(path, entries, vocab_size)
+    if EMBEDDING not in entries:
+        have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
+        raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
+    if (rows := entries[EMBEDDING].shape[0]) != vocab_size + 1:
+        raise CheckpointError(
+            f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
+            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
+        )
     with torch.device("meta"):
         wanted = DiT(arch, vocab_size, mels)
     weights = _checked(path, entries, wanted)
@@ -106,7 +110,7 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
 def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
     """Config and weights of a folder with `config.yaml` and `pytorch_model.bin` or `model.safetensors`.
 
-    Raises CheckpointError naming the file and what is wrong with it.
+    Raises CheckpointError.
     """
     config = _config(folder / "config.yaml", yaml.safe_load, VocosConfig.parse)
     path = _first_of(folder, VOCOS_FILES)
@@ -118,36 +122,36 @@ def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
 
 
 def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
-    """Config and weights, weight norm folded, of a folder with `config.json` and `bigvgan_generator.pt`.
+    """Config and weights, with folded weight norm, of a folder with `config.json` and `bigvgan_generator.pt`.
 
-    Raises CheckpointError naming the file and what is wrong with it.
+    Raises CheckpointError.
     """
     config = _config(folder / "config.json", json.loads, BigVGANConfig.parse)
     path = _first_of(folder, (BIGVGAN_FILE,))
     entries = _folded(path, _read(path, ("generator",)))
     with torch.device("meta"):
         wanted = BigVGAN(config)
-    for name, tensor in wanted.named_buffers():  # the filters follow from constants; not every file has them
+    for name, tensor in wanted.named_buffers():  # some files lack the filters, which are constants
         entries.setdefault(name, Entry(tuple(tensor.shape), low_pass))
     return config, _checked(path, entries, wanted)
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
-    """The reference model on those weights, without a second copy of them."""
+    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = DiT(arch, vocab_size, mels)
     return _filled(model, weights)
 
 
 def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
-    """The reference model on those weights, without a second copy of them."""
+    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = Vocos(config)
     return _filled(model, weights)
 
 
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
-    """The reference model on those weights, without a second copy of them."""
+    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = BigVGAN(config)
     return _filled(model, weights)
@@ -161,11 +165,10 @@ def save_official(
     raw: Mapping[str, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a DiT's weights as upstream's trainer and its pruning do, with the moving average's counters.
+    """Write a DiT's weights in the layouts of upstream's trainer and pruning.
 
-    `state` are the averaged weights under the names of `export.model.dit`, stored as `dtype` (None: as they
-    are). A full `pt` also has the weights that were not averaged, `raw`, and the optimiser's entries.
-    Safetensors are written one tensor at a time.
+    `state` are averaged weights under the names of `export.model.dit`, stored as `dtype` (None: unchanged). A
+    full `pt` also has the unaveraged `raw` and optimiser entries. Safetensors are written tensor by tensor.
     """
 
     def stored(tensor: Tensor) -> Tensor:
@@ -173,7 +176,12 @@ def save_official(
 
     counters = {"initted": torch.tensor(True), "step": torch.tensor(1)}
     if format == "safetensors":
-        shapes = {f"ema_model.transformer.{name}": tuple(_shape(state, name)) for name in state}
+        shapes = {
+            f"ema_model.transformer.{name}": state.entry(name).shape
+            if isinstance(state, Weights)
+            else tuple(state[name].shape)
+            for name in state
+        }
         write_safetensors(path, shapes, lambda key: stored(state[key.split(".", 2)[2]]), dtype, counters)
         return
     averaged = {f"ema_model.transformer.{name}": stored(tensor) for name, tensor in state.items()}
@@ -200,9 +208,9 @@ def write_safetensors(
     dtype: torch.dtype | None = None,
     scalars: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a safetensors file of which only one tensor at a time is in memory.
+    """Write a safetensors file with one tensor in memory at a time.
 
-    `tensor` makes the tensor of a name, of its shape and of `dtype` (None: float32).
+    `tensor` returns the tensor of a name, with its shape and `dtype` (None: float32).
     """
     kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
     header: dict[str, Any] = {}
@@ -216,7 +224,7 @@ def write_safetensors(
         header[name] = {"dtype": _SCALARS[value.dtype], "shape": [], "data_offsets": [at, end]}
         at = end
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)  # so that the data starts aligned
+    text += b" " * (-len(text) % 8)  # aligns the data
     with path.open("wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in shapes:
@@ -230,20 +238,12 @@ def _bytes(tensor: Tensor) -> memoryview:
     return memoryview(flat)
 
 
-def _shape(state: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
-    return state.entry(name).shape if isinstance(state, Weights) else tuple(state[name].shape)
-
-
 def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
-    """Every tensor of a file, or of the first of the dictionaries named in `inside` that a `.pt` holds."""
+    """Tensors of a file; of a `.pt`, those of the first dictionary in `inside` that it has."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    return _read_pickle(path, inside)
-
-
-def _read_safetensors(path: Path) -> Weights:
+    if path.suffix != ".safetensors":
+        return _read_pickle(path, inside)
     try:
         file = safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
@@ -257,7 +257,9 @@ def _read_safetensors(path: Path) -> Weights:
 
 def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
     try:
-        whole = _unpickle(path)
+        with path.open("rb") as stream:
+            zipped = stream.read(4) == b"PK\x03\x04"  # the format since torch 1.6; others cannot be mapped
+        whole = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise CheckpointError(f"{path}: holds more than weights, or is damaged; it is not opened") from error
     except (RuntimeError, EOFError, OSError, KeyError, ValueError) as error:
@@ -277,13 +279,6 @@ def _read_pickle(path: Path, inside: Sequence[str]) -> Weights:
     return Weights({name: entry(tensor) for name, tensor in tensors.items()})
 
 
-def _unpickle(path: Path) -> Any:
-    """Only files that are zip archives, as torch writes since 1.6, can be mapped."""
-    with path.open("rb") as stream:
-        mapped = stream.read(4) == b"PK\x03\x04"
-    return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-
-
 def _folded(path: Path, stored: Weights) -> dict[str, Entry]:
     pairs = weight_norm_pairs(stored)
     halves = {half for pair in pairs.values() for half in pair}
@@ -299,20 +294,8 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
     return Entry(stored.entry(direction).shape, lambda: fold(stored[magnitude], stored[direction]))
 
 
-def _check_vocabulary(path: Path, entries: Mapping[str, Entry], vocab_size: int) -> None:
-    if EMBEDDING not in entries:
-        have = ", ".join(list(entries)[:_NAMED_IN_ERRORS])
-        raise CheckpointError(f"{path}: no F5-TTS checkpoint, it has no {EMBEDDING}; it has {have}")
-    rows = entries[EMBEDDING].shape[0]
-    if rows != vocab_size + 1:
-        raise CheckpointError(
-            f"{path}: was trained with {rows - 1} vocabulary entries ({rows} rows less the filler's), "
-            f"the given vocabulary has {vocab_size}; give the vocab.txt that belongs to this checkpoint"
-        )
-
-
 def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
-    """The float32 table that `stored` is a rounding of; bfloat16's turns frame 1000 by up to 0.44 rad."""
+    """Return `exact` if `stored` is a rounding of it. bfloat16's turns frame 1000 by up to 0.44 rad."""
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
     if not difference <= rounding + _FLOAT32_ROUNDING:
@@ -324,7 +307,7 @@ def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
 
 
 def _checked(path: Path, entries: Mapping[str, Entry], model: nn.Module) -> Weights:
-    """The entries in the model's order. Raises CheckpointError unless names and shapes are the model's."""
+    """Entries in the model's order. Raises CheckpointError for other names or shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wrong = []
     if missing := [name for name in wanted if name not in entries]:

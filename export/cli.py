@@ -34,7 +34,7 @@ EXPECTED = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; expected failures are one line on standard error and exit code 1."""
+    """Run one command; print an expected failure as one line on standard error and return 1."""
     arguments = _parser().parse_args(argv)
     try:
         arguments.run(arguments)
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
     look = commands.add_parser("inspect", help="sizes, parameters, operators, precision, licences, parity")
     look.add_argument("bundle", type=Path)
-    look.set_defaults(run=_inspect)
+    look.set_defaults(run=lambda arguments: print(inspection.describe(contract.read(arguments.bundle))))
     return parser
 
 
@@ -219,7 +219,3 @@ def _parity(arguments: argparse.Namespace) -> None:
     print(report.table())
     if report.failed:
         raise bundle.BundleFailed("; ".join(report.failed))
-
-
-def _inspect(arguments: argparse.Namespace) -> None:
-    print(inspection.describe(contract.read(arguments.bundle)))

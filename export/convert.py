@@ -1,7 +1,6 @@
-"""A bundle of format 1.0 to 1.1: its step graph is traced anew, the other graphs stay as they are.
+"""Convert a bundle of format 1.0 to 1.1: trace its step graphs anew, copy the others.
 
-The weights are those of the old step graph, from which the export's rearrangement is undone; in float16 they
-come out the same to the bit. What was quantised cannot be undone: INT8 is exported again.
+Weights are recovered from the old step graph, bit-exactly in float16. INT8 bundles cannot be converted.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from export.recover import step_weights
 OLD_FORMAT = "1.0"
 FRAMES = 301
 BOUND = 1e-5
-"""Largest relative difference of the velocity, old step graph against new, both in float32 arithmetic."""
+"""Largest relative difference of the velocity between old and new step graph in float32."""
 
 
 def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) -> contract.Bundle:
-    """Write the bundle `old`, of format 1.0, as `out` in the present format.
+    """Write the format-1.0 bundle `old` as `out` in the present format.
 
-    The old measurement stays in the manifest under `converted`. Raises BundleError for a folder that is no
-    whole bundle, BundleFailed for a bundle that cannot be converted, or whose new graphs differ from the old.
+    The old parity report is kept under `converted`. Raises BundleError for an incomplete bundle, BundleFailed
+    if it cannot be converted or the new graphs differ from the old.
     """
     check_absent(out)
     before = _read(old)
@@ -67,16 +66,16 @@ def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) ->
         trial = contract.Bundle(folder, after)
         report = measure(trial)
         report.rows[:0] = [_compare(before, trial, variant) for variant in parity.variants(trial)]
-        judged = (gate or Gate()).judge(after, report)
+        passed = (gate or Gate()).judge(after, report)
         converted = {"format": OLD_FORMAT, **manifest.parity}
-        contract.write(folder, dataclasses.replace(judged, parity={**judged.parity, "converted": converted}))
+        contract.write(folder, dataclasses.replace(passed, parity={**passed.parity, "converted": converted}))
         check_absent(out)
         publish(folder, out)
     return contract.read(out, verify=False)
 
 
 def _read(folder: Path) -> contract.Bundle:
-    """A bundle of the old format, whose manifest has the keys of today's. Raises BundleError."""
+    """Read and verify a bundle of the old format; its manifest has today's keys. Raises BundleError."""
     path = folder / contract.MANIFEST
     try:
         raw = yaml.safe_load(path.read_text("utf-8"))
@@ -90,7 +89,7 @@ def _read(folder: Path) -> contract.Bundle:
 
 
 def _compare(before: contract.Bundle, after: contract.Bundle, variant: str) -> parity.Row:
-    """The difference of the guided velocity, old step graph against new."""
+    """Difference of the guided velocity between old and new step graph."""
     d = after.manifest.dimensions
     rng = np.random.default_rng(0)
     frames = min(FRAMES, after.manifest.max_frames)
@@ -100,7 +99,7 @@ def _compare(before: contract.Bundle, after: contract.Bundle, variant: str) -> p
     shared: dict[str, Any] = {"latents": latents, "mod_table": table, "step_index": np.zeros(1, np.int32)}
     lengths = np.array([frames], np.int32)
     ones = {"dt": np.ones(1, np.float32), "combine": np.array([[3.0, -2.0]], np.float32)}
-    # The old format had float32 arithmetic in its CPU's variant alone.
+    # In the old format only the CPU variant had float32 arithmetic.
     kind = "ort-cpu" if variant == contract.FLOAT32 else variant
     old = before.graph("step", kind if kind in before.manifest.variants else "default")
     (moved,) = _run(old, {**shared, **ones, "condition": condition[None], "lengths": lengths})

@@ -1,4 +1,4 @@
-"""INT8 Q/DQ by what stays in float16: errors against the operations that are in INT8, on any fp16 bundle."""
+"""Accuracy of INT8 Q/DQ against the share of INT8 operations, on any fp16 bundle."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from export.graphs import POSITION_CONV_GROUPS
 from export.qdq import Floats, Scheme
 
 READINGS = (("bdl", 500), ("slt", 500))
-"""Voice and length of what is measured; the first is the gate's."""
+"""Voice and length in frames of the cases; the first is also the gate's."""
 FRAMES = 1253
-"""Length whose operations are counted: 8.4 s of speech after a reference of 5 s."""
+"""Length for counting operations: 8.4 s of speech after a reference of 5 s."""
 CONVOLUTION = 31
-"""Kernel of the two position convolutions."""
+"""Kernel size of the two position convolutions."""
 ENDS = ("from_latents", "final")
 POINTS: tuple[tuple[str, ...], ...] = (
     (),
@@ -43,27 +43,25 @@ POINTS: tuple[tuple[str, ...], ...] = (
     (*ENDS, "qkv", "attention.out"),
     (*ENDS, "qkv", "attention.out", "down"),
 )
-"""Roles that stay float."""
+"""Roles in float16, with smoothing."""
 PLAIN: tuple[tuple[str, ...], ...] = ((), (*ENDS, "down"))
-"""The same without smoothing, for comparison."""
+"""Roles in float16, without smoothing, for comparison."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One choice of what stays float, measured."""
-
     keep_float: tuple[str, ...]
     smooth: bool
     products: float
-    """Share in INT8 of the multiplications with weights."""
+    """INT8 share of multiplications with weights."""
     share: float
-    """Share in INT8 of all multiplications of a step at FRAMES frames."""
+    """INT8 share of all multiplications of a step at FRAMES frames."""
     step: float
-    """Mean relative error of a velocity, at the float graph's own latents."""
+    """Mean relative error of velocities at the float graph's latents."""
     worst: float
-    """The largest of them."""
+    """Largest of these errors."""
     mel: float
-    """Mean absolute error of samples at NFE 7, as a share of their distance to NFE 32."""
+    """Mean absolute error at NFE 7 relative to the distance from NFE 7 to 32."""
 
     def __str__(self) -> str:
         kept = " + ".join(self.keep_float).replace("from_latents + final", "ends") or "nothing"
@@ -89,14 +87,15 @@ def curve(bundle: Bundle) -> Iterator[Point]:
             made = qdq.scheme(floats, chosen, roles, kept)
             with tempfile.TemporaryDirectory() as scratch:
                 trial = with_steps(bundle, made, Path(scratch))
-                errors = [error for solved, _ in wanted for error in _step_errors(trial, solved)]
+                graphs = parity.Graphs(trial, "ort-cpu")
+                errors = [row.error for solved, _ in wanted for row in parity.velocities(graphs, solved)]
                 ratios = [_mel_ratio(trial, solved, far) for solved, far in wanted]
             shares = int8_shares(bundle.manifest.arch, floats, made)
             yield Point(kept, smooth, *shares, float(np.mean(errors)), max(errors), float(np.mean(ratios)))
 
 
 def with_steps(bundle: Bundle, made: Scheme, folder: Path) -> Bundle:
-    """The bundle with quantised step graphs in `folder` as what a CPU runs."""
+    """Bundle whose CPU variant has step graphs quantised into `folder`."""
     variants = bundle.manifest.variants
     own = dict(variants["ort-cpu"])
     for name in CALIBRATED:
@@ -108,7 +107,7 @@ def with_steps(bundle: Bundle, made: Scheme, folder: Path) -> Bundle:
 
 
 def int8_shares(arch: Arch, floats: Floats, made: Scheme) -> tuple[float, float]:
-    """Of one row's multiplications at FRAMES frames, the share in INT8: of products with weights, of all."""
+    """INT8 share of one row's multiplications at FRAMES frames: with weights, and of all."""
     products = sum(values.size for values in floats.values() if values.ndim == 2)
     attention = 2 * FRAMES * arch.heads * arch.dim_head * arch.depth
     convolutions = 2 * CONVOLUTION * arch.dim**2 // POSITION_CONV_GROUPS
@@ -117,7 +116,7 @@ def int8_shares(arch: Arch, floats: Floats, made: Scheme) -> tuple[float, float]
 
 
 def _solved(bundle: Bundle) -> Iterator[tuple[Trajectory, float]]:
-    """Cases solved by the float graphs in few steps, and the distance of each to many."""
+    """Cases solved by the float graphs at the coarse NFE, with their distance to the fine solution."""
     graphs, m = parity.Graphs(bundle, "ort-cpu"), bundle.manifest
     vocabulary = read_vocabulary(bundle.vocab)
     for voice, frames in tqdm(READINGS, desc="solving in float"):
@@ -128,10 +127,6 @@ def _solved(bundle: Bundle) -> Iterator[tuple[Trajectory, float]]:
         )
         start = len(case.cond)
         yield few, distance(few.mel[start:], many.mel[start:])
-
-
-def _step_errors(trial: Bundle, solved: Trajectory) -> list[float]:
-    return [row.error for row in parity.velocities(parity.Graphs(trial, "ort-cpu"), solved)]
 
 
 def _mel_ratio(trial: Bundle, solved: Trajectory, far: float) -> float:

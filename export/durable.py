@@ -1,4 +1,4 @@
-"""Files and folders that are whole under their name or absent, even when the power is cut."""
+"""Atomic, durable publication of files and folders."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def publish(made: Path, place: Path) -> None:
-    """Sync a file or a folder with all that is in it, then rename it to `place` on the same file system.
+    """Sync a file or folder tree to disk, then rename it to `place` on the same file system.
 
-    A file at `place` is replaced. Raises OSError: also when `place` is a folder with something in it.
+    Replaces a file at `place`. Raises OSError, also for a non-empty folder at `place`.
     """
     for path in (made, *made.rglob("*")):
         _sync(path)

@@ -1,6 +1,6 @@
-"""Which architecture a checkpoint has: named families, and upstream's own YAML files.
+"""Model architectures: named families and upstream's YAML files.
 
-The family is always said, never guessed: the checkpoints of v0 and v1 have the same keys and shapes.
+The family must be given, because checkpoints of v0 and v1 have the same keys and shapes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ VOCOS_MEL = MelSpec("vocos")
 
 
 class FamilyError(ValueError):
-    """An architecture that is unknown, contradictory, or not this exporter's."""
+    """An architecture is unknown, contradictory or unsupported."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture with what its weights expect around it."""
+    """Architecture with mel specification and tokenizer."""
 
     name: str
     arch: Arch
     mel: MelSpec = VOCOS_MEL
     tokenizer: str = "pinyin"
-    """How the vocabulary was made; with a vocabulary file all of them read text alike."""
+    """Origin of the vocabulary; given a vocabulary file, all read text alike."""
 
 
 def _base(**changes: Any) -> Arch:
@@ -53,7 +53,7 @@ NAMED: dict[str, Family] = {
         Family("F5TTS_Small", _base(**_SMALL, **_V0)),
     )
 }
-"""The families by name: `model.name` of the YAML files of f5-tts 1.1.22."""
+"""Families by `model.name` of the YAML files of f5-tts 1.1.22."""
 
 IGNORED_ARCH_KEYS = {
     "dropout": "acts in training only",
@@ -78,10 +78,7 @@ _MEL_FIXED = ("target_sample_rate", "hop_length", "win_length", "n_fft")  # upst
 
 
 def family(name: str) -> Family:
-    """The family called `name`, or that of the YAML file at that path.
-
-    Raises FamilyError: neither a known name nor a readable file, or an architecture that is not supported.
-    """
+    """Look up a named family, or read the YAML file at the path `name`. Raises FamilyError."""
     if name in NAMED:
         return NAMED[name]
     if name.startswith("E2TTS"):
@@ -92,9 +89,9 @@ def family(name: str) -> Family:
 
 
 def with_mels_for(family: Family, vocoder: Kind) -> Family:
-    """The family as trained for that vocoder: each reads its own mels, and no tensor tells which.
+    """Set a named family's mels to those of `vocoder`; checkpoints do not record which they use.
 
-    A named family has checkpoints of both kinds. A YAML file says its own: raises FamilyError for another.
+    Raises FamilyError if a YAML file specifies other mels.
     """
     if family is NAMED.get(family.name):
         return dataclasses.replace(family, mel=MelSpec(vocoder))
@@ -122,7 +119,7 @@ def read_family(path: Path) -> Family:
 
 
 def parse_family(raw: object, *, name: str) -> Family:
-    """The family that a parsed YAML describes; `name` is used where it has no `model.name`."""
+    """Convert a parsed YAML; `name` is the default of `model.name`. Raises FamilyError."""
     model = _mapping(_mapping(raw, "the file").get("model"), "model")
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
@@ -133,7 +130,7 @@ def parse_family(raw: object, *, name: str) -> Family:
 
 
 def check_arch(arch: Arch) -> None:
-    """Raise FamilyError where values contradict each other or name what does not exist."""
+    """Raise FamilyError for contradictory or unsupported values."""
     if arch.dim % CONV_GROUPS:
         raise FamilyError(f"dim: must divide by {CONV_GROUPS}, not {arch.dim}")
     if arch.dim_head % 2:
@@ -184,7 +181,7 @@ def _parse_mel(raw: Mapping[str, Any]) -> MelSpec:
 
 
 def _typed(key: str, value: object) -> Any:
-    """`value` as the field's type; a flag is no number and 2.0 is 2."""
+    """Convert `value` to the field's type: 2.0 counts as 2, booleans not as numbers. Raises FamilyError."""
     kind = str(_ARCH_KEYS[key].type)
     if value is None and "None" in kind:
         return None

@@ -1,8 +1,7 @@
-"""Official weights from the hub: resumable, checked, with their licence beside them.
+"""Resumable download of official weights from the hub, with hash check and licence record.
 
-The hub's own library says where a file is and what its hash is. The bytes are fetched here, because that
-library throws a partial file away when a download fails or is interrupted, and these are of 1.3 GB: here a
-`.part` file survives both.
+huggingface_hub supplies address and hash. The bytes are downloaded here: the library discards a partial file
+on failure, and checkpoints have 1.3 GB.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ Bar = Any  # tqdm's own annotations are generic over what it iterates; this one 
 
 
 class FetchError(RuntimeError):
-    """Weights could not be fetched; the message is one line that says why and what to do."""
+    """A download failed; the message is one line with reason and remedy."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of one repository on the hub, and the folder that they go to."""
+    """Files of a hub repository and their target folder."""
 
     repository: str
     folder: str
@@ -55,7 +54,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where the files are, as `bundle` takes them."""
+    """Downloaded files, as `bundle` takes them."""
 
     checkpoint: Path
     vocab: Path
@@ -66,8 +65,6 @@ class Fetched:
 
 @dataclass(frozen=True)
 class _Remote:
-    """What the hub says about a file."""
-
     url: str
     size: int
     etag: str
@@ -84,7 +81,7 @@ MODELS: dict[str, Source] = {
         _F5, "F5TTS_Base_bigvgan", ("F5TTS_Base_bigvgan/model_1250000.pt", "F5TTS_Base/vocab.txt")
     ),
 }
-"""The families that have official weights; the checkpoint stands first."""
+"""Families with official weights; the checkpoint is the first file."""
 VOCODERS: dict[str, Source] = {
     "vocos": Source("charactr/vocos-mel-24khz", "vocos-mel-24khz", ("config.yaml", "pytorch_model.bin")),
     "bigvgan": Source(
@@ -105,9 +102,8 @@ def fetch(
 ) -> Fetched:
     """Download a family's official checkpoint, vocabulary and vocoder into folders under `out`.
 
-    What is there already is kept if its hash is right, and a partial file is continued. `endpoint` is the
-    hub's address; by default that of HF_ENDPOINT, or the public hub. The licences go through `say` and into
-    a `licence.yaml` in each folder. Raises FetchError.
+    Keeps files with the right hash and resumes partial ones. `endpoint` defaults to HF_ENDPOINT or the public
+    hub. Licences go to `say` and to a `licence.yaml` per folder. Raises FetchError.
     """
     if family not in MODELS:
         known = f"there are for {', '.join(MODELS)}"
@@ -133,24 +129,22 @@ def _fetch_all(
             folder.mkdir(parents=True, exist_ok=True)
             commit, digest = _fetch_file(source.repository, name, path, endpoint, progress)
         except OSError as error:
-            raise FetchError(_storage_message(path, error)) from error
+            reason = error.strerror or _reason(error)
+            advice = "; make room and run it again to continue" if _out_of_space(error) else ""
+            raise FetchError(f"{path}: {reason}{advice}") from error
         paths.append(path)
         hashes[path.name] = digest
-    weights = hashes[_weights_name(paths)]
+    weights = next(hashes[path.name] for path in paths if path.suffix in (".safetensors", ".pt", ".bin"))
     note = terms.note if weights in KNOWN_HASHES else f"{terms.note}; not a hash known here".lstrip("; ")
     record = dataclasses.replace(terms, source=f"{terms.source}/tree/{commit}", note=note, files=hashes)
     write_record(folder, record)
     return tuple(paths)
 
 
-def _weights_name(paths: list[Path]) -> str:
-    return next(path.name for path in paths if path.suffix in (".safetensors", ".pt", ".bin"))
-
-
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, progress: bool
 ) -> tuple[str, str]:
-    """Bring one file to `path`; returns the commit that it belongs to and its sha256."""
+    """Download one file to `path`; return its commit and sha256."""
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if path.is_file() and path.stat().st_size == remote.size and not _differs(path, remote.etag):
@@ -174,7 +168,7 @@ def _fetch_file(
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
-    """Append to `part` until it is whole, continuing after each interruption where the bytes ended."""
+    """Append to `part` until it is complete, resuming after interruptions."""
     fruitless = 0
     with part.open("ab") as stream:
         bar.update(stream.tell())
@@ -199,7 +193,7 @@ def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[
 
 
 def _append(stream: BinaryIO, remote: _Remote, bar: Bar) -> None:
-    """One request: what is missing at the end of `stream`, or all of it where the server knows no ranges."""
+    """Request the missing rest of `stream`, or all of it if the server ignores ranges."""
     at = stream.tell()
     if at > remote.size:
         at = _start_again(stream, bar)
@@ -220,7 +214,7 @@ def _start_again(stream: BinaryIO, bar: Bar) -> int:
 
 
 def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
-    """Size, hash, commit and address of a file. Raises FetchError."""
+    """Query size, hash, commit and address of a file. Raises FetchError."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -240,8 +234,7 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
 
 
 def _differs(path: Path, etag: str) -> bool:
-    """Whether the bytes are others than the hub's tag says: the sha256 of large files, git's blob hash of
-    small ones. A mirror's own tags say nothing about the bytes."""
+    """True if the bytes do not match the tag: a sha256 or a git blob hash; other tags match anything."""
     if _SHA256.fullmatch(etag):
         return _digest(path, hashlib.sha256()) != etag
     if _GIT_BLOB.fullmatch(etag):
@@ -259,12 +252,6 @@ def _digest(path: Path, digest: hashlib._Hash) -> str:
 
 def _out_of_space(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-
-
-def _storage_message(path: Path, error: OSError) -> str:
-    if _out_of_space(error):
-        return f"{path}: {error.strerror}; make room and run it again to continue"
-    return f"{path}: {error.strerror or _reason(error)}"
 
 
 def _reason(error: BaseException) -> str:

@@ -1,15 +1,10 @@
-"""Attention by ONNX Runtime's own operator in a step graph, for its CUDA provider.
+"""Step graphs with ONNX Runtime's `MultiHeadAttention`, for its CUDA provider.
 
-`MultiHeadAttention` has fused kernels, and each takes other masks. Flash attention takes none; lengths (R)
-run in cuDNN's kernel, which is off by default but on Hopper, or unfused. The memory-efficient kernel takes
-(3·R + 2) int32: each row's number of keys; where each row's queries begin, all rows' being one sequence, and
-their end; where its keys begin, and their end. So padding at both ends of a row is left out, and costs
-nothing. ONNX Runtime from 1.20 on: `MASK_1D_KEY_SEQ_LEN_START` in contrib_ops/cpu/bert/attention_common.h;
-`use_memory_efficient_attention` in contrib_ops/cuda/bert/multihead_attention.cc; `EfficientAttention` in
-attention_impl.cu beside it; `seqstart_k_ptr` in cutlass_fmha/fmha_launch_template.h.
+The mask (3·R + 2) int32 selects the memory-efficient kernel, which skips padding at both ends of a row: keys
+per row; start of each row's queries in the flattened batch, and their end; start of its keys, and their end.
+Source: `MASK_1D_KEY_SEQ_LEN_START` in ONNX Runtime from 1.20 on; README.md lists the kernels and files.
 
-Unfused, the same tensor is read as another mask (`mask_start` in `UnfusedAttention`), and a CPU reads the
-numbers of keys alone: `engine/ort_cuda.py` asks for the kernel by name.
+Other kernels misread this mask, so `engine/ort_cuda.py` requests the kernel by name.
 """
 
 from __future__ import annotations
@@ -36,8 +31,7 @@ mask () => ()
   {}
 }}
 """
-"""Sizes are cut from the graph's frame numbers, which are on the device: a number of the host would have to
-be copied there, which ends a capture."""
+"""Sizes are slices of frame numbers on the device, because a copy from the host would end a capture."""
 ALONE = """
   mask_begins = Mul (mask_each, mask_queries)
   mask_all = Concat <axis: int = 0> (lengths, mask_begins, mask_begins)
@@ -58,11 +52,11 @@ AFTER_A_REFERENCE = """
   mask_all = Concat <axis: int = 0> (mask_many, mask_rows_begin, mask_keys_begin)
   mask_replies = Concat <axis: int = 0> (mask_many, mask_replies_begin, mask_keys_begin)
 """
-"""`mask_replies` is for queries of the reply alone, `mask_all` for those of the reference, too."""
+"""`mask_replies` is for queries of the reply only, `mask_all` for reference and reply."""
 
 
 def fuse(source: Path, out: Path, heads: int) -> None:
-    """Write the step graph `source` with fused attention; both share one weight file."""
+    """Write the step graph `source` with fused attention, sharing its weight file."""
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
     inputs = {value.name for value in graph.input}
@@ -79,7 +73,12 @@ def fuse(source: Path, out: Path, heads: int) -> None:
         nodes[place : place + 1] = _attention(
             (q, k, v), "mask_replies" if replies else "mask_all", merged.output[0], heads
         )
-    nodes = _used(nodes, {output.name for output in graph.output})
+    wanted, used = {output.name for output in graph.output}, []
+    for node in reversed(nodes):
+        if wanted & {*node.output}:
+            used.append(node)
+            wanted |= {*node.input}
+    nodes = used[::-1]
     named = {name for node in nodes for name in node.input}
     stored = [one for one in (*masks.initializer, *graph.initializer) if one.name in named]
     for field, kept in ((graph.node, nodes), (graph.initializer, stored), (graph.value_info, [])):
@@ -92,7 +91,7 @@ def fuse(source: Path, out: Path, heads: int) -> None:
 def _around(
     softmax: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], users: Mapping[str, onnx.NodeProto]
 ) -> tuple[str, str, str, onnx.NodeProto]:
-    """q, k and v (R, N, heads, 64) of the attention around a softmax, and the node that merges its heads."""
+    """Names of q, k and v (R, N, heads, 64) around a softmax, and the node that merges the heads."""
     masked, shared = makers[softmax.input[0]], users[softmax.output[0]]
     if masked.op_type == "Cast":  # float16 scores
         masked, shared = makers[masked.input[0]], users[shared.output[0]]
@@ -102,7 +101,7 @@ def _around(
 
 
 def _attention(given: tuple[str, str, str], mask: str, out: str, heads: int) -> list[onnx.NodeProto]:
-    """The operator on q, k and v, whose scale is in the weights."""
+    """Nodes of the fused operator; the scale is already in the weights."""
     flat = [f"{out}_{name}" for name in "qkv"]
     reshaped = [
         helper.make_node("Reshape", [name, "mask_flat"], [to]) for name, to in zip(given, flat, strict=True)
@@ -111,13 +110,3 @@ def _attention(given: tuple[str, str, str], mask: str, out: str, heads: int) -> 
         "MultiHeadAttention", [*flat, "", mask], [out], domain=DOMAIN, num_heads=heads, scale=1.0
     )
     return [*reshaped, fused]
-
-
-def _used(nodes: list[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """The nodes, in topological order, that outputs depend on."""
-    kept = []
-    for node in reversed(nodes):
-        if wanted & {*node.output}:
-            kept.append(node)
-            wanted |= {*node.input}
-    return kept[::-1]

@@ -1,9 +1,8 @@
-"""One thin module per exported graph: upstream's arithmetic, cut where time stops mattering.
+"""One torch module per exported graph: upstream's arithmetic, split by dependence on time.
 
-Each takes weights as a mapping with upstream's state-dict keys (without the `transformer.` prefix) and
-rearranges them so that the traced graph needs no transposes and no strided operations. Shapes follow the
-axis legend of `appliance.contract.graphs`. `compute` is the element type of the matrix products; what must
-stay float32 is cast where it is used, so that precision is written in the graph.
+Weights have upstream's state-dict keys without `transformer.` and are rearranged to avoid transposes and
+strided operations. Axes: `appliance.contract.graphs`. `compute` is the element type of matrix products;
+float32 operations cast explicitly.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ MASKED_SCORE = -3e4  # finite in float16, and far below any score that a softmax
 
 
 def kept(tensor: Tensor, dtype: torch.dtype = torch.float32) -> nn.Buffer:
-    """A weight of a graph: contiguous, without gradient."""
+    """Weight of a graph: contiguous, without gradient."""
     return nn.Buffer(tensor.detach().to(dtype).contiguous())
 
 
 def kept_float(tensor: Tensor) -> nn.Buffer:
-    """A weight that stays float32 in every precision."""
+    """Weight that is float32 in every precision."""
     return kept(tensor)
 
 
 class Matrix(nn.Module):
-    """x @ w + b with w stored (in, out), as MatMul wants it."""
+    """x @ w + b with w stored (in, out), the layout of MatMul."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, compute: torch.dtype) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Matrix(nn.Module):
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Layer norm over the last axis in float32; the result is float32."""
+    """Layer norm over the last axis, computed and returned in float32."""
     x = x.float()
     return F.layer_norm(x, (x.shape[-1],), weight, bias, NORM_EPS)
 
@@ -84,12 +83,12 @@ class Modulation(nn.Module):
         wave = torch.cat([angle.sin(), angle.cos()], dim=-1)
         seen = F.silu(self.out(F.silu(self.hidden(wave))))
         *blocks, last = [head(seen).unflatten(-1, (-1, self.dim)) for head in self.heads]
-        scale, shift = last.unbind(1)  # upstream's final linear gives scale first, unlike its blocks
+        scale, shift = last.unbind(1)  # upstream's final linear has scale first, unlike its blocks
         return torch.cat([*blocks, torch.stack([shift, scale], dim=1)], dim=1)
 
 
 class RowLinear(nn.Module):
-    """A linear layer in float32 whose weight, (out, in) as Gemm reads it, may be stored in float16."""
+    """Linear layer in float32; its weight (out, in), the layout of Gemm, may be stored in float16."""
 
     def __init__(self, weight: Tensor, bias: Tensor, stored: torch.dtype) -> None:
         super().__init__()
@@ -103,7 +102,7 @@ class RowLinear(nn.Module):
 
 
 class TextBlock(nn.Module):
-    """ConvNeXt V2 block over tokens; GRN's sums run over the segment's true length, in float32."""
+    """ConvNeXt V2 block over tokens; GRN sums over the segment's true length in float32."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
         super().__init__()
@@ -131,7 +130,7 @@ class TextBlock(nn.Module):
 class Condition(nn.Module):
     """ids (N), log_mel (N, M) → condition (2, N, D): guided row, unguided row.
 
-    The unguided row is no constant: its mask comes from the real text (`text_mask_padding`).
+    The unguided row depends on the text's length through `text_mask_padding`.
     """
 
     def __init__(
@@ -155,35 +154,31 @@ class Condition(nn.Module):
         text = F.embedding(torch.stack([ids, torch.zeros_like(ids)]), self.embedding)
         if self.positions is not None:
             text = (text.float() + self.positions[: ids.shape[0]]).to(self.compute)
-        text = self._encode(text, filler)
-        if upsample_index is not None:
-            text = text.index_select(1, upsample_index)
-        mel = torch.stack([log_mel, torch.zeros_like(log_mel)]).to(self.compute)
-        return self.from_mel(mel) + self.from_text(text)
-
-    def _encode(self, text: Tensor, filler: Tensor) -> Tensor:
         if self.masks:
             text = text.masked_fill(filler, 0.0)
         for block in self.blocks:
             text = block(text)
             if self.masks:
                 text = text.masked_fill(filler, 0.0)
-        return text
+        if upsample_index is not None:
+            text = text.index_select(1, upsample_index)
+        mel = torch.stack([log_mel, torch.zeros_like(log_mel)]).to(self.compute)
+        return self.from_mel(mel) + self.from_text(text)
 
 
 def rates(dim: int) -> Tensor:
-    """(dim / 2,) w_i = 10000^(−2i/dim), in float32 as upstream's tables, with whose rounding the weights were
-    trained: at position 2,000 a float64 table differs from them in the fourth digit."""
+    """Rotary frequencies (dim / 2,) w_i = 10000^(−2i/dim) in upstream's float32 rounding; float64
+    differs in the fourth digit at position 2,000."""
     return 1.0 / ROTARY_BASE ** (torch.arange(0, dim, 2)[: dim // 2].float() / dim)
 
 
 def angles(length: int, rate: Tensor) -> Tensor:
-    """(length, dim / 2): n·w_i."""
+    """Angles n·w_i (length, dim / 2)."""
     return torch.outer(torch.arange(length).float(), rate.float())
 
 
 def position_table(length: int, dim: int) -> Tensor:
-    """(length, dim): cosines of the angles, then sines; added to token embeddings."""
+    """Cosines, then sines of the angles (length, dim), added to token embeddings."""
     angle = angles(length, rates(dim))
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
@@ -192,7 +187,7 @@ def position_table(length: int, dim: int) -> Tensor:
 
 
 class PositionConv(nn.Module):
-    """Convolutional position embedding; padding is held at zero, as if not there."""
+    """Convolutional position embedding; padding is masked to zero before each convolution."""
 
     def __init__(self, weights: Weights, compute: torch.dtype) -> None:
         super().__init__()
@@ -216,9 +211,9 @@ class PositionConv(nn.Module):
 
 
 def mish(x: Tensor) -> Tensor:
-    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2) with n = eˣ(eˣ + 2), in float32: eˣ leaves float16 at 11.
+    """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2); ten times as fast as the runtimes' softplus.
 
-    At 20 the quotient is 1 to the last bit. The runtimes' softplus costs ten times this form.
+    float32, because eˣ overflows float16 at 11; from x = 20 on the result is x.
     """
     x = x.float()
     e = x.clamp(max=20.0).exp()
@@ -228,7 +223,7 @@ def mish(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Positions:
-    """Rotary tables (positions, dim_head / 2), and the position of a sequence's first frame."""
+    """Rotary tables (positions, dim_head / 2) and the position of the first frame."""
 
     cos: Tensor
     sin: Tensor
@@ -236,14 +231,11 @@ class Positions:
 
 
 class Attention(nn.Module):
-    """Self-attention with rotary positions; q, k and v are one product, q and k are rotated as one tensor.
+    """Self-attention with rotary positions: one product for q, k and v, one rotation for q and k.
 
-    Rows of q and k are reordered per head, even ones first, so that rotating interleaved pairs becomes
-    rotating halves. The scale is folded into the weights: all of it into q in float32 (a power of two, so
-    exact), 64^-¼ into each of q and k in float16, where scores of unscaled factors could overflow.
-
-    Softmax is float32 in every precision: runtimes fuse it all the same, and accumulate scores in float32
-    then.
+    Rows of q and k are reordered per head, even ones first: rotary pairs become halves. The scale is in the
+    weights: of q in float32 (a power of two, exact), 64^-¼ in q and k in float16 against overflow. Softmax is
+    float32: runtimes still fuse it and then accumulate scores in float32.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -276,12 +268,12 @@ class Attention(nn.Module):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (R, N, D) → attention of the frames from `begin` on (R, N − begin, D), keys and values (R, N, A).
+        """x (R, N, D) → output for frames from `begin` on (R, N − begin, D), keys and values (R, N, A).
 
-        `bias` (R, 1, 1, L) is 0 or MASKED_SCORE. `kept` are keys and values (R, P, A) that stand before x's.
+        `bias` (R, 1, 1, L) is 0 or MASKED_SCORE. `kept` are preceding keys and values (R, P, A).
         """
         heads = self.heads
-        # Split by heads: split along the last axis, the product is divided by runtimes.
+        # Split by heads: runtimes divide a product that is split along its last axis.
         qk, v = self.qkv(x).unflatten(-1, (3 * heads, -1)).split((2 * heads, heads), dim=2)
         if self.norms:
             qk = self._rms_norm(qk)
@@ -319,7 +311,7 @@ class Attention(nn.Module):
 
 
 class SingleAttention(Attention):
-    """Attention of one row at its true length, by the operators that ONNX Runtime fuses on a CPU."""
+    """Attention of one row without padding, with ONNX Runtime's fused operators for a CPU."""
 
     def forward(
         self,
@@ -329,7 +321,7 @@ class SingleAttention(Attention):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (N, D) → (N − begin, D), keys and values (1, N, A); see `Attention`. There is no mask."""
+        """x (N, D) → (N − begin, D), keys and values (1, N, A). Ignores `bias`; else as `Attention`."""
         inner = self.heads * self.head_dim
         qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
         if self.norms:
@@ -358,7 +350,7 @@ class SingleAttention(Attention):
 
 
 def contrib(operator: str, inputs: tuple[Tensor, ...], like: Tensor, attributes: dict[str, Any]) -> Tensor:
-    """One of ONNX Runtime's own operators, with an output of `like`'s type and shape."""
+    """Call an ONNX Runtime operator whose output has the type and shape of `like`."""
     result: Tensor = torch.onnx.ops.symbolic(
         f"com.microsoft::{operator}", inputs, attributes, dtype=like.dtype, shape=like.shape, version=1
     )
@@ -366,7 +358,7 @@ def contrib(operator: str, inputs: tuple[Tensor, ...], like: Tensor, attributes:
 
 
 class Block(nn.Module):
-    """One DiT block: modulated attention, modulated feed-forward."""
+    """DiT block: modulated attention and feed-forward."""
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype, single: bool) -> None:
         super().__init__()
@@ -387,9 +379,9 @@ class Block(nn.Module):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (…, N, D) → frames from `begin` on (…, N − begin, D), keys and values (…, N, A) of all.
+        """x (…, N, D) → frames from `begin` on (…, N − begin, D), keys and values (…, N, A) of all frames.
 
-        `rows` (…, 6, D): shift, scale, gate of attention, then of the feed-forward.
+        `rows` (…, 6, D): shift, scale, gate of attention, then of feed-forward.
         """
         shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows.split(1, dim=-2)
         y = modulate(x, shift_a, scale_a, self.compute)
@@ -401,9 +393,9 @@ class Block(nn.Module):
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
-    """AdaLN: LN(x)·(1 + scale) + shift, in float32, handed on as `compute`.
+    """AdaLN: LN(x)·(1 + scale) + shift, computed in float32 and returned as `compute`.
 
-    The modulation of a single sequence (N, D) is the layer norm's own weight and bias.
+    For a single sequence (N, D) the modulation becomes the weight and bias of the layer norm.
     """
     if x.ndim == 2:
         return layer_norm(x, 1.0 + scale.flatten(), shift.flatten()).to(compute)
@@ -413,8 +405,8 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> T
 class Step(nn.Module):
     """Velocity of rows; see `appliance.contract.graphs.step`.
 
-    The `single` form takes one row at its true length: R is 1, `lengths` is not read. It needs no masks, and
-    works on (N, D), so that runtimes fuse biases and modulation into products and norms.
+    The `single` form takes one unpadded row (R = 1) and ignores `lengths`; on (N, D) runtimes fuse biases and
+    modulation into products and norms.
     """
 
     def __init__(
@@ -440,8 +432,8 @@ class Step(nn.Module):
             else None
         )
         self.out = Matrix(weights["proj_out.weight"], weights["proj_out.bias"], compute)
-        rate = weights.get("rotary_embed.inv_freq")  # travels in official checkpoints
-        # A padded reference and a padded reply may be longer together than the longest segment.
+        rate = weights.get("rotary_embed.inv_freq")  # present in official checkpoints
+        # Padded reference and padded reply together may exceed `max_frames`.
         positions = 2 * max_frames
         angle = angles(positions, rates(arch.dim_head) if rate is None else rate)
         self.cos, self.sin = kept_float(angle.cos()), kept_float(angle.sin())
@@ -458,12 +450,12 @@ class Step(nn.Module):
         return self.velocity(x, start, rows)
 
     def modulation(self, table: Tensor, index: Tensor) -> Tensor:
-        """(…, 6·depth + 2, D): the table's row of each sequence."""
+        """Modulation (…, 6·depth + 2, D) of each sequence."""
         rows = table.index_select(0, index)
         return rows[0] if self.single else rows
 
     def unbatched(self, x: Tensor) -> Tensor:
-        """(R, N, …) → (N, …) in the `single` form; a copy-free reshape where x[0] would be a gather."""
+        """(R, N, …) → (N, …) in the `single` form, as a reshape; x[0] would be a gather."""
         return x.flatten(0, 1) if self.single else x
 
     def batched(self, x: Tensor) -> Tensor:
@@ -473,7 +465,7 @@ class Step(nn.Module):
     def valid(
         self, before: int, frames: int, before_lengths: Tensor | None, lengths: Tensor
     ) -> Tensor | None:
-        """(R, before + frames) frames that are not padding, which precedes one part and follows the other."""
+        """Mask (R, before + frames) of frames between leading and trailing padding."""
         if self.single:
             return None
         index = self.frame[: before + frames]
@@ -481,13 +473,13 @@ class Step(nn.Module):
         return valid if before_lengths is None else valid & (index >= before - before_lengths[:, None])
 
     def embed(self, latents: list[Tensor], condition: list[Tensor], valid: Tensor | None) -> Tensor:
-        """Parts of a sequence, (R, N, M) and (R, N, D) each → (…, N, D)"""
+        """Embed concatenated parts of a sequence: (R, N, M) and (R, N, D) each → (…, N, D)."""
         y, seen = (self.unbatched(torch.cat(a, dim=1) if len(a) > 1 else a[0]) for a in (latents, condition))
         x = self.from_latents(y.to(self.compute)) + seen
         return x + self.position_conv(x, valid)
 
     def velocity(self, x: Tensor, start: Tensor, rows: Tensor) -> Tensor:
-        """(…, N, D) → (R, N, M)"""
+        """Final projection: (…, N, D) → (R, N, M)."""
         if self.skip is not None:
             x = self.skip(torch.cat([x, start], dim=-1))
         shift, scale = rows[..., 6 * self.depth :, :].split(1, dim=-2)
@@ -495,12 +487,12 @@ class Step(nn.Module):
 
 
 def rows_of(block: int, rows: Tensor) -> Tensor:
-    """The modulation (…, 6, D) of one block."""
+    """Modulation (…, 6, D) of one block."""
     return rows[..., 6 * block : 6 * block + 6, :]
 
 
 def score_bias(valid: Tensor | None, like: Tensor) -> Tensor | None:
-    """(R, L) → (R, 1, 1, L): what is added to attention's scores."""
+    """Bias of attention scores: (R, L) → (R, 1, 1, L)."""
     return None if valid is None else ((~valid).to(like.dtype) * MASKED_SCORE)[:, None, None]
 
 
@@ -572,8 +564,9 @@ class Update(nn.Module):
 
 
 class InverseSTFT(nn.Module):
-    """Magnitude and phase (N, bins) to samples, in float32: one product with a windowed inverse-DFT basis,
-    then overlap-add by shifted sums. Holds for hop = n_fft / 4 with a periodic Hann window."""
+    """Magnitude and phase (N, bins) → samples in float32, by a windowed inverse-DFT basis and shifted sums.
+
+    Raises ValueError unless win = n_fft = 4·hop."""
 
     OVERLAP = 4
 
@@ -632,7 +625,7 @@ class VocosBlock(nn.Module):
 
 
 class Vocos(nn.Module):
-    """log_mel (N, M) → samples (L); the head and its inverse STFT in float32. arXiv 2306.00814."""
+    """log_mel (N, M) → samples (L), with head and inverse STFT in float32. arXiv 2306.00814."""
 
     MAX_MAGNITUDE = 100.0
 
@@ -673,9 +666,9 @@ class Vocos(nn.Module):
 class PolyphaseActivation(nn.Module):
     """BigVGAN's anti-aliased activation without strided, transposed or depthwise convolutions.
 
-    All channels share one low-pass filter, so they become the batch axis. Its odd taps make the even samples
-    of the doubled rate and its even taps the odd ones, and they stay apart until both are summed at the old
-    rate. Same products as the reference in another order. sin² of an unbounded argument runs in float32.
+    Channels share a filter and become the batch axis. Its odd taps give the even samples of the doubled rate,
+    its even taps the odd ones; both phases are summed at the old rate. sin² of an unbounded argument is
+    float32.
     """
 
     def __init__(self, reference: bigvgan.Activation, compute: torch.dtype) -> None:
@@ -692,23 +685,23 @@ class PolyphaseActivation(nn.Module):
         half = self.rise.shape[2] // 2
         padded = F.pad(x, (half, half), mode="replicate").transpose(0, 1)
         both = F.conv1d(padded, self.rise)  # (C, 2, L + 1)
-        even, odd = (self._bent(part) for part in (both[:, :1, :-1], both[:, 1:, 1:]))
+        even, odd = (self._snake(part) for part in (both[:, :1, :-1], both[:, 1:, 1:]))
         first, last = even[..., :1], odd[..., -1:]  # the ends of the doubled signal, repeated beyond it
         even = torch.cat([first] * (half - 1) + [even] + [last] * half, dim=2)
         odd = torch.cat([first] * half + [odd] + [last] * (half - 1), dim=2)
         return F.conv1d(torch.cat([even, odd], dim=1), self.fall).transpose(0, 1)
 
-    def _bent(self, x: Tensor) -> Tensor:  # (C, 1, L)
+    def _snake(self, x: Tensor) -> Tensor:  # (C, 1, L)
         x = x.float()
         wave = (x * self.alpha).sin()
         return (x + wave * wave * self.gain).to(self.compute)
 
 
 class BigVGAN(nn.Module):
-    """log_mel (N, M) → samples (N·hop); the last convolution and its bound in float32."""
+    """log_mel (N, M) → samples (N·hop), with last convolution and output bound in float32."""
 
     def __init__(self, reference: bigvgan.BigVGAN, compute: torch.dtype) -> None:
-        """Takes over `reference`: its modules are changed in place."""
+        """Use `reference`, whose modules are replaced in place."""
         super().__init__()
         self.compute = compute
         self.model = reference.to(compute)

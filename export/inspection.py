@@ -1,4 +1,4 @@
-"""What is inside a bundle, for people."""
+"""Human-readable summary of a bundle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMONEST = 8
 
 
 def describe(bundle: Bundle) -> str:
-    """Sizes, parameters, operators, precision, licences and parity, as text."""
+    """Format sizes, parameters, operators, precision, licences and parity."""
     m = bundle.manifest
     lines = [
         f"{m.family}, {m.precision}, format {m.format}; backends {', '.join(m.backends)}; "
@@ -37,7 +37,6 @@ def describe(bundle: Bundle) -> str:
 
 
 def parity_lines(manifest: Manifest) -> list[str]:
-    """The measurement that a bundle carries, its sampling, and the bounds that were waived."""
     record = manifest.parity
     lines = [parity.table(record.get("rows", [])), f"sampling: {manifest.defaults.sampling}"]
     if "accepted_by" in record:

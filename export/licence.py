@@ -1,6 +1,6 @@
-"""Under what terms weights came: read from the record that `fetch` leaves, from a known hash, or from a name.
+"""Licence of weights, by the record of `fetch`, a known hash, or an official file name.
 
-Fine-tunes inherit nothing here: what cannot be recognised is "unknown" until somebody says otherwise.
+Unrecognised weights, fine-tunes among them, have the licence "unknown" unless one is stated.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NON_COMMERCIAL = "not for commercial use"
 
 @dataclass(frozen=True)
 class Terms:
-    """What one file or folder of weights may be used for, and where it came from."""
+    """Licence and source of a file or folder of weights."""
 
     licence: str
     source: str
     note: str = ""
     files: dict[str, str] = field(default_factory=dict)
-    """File name → sha256, of the files that the record speaks for."""
+    """File name → sha256 of the files covered by the record."""
 
 
 REPOSITORIES: dict[str, Terms] = {
@@ -38,7 +38,7 @@ REPOSITORIES: dict[str, Terms] = {
         "MIT", "https://huggingface.co/nvidia/bigvgan_v2_24khz_100band_256x"
     ),
 }
-"""The official repositories on the hub, as their model cards state the terms."""
+"""Official repositories on the hub with the terms of their model cards."""
 
 KNOWN_HASHES: dict[str, str] = {
     "670900fd14e6c458b95da6e9ed317cdb20dbaf7a1c02ac06a05475a9d32b6a38": "SWivid/F5-TTS",
@@ -61,11 +61,9 @@ _VOCODER_FILES = ("pytorch_model.bin", "model.safetensors", "bigvgan_generator.p
 def licence(
     checkpoint: Path, vocoder: Path, *, weights: str | None = None, vocoder_terms: str | None = None
 ) -> Licence:
-    """The terms of a checkpoint file and of a vocoder's folder.
-
-    `weights` and `vocoder_terms` override what was recognised.
-    """
-    voice_file = _weights_in(vocoder)
+    """Terms of a checkpoint file and a vocoder folder; `weights` and `vocoder_terms` override them."""
+    files = (vocoder / name for name in _VOCODER_FILES)
+    voice_file = next((file for file in files if file.is_file()), vocoder / "weights")
     model = _stated(terms_of(checkpoint), weights)
     voice = _stated(terms_of(voice_file, vocoder=True), vocoder_terms)
     notes = {f"weights {checkpoint.name}": model.note, f"vocoder {voice_file.name}": voice.note}
@@ -79,9 +77,9 @@ def licence(
 
 
 def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
-    """The terms of one file of weights: by its record, by its hash, by its place; else unknown.
+    """Terms of a file of weights by its record, its hash, or its name; else unknown.
 
-    A checkpoint's place is its folder's and its own name, a vocoder's its folder's alone.
+    A checkpoint is recognised by folder and file name, a vocoder by its folder.
     """
     digest = sha256(file) if file.is_file() else ""
     recorded = read_record(file.parent)
@@ -99,13 +97,13 @@ def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
 
 
 def write_record(folder: Path, terms: Terms) -> None:
-    """Write `licence.yaml` beside the files that it speaks for."""
+    """Write `licence.yaml` beside the files that it covers."""
     text = yaml.safe_dump(dataclasses.asdict(terms), sort_keys=False, allow_unicode=True)
     (folder / RECORD).write_text(text, "utf-8")
 
 
 def read_record(folder: Path) -> Terms | None:
-    """The record in a folder; None where there is none that can be read."""
+    """Read the record of a folder; None if it is missing or unreadable."""
     try:
         raw = yaml.safe_load((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -114,10 +112,6 @@ def read_record(folder: Path) -> Terms | None:
         return None
     known: dict[str, Any] = {f.name: raw[f.name] for f in dataclasses.fields(Terms) if f.name in raw}
     return Terms(**known) if {"licence", "source"} <= known.keys() else None
-
-
-def _weights_in(folder: Path) -> Path:
-    return next((folder / name for name in _VOCODER_FILES if (folder / name).is_file()), folder / "weights")
 
 
 def _stated(terms: Terms, licence: str | None) -> Terms:

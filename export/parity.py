@@ -1,7 +1,6 @@
-"""How far a bundle is from what it was made of: per graph, per whole sample, and as a waveform.
+"""Parity of a bundle with its source weights: single graphs, whole samples, waveforms.
 
-The references are the oracles of `export.cases`. Every variant that some backend runs is measured, on the
-device's engine, so that what is measured is what ships.
+References are the oracles of `export.cases`. All variants are measured on the device's engine.
 """
 
 from __future__ import annotations
@@ -73,44 +72,42 @@ BOUNDS: dict[Precision, dict[str, float]] = {
         "wave mel": 0.25,
     },
 }
-"""Largest errors with which a bundle is written. A lossy precision has no bound on single steps, whose errors
-guidance amplifies and later steps correct, and none on samples, whose phase is arbitrary."""
+"""Largest accepted errors. Lossy precisions have no bound on steps, whose errors guidance amplifies and later
+steps correct, nor on samples, whose phase is arbitrary."""
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
-"""The cheapest first."""
+"""Samplings other than `exact`, cheapest first."""
 SAMPLING_BOUND = 1.5
-"""Largest distance to the fine solution, as a ratio to that of `exact` with as many steps."""
+"""Largest distance to the fine solution, relative to that of `exact` at the same NFE."""
 RATIOS = ("mel", "wave mel", *CHEAPER)
-"""Rows whose error is a ratio of mean absolute distances; that of the others is ‖a − b‖ / ‖b‖."""
+"""Rows whose error is a ratio of mean absolute distances instead of ‖a − b‖ / ‖b‖."""
 PADDING = 37
-"""Most frames by which rows are padded in the graphs that mask."""
+"""Most padding frames in graphs with masks."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement."""
-
     what: str
     variant: str
     against: str
     frames: int
     nfe: int
-    """Steps taken; 0 where none are."""
+    """Number of steps; 0 if none."""
     error: float
-    """‖a − b‖ / ‖b‖, or the ratio of two distances; infinite where the engine failed."""
+    """‖a − b‖ / ‖b‖ or a ratio of distances; infinite if the engine failed."""
     bound: float | None
-    """None: reported only."""
+    """None if only reported."""
     time: float | None = None
-    """Of a single velocity."""
+    """Flow time of a single velocity."""
 
     @property
     def holds(self) -> bool:
-        """Whether the error is finite and within its bound."""
+        """True if the error is finite and within its bound."""
         return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
 
     @property
     def snr_db(self) -> float | None:
-        """The error as a signal-to-noise ratio; a ratio of distances has none."""
+        """Error as signal-to-noise ratio; None for ratios of distances."""
         return None if self.what in RATIOS else -20.0 * float(np.log10(max(self.error, 1e-12)))
 
     def __str__(self) -> str:
@@ -124,40 +121,37 @@ class Row:
 
 @dataclass
 class Report:
-    """All measurements of one bundle."""
-
     precision: str
     rows: list[Row] = field(default_factory=list)
     absent: str = ""
-    """Why upstream's package was not measured against; empty when it was."""
+    """Reason why upstream's package was not compared; empty if it was."""
     samplings: list[Row] = field(default_factory=list)
-    """The cheaper samplings against `exact`, in each variant."""
+    """Cheaper samplings against `exact` in each variant."""
 
     @property
     def broken(self) -> list[Row]:
-        """Rows that are not finite: the bundle cannot synthesise."""
+        """Rows with non-finite errors: the bundle cannot synthesise."""
         return [row for row in (*self.rows, *self.samplings) if not math.isfinite(row.error)]
 
     @property
     def failed(self) -> list[str]:
-        """The rows beyond their bound, in words. A sampling beyond its bound is merely not chosen."""
+        """Rows beyond their bound as text; of samplings, only non-finite ones."""
         beyond = [row for row in self.rows if not row.holds]
         return [str(row) for row in (*beyond, *(r for r in self.samplings if not math.isfinite(r.error)))]
 
     @property
     def sampling(self) -> Sampling:
-        """The cheapest sampling that holds in every variant."""
+        """Cheapest sampling within its bound in every variant."""
         for sampling in CHEAPER:
             if self.samplings and not self.beyond(sampling):
                 return sampling
         return "exact"
 
     def beyond(self, sampling: Sampling) -> list[str]:
-        """Rows of a sampling that are beyond their bound, in words."""
+        """Rows of a sampling beyond their bound as text."""
         return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
 
     def record(self) -> dict[str, Any]:
-        """As the manifest carries it."""
         rows = []
         for row in (*self.rows, *self.samplings):
             snr_db = None if row.snr_db is None else round(row.snr_db, 1)
@@ -165,12 +159,11 @@ class Report:
         return {"rows": rows, "upstream": self.absent or "measured", "sampling": self.sampling}
 
     def table(self) -> str:
-        """For people."""
         return table(self.record()["rows"], self.absent)
 
 
 def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
-    """Rows of a report, as the manifest carries them, for people."""
+    """Format a manifest's parity rows as a text table."""
     lines = [
         f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
         f"{'SNR dB':>7s} {'bound':>8s}"
@@ -188,14 +181,14 @@ def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """The variants that some backend runs, or may have to, and a CPU can; its own last."""
+    """Variants used by some backend that a CPU can run, the CPU's own last."""
     found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
     found |= {FLOAT32} & bundle.manifest.variants.keys()
     return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
-    """Run every variant on the CPU and compare graphs, generated frames and waveforms with the oracles'."""
+    """Compare graphs, generated frames and waveforms of every variant with the oracles, on the CPU."""
     precision = bundle.manifest.precision
     report = Report(precision, absent=expected.absent)
     paths: set[Path] = set()
@@ -223,7 +216,7 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
 
 
 def measure_samplings(bundle: Bundle) -> Report:
-    """Compare the cheaper samplings with `exact`, without an oracle."""
+    """Compare the cheaper samplings with `exact`; needs no oracle."""
     m = bundle.manifest
     case, *_ = read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)
     coarse, fine = (time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway) for n in GATE_NFES)
@@ -243,7 +236,7 @@ def measure_samplings(bundle: Bundle) -> Report:
 
 @contextmanager
 def _engine(bundle: Bundle, variant: str) -> Iterator[Synthesizer]:
-    # Not the CPU's own variant alone: FP16 is measured as a device computes it, too.
+    # Any variant, not only the CPU's: the default one computes in FP16 as a device does.
     engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant)
     try:
         yield engine
@@ -252,7 +245,7 @@ def _engine(bundle: Bundle, variant: str) -> Iterator[Synthesizer]:
 
 
 def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Iterator[Row]:
-    """Velocities, whole samples and waveforms of the random cases."""
+    """Rows of the random cases: velocities, samples and waveforms."""
     bounds = BOUNDS[engine.manifest.precision]
     for e in tqdm(expected.samples, desc=f"measuring {variant}"):
         nfe, start = len(e.times) - 1, len(e.case.cond)
@@ -260,7 +253,7 @@ def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Itera
             mel, wave = replay(engine, e.case.segment(e.times))
         except EngineFault:
             mel, wave = np.full_like(e.mel, np.nan), np.full(1, np.nan, np.float32)
-        base = e.case.noise if e.what == "step" else np.float32(0.0)  # a step is judged by its velocity
+        base = e.case.noise if e.what == "step" else np.float32(0.0)  # compares a step's velocity
         error = relative_error((mel - base)[start:], (e.mel - base)[start:])
         yield Row(e.what, variant, e.against, e.case.frames, nfe, error, bounds[e.what])
         if e.wave is not None:
@@ -269,7 +262,7 @@ def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Itera
 
 
 def _lossy(engine: Synthesizer, coarse: Coarse, variant: str) -> Iterator[Row]:
-    """Errors of one sample and of its waveform's spectrum, as ratios to those of taking few steps."""
+    """Rows of a lossy precision: errors relative to the distance from coarse to fine solution."""
     bounds, spec, nfe = BOUNDS[engine.manifest.precision], engine.manifest.mel, GATE_NFES[0]
     frames, start = coarse.case.frames, len(coarse.case.cond)
     try:
@@ -285,7 +278,7 @@ def _lossy(engine: Synthesizer, coarse: Coarse, variant: str) -> Iterator[Row]:
 
 
 def _sampled(engine: Synthesizer, case: Case, times: NDArray[np.float64], sampling: Sampling) -> FloatArray:
-    """(generated frames, M); NaN where the engine fails."""
+    """Generated frames (frames, M); NaN if the engine fails."""
     start = len(case.cond)
     try:
         return replay(engine, case.segment(times, sampling))[0][start:]
@@ -294,7 +287,7 @@ def _sampled(engine: Synthesizer, case: Case, times: NDArray[np.float64], sampli
 
 
 class Graphs:
-    """Graphs of one variant, each run by itself. Only the last one is kept in memory."""
+    """Runs single graphs of one variant; keeps only the last in memory."""
 
     def __init__(self, bundle: Bundle, variant: str) -> None:
         self.bundle, self.variant = bundle, variant
@@ -303,13 +296,13 @@ class Graphs:
 
     @property
     def masks(self) -> bool:
-        """Whether the step graphs take padded rows."""
+        """True if the step graphs accept padded rows."""
         return self.variant != "ort-cpu" and "step" in self.bundle.manifest.variants["default"]
 
     def run(
         self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """Every output by name, NaN on a fault; `shape` where the inputs' axes do not give an output's."""
+        """Outputs by name, NaN on a fault; `shape` sets output sizes that inputs do not determine."""
         spec = signatures(self.dimensions)[name]
         if name not in self._loaded:
             self._loaded.clear()
@@ -334,7 +327,7 @@ class Graphs:
 
 
 def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
-    """A case solved by the graphs of one variant, in place of an oracle."""
+    """Solve a case with the graphs of one variant instead of an oracle."""
     d = graphs.dimensions
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
     table = graphs.run("modulation", {"t": times[:-1]})["rows"]
@@ -351,7 +344,7 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
 
 
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
-    """Errors of each row's velocity at the oracle's own latents, at each time, through each step graph."""
+    """Errors of velocities at the oracle's latents: all times and rows, through each step graph."""
     d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
     bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
@@ -371,7 +364,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
     padding = min(PADDING, (graphs.bundle.manifest.max_frames - n) // 2) if graphs.masks else 0
     before, seen = x[None, :known], condition[:1, :known]
     inputs = _rows(x[None, known:], condition[:1, known:], table, middle, padding)
-    first = 0 if graphs.variant == FUSED else padding  # a CPU does not read where its keys begin
+    first = 0 if graphs.variant == FUSED else padding  # the CPU kernel ignores the start of keys
     keys = graphs.run("step_keys", inputs | _reference(before, seen, first))
     yield row("keys", middle, keys["velocity"][0, : n - known], wanted[0, known:])
     context = min(known, CONTEXT)
@@ -388,7 +381,7 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
 def _rows(
     latents: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int, padding: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for rows of one length and time."""
+    """Inputs of a step graph for rows of equal length and time."""
     count, frames, _ = latents.shape
     return {
         "latents": _padded(latents, (0, padding)),
@@ -402,7 +395,7 @@ def _rows(
 def _reference(
     latents: NDArray[Any], condition: NDArray[Any], padding: int = 0, name: str = "reference"
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for the reference before a row, or for its context."""
+    """Inputs of a step graph for a reference or its context."""
     return {
         name: _padded(latents, (padding, 0)),
         f"{name}_condition": _padded(condition, (padding, 0)),
@@ -411,7 +404,7 @@ def _reference(
 
 
 def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
-    """(R, N, …) with noise before and after its frames: padding must not matter, whatever it holds."""
+    """Pad (R, N, …) with noise: results must not depend on the contents of padding."""
     rng = np.random.default_rng(0)
     before, after = (
         rng.standard_normal((array.shape[0], width, array.shape[2])).astype(array.dtype) for width in widths
@@ -420,7 +413,7 @@ def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
 
 
 def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """‖a − b‖ / ‖b‖; infinite where shapes differ or a value is not finite."""
+    """‖a − b‖ / ‖b‖; infinite if shapes differ or a value is not finite."""
     if a.shape != b.shape or not np.isfinite(a).all():
         return math.inf
     return _ratio(
@@ -429,5 +422,5 @@ def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def _ratio(error: float, to: float) -> float:
-    """error / to, infinite where the error is not finite; never a division by zero."""
+    """error / to, with a lower bound on `to`; infinite if either is not finite."""
     return error / max(to, 1e-12) if math.isfinite(error) and math.isfinite(to) else math.inf

@@ -1,7 +1,6 @@
-"""Precision lives in the graph: what is rewritten in a traced graph for the CPU.
+"""Precision rewrites for the CPU: float32 arithmetic on float16 weights, and dynamic INT8.
 
-float16 itself is traced (`graphs.py` casts where it must stay float32); here are float32 arithmetic on
-float16 weights, and INT8.
+float16 graphs themselves are traced with the casts of `graphs.py`.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
-"""The step graph's products with a weight, in the order in which a frame meets them."""
+"""Roles of the step graph's weight products, in execution order."""
 INT8_KEEPS_FLOAT = ("from_latents", "attention.out", "final")
 """Chosen on the measured curve in export/README.md: the fastest point with an error under 1.5e-2."""
 
 
 def widen(source: Path, out: Path) -> None:
-    """Write `source`, a float16 graph, with its arithmetic in float32; both share one weight file.
+    """Write the float16 graph `source` with float32 arithmetic, sharing its weight file.
 
-    For processors without float16 products: ONNX Runtime's CPU provider has none, goes to and fro between
-    the two types and takes softmax and GELU apart. Weights are widened once, when the graph is loaded.
+    ONNX Runtime's CPU provider has no float16 products, so it would cast around each one and split softmax
+    and GELU. Weights are widened once, when the graph is loaded.
     """
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
@@ -57,7 +56,7 @@ def _compute_in_float32(node: onnx.NodeProto) -> None:
 
 
 def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Casts that give float16 outputs the type of the contract again."""
+    """Casts of outputs back to the contract's float16."""
     casts = []
     for output in graph.output:
         if output.type.tensor_type.elem_type == TensorProto.FLOAT16:
@@ -69,10 +68,10 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:
-    """Write `source`, a float32 step graph, with dynamic INT8 products but for the roles in `keep_float`.
+    """Write the float32 step graph `source` with dynamic INT8 products except for roles in `keep_float`.
 
-    Weights are int8 with a scale per output channel; activations are uint8 with one scale per tensor, found
-    at run time: cheap, but what shares a batch shares its scale.
+    Weights are int8 with a scale per output channel, activations uint8 with one run-time scale per tensor,
+    which makes results depend on the batch.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -92,19 +91,24 @@ def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_F
             extra_options={"MatMulConstBOnly": True},
         )
         model = onnx.load(raw)
-    _copy_signature(onnx.load(source, load_external_data=False), model)
+    # The quantiser renames axes and raises the IR version; restore the contract's.
+    traced = onnx.load(source, load_external_data=False)
+    model.ir_version = traced.ir_version
+    for have, want in ((model.graph.input, traced.graph.input), (model.graph.output, traced.graph.output)):
+        del have[:]
+        have.extend(want)
     save(model, out)
 
 
 def check_roles(roles: Collection[str]) -> None:
-    """Raise ValueError for a role that is not in ROLES."""
+    """Raise ValueError for roles that are not in ROLES."""
     if unknown := [role for role in roles if role not in ROLES]:
         raise ValueError(f"unknown role {', '.join(unknown)}; roles: {', '.join(ROLES)}")
 
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """The quantiser advises, on the root logger, a pre-processing that finds nothing to do here."""
+    """Silence the quantiser's advice on the root logger to run a pre-processing step not needed here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -114,7 +118,7 @@ def _without_advice() -> Iterator[None]:
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model with its weights beside it in one `path`.data."""
+    """Write a model to `path` and its weights to `path`.data."""
     data = path.with_name(path.name + ".data")
     data.unlink(missing_ok=True)
     onnx.save_model(
@@ -126,23 +130,23 @@ def save(model: onnx.ModelProto, path: Path) -> None:
         convert_attribute=False,
     )
     if data.exists():
-        data.chmod(path.stat().st_mode)  # the library makes it its owner's alone
+        data.chmod(path.stat().st_mode)  # the library gives it mode 600
 
 
 def weight_products(path: Path) -> dict[str, str]:
-    """MatMul node name → role, for each product with a weight."""
+    """MatMul node name → role of each weight product."""
     graph = onnx.load(path, load_external_data=False).graph
     return {product.node.name: product.role for product in products_of(graph)}
 
 
 @dataclass(frozen=True)
 class Product:
-    """A MatMul with a weight."""
+    """MatMul with a stored weight."""
 
     node: onnx.NodeProto
     weight: str
     widened: bool
-    """Whether the stored weight is cast to float32 first; see `widen`."""
+    """True if the weight is cast to float32 first; see `widen`."""
 
     @property
     def role(self) -> str:
@@ -151,7 +155,7 @@ class Product:
 
 
 def products_of(graph: onnx.GraphProto) -> list[Product]:
-    """The products with a weight, in the order of the graph."""
+    """Weight products in graph order."""
     weights = {tensor.name for tensor in graph.initializer}
     casts = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
     found = []
@@ -164,18 +168,10 @@ def products_of(graph: onnx.GraphProto) -> list[Product]:
 
 
 def role_of(weight: str) -> str:
-    """The role of a step graph's product, by the name of its weight. Raises ValueError for another one."""
+    """Role of a step graph's product by its weight's name. Raises ValueError for other names."""
     if weight.startswith("out."):
         return "final"
     for role in ROLES:
         if f"{role}." in weight:
             return role
     raise ValueError(f"{weight}: not a matrix of the step graph")
-
-
-def _copy_signature(source: onnx.ModelProto, to: onnx.ModelProto) -> None:
-    """The quantiser's shape inference renames axes and raises the IR version; put the contract's back."""
-    to.ir_version = source.ir_version
-    for have, want in ((to.graph.input, source.graph.input), (to.graph.output, source.graph.output)):
-        del have[:]
-        have.extend(want)

@@ -1,19 +1,12 @@
-"""INT8 for tensor cores: explicit Q/DQ around the products of the step graphs, calibrated and smoothed.
+"""INT8 Q/DQ for tensor cores: calibrated, smoothed products in the step graphs of a float16 bundle.
 
-Weights are int8 with a scale for each output channel, activations int8 with one constant scale for each
-product, both symmetric, as TensorRT wants them. All step graphs of a bundle share one scheme, and so their
-weights. What is not quantised stays as it is in the float16 graphs.
+Weights have a scale per output channel, activations a constant scale per product; both are symmetric, as
+TensorRT requires. A channel's scale is one number in DequantizeLinear times a ratio up to 1 that multiplies
+the output: dequantising by channel, TensorRT-RTX 1.7 writes unscaled float16 sums, which overflow at 65,504.
 
-A channel's scale is in two parts: one number for the whole matrix where it is dequantised, and a ratio up to
-1 by which the product's output channel is multiplied. For a matrix dequantised by channels TensorRT-RTX 1.7
-writes the bare sums of a product in float16 and scales them in the next kernel; sums leave float16 at 65,504.
-With one number it scales them in the product's own kernel, in float32, and the launches stay as many.
-
-Smoothing (SmoothQuant, arXiv 2211.10438) multiplies each channel of a product's input and divides the
-weight's row by the same factor, so that no channel alone sets the scale of all. The factors cost nothing per
-frame where they have a place before the product: for `qkv`, `up` and `final` in the modulation that makes
-their input, for `attention.out` in the weights that make v. `down`, after its GELU, and `from_latents` get a
-multiplication.
+Smoothing (SmoothQuant, arXiv 2211.10438) moves a factor from each input channel to the weight's row. Factors
+of `qkv`, `up` and `final` go into the modulation, those of `attention.out` into the weights of v; `down` and
+`from_latents` need a multiplication.
 """
 
 from __future__ import annotations
@@ -39,72 +32,67 @@ from export.to_onnx import share_weights
 STEPS = ("step", "step_keys", "step_reply")
 
 KEEPS_FLOAT = ("from_latents", "final")
-"""Chosen on the measured curve in export/README.md."""
+"""Roles in float16, chosen by the curve in export/README.md."""
 LARGEST = 127
 SMALLEST_SCALE = 2.0**-14
-"""The least normal number of float16."""
+"""Smallest normal number of float16."""
 ALPHAS = (0.0, 0.35, 0.5, 0.65, 0.8)
-"""Exponents of smoothing that are tried on each product; 0 leaves it as it is."""
+"""Smoothing exponents tried on each product; 0 means none."""
 SEARCHED_FRAMES = 768
-"""Most sampled frames that a trial multiplies."""
+"""Most sampled frames per trial."""
 
 Floats = Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How one product is quantised."""
-
     factors: FloatArray
-    """(in,) by which the input's channels are multiplied before they are quantised; numbers of float16."""
+    """Smoothing factors (in,) of the input channels, representable in float16."""
     largest: float
-    """The magnitude that int8's largest number stands for, of the multiplied input."""
+    """Magnitude of the smoothed input that maps to 127."""
     error: float
     """‖found − wanted‖ / ‖wanted‖ of the product on the sampled frames."""
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """The constants of one product."""
-
     weight: NDArray[np.int8]
     """(in, out)"""
     weight_scale: np.float16
     ratios: NDArray[np.float16]
-    """(out,) of a channel's scale to `weight_scale`."""
+    """Ratio (out,) of a channel's scale to `weight_scale`."""
     input_scale: np.float16
     factors: FloatArray
-    """(in,) as in `Choice`."""
+    """Smoothing factors (in,)."""
 
     @property
     def scales(self) -> FloatArray:
-        """(out,) of the output channels."""
+        """Scales of the output channels (out,)."""
         return np.float32(self.weight_scale) * self.ratios.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The quantised products of a bundle's step graphs, by the names of their weights."""
+    """Quantised products of a bundle's step graphs, by weight name."""
 
     products: dict[str, Quantised]
     changed: dict[str, FloatArray] = field(default_factory=dict)
-    """Weights and biases that stay float, with the factors of the product after them."""
+    """Float weights and biases that absorb the smoothing factors of the next product."""
 
 
 # ----------------------------------------------------------------------------------------- the constants
 
 
 def plain(weight: FloatArray, observed: Observed) -> Choice:
-    """No smoothing: the scale that MinMax calibration gives."""
+    """MinMax calibration without smoothing."""
     factors = np.ones(len(weight), np.float32)
     return _tried(weight, observed.sample, factors, float(observed.largest.max()))
 
 
 def search(weight: FloatArray, observed: Observed) -> Choice:
-    """The smoothing with the least error of the product on the sampled frames.
+    """Choose the smoothing exponent with the least error on the sampled frames.
 
-    Nothing is clipped: scales with less error over all frames saturated at rare ones, and tripled the error
-    of the unguided row at late times.
+    Scales that clip had less mean error, but tripled that of the unguided row at late times.
     """
     sample = observed.sample
     sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
@@ -116,19 +104,19 @@ def search(weight: FloatArray, observed: Observed) -> Choice:
 
 
 def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArray:
-    """(in,) factors of a product's input, of geometric mean 1: (largest weight of the row)¹⁻ᵅ / largestᵅ."""
+    """Factors (in,) ∝ (largest weight of the row)¹⁻ᵅ / largestᵅ, with geometric mean 1."""
     if alpha == 0.0:
         return np.ones(len(weight), np.float32)
     seen = np.maximum(largest, 1e-4 * largest.max() + 1e-12)
     rows = np.abs(weight).max(axis=1)
     rows = np.maximum(rows, 1e-4 * rows.max() + 1e-12)
     factors = (1.0 - alpha) * np.log(rows) - alpha * np.log(seen)
-    # The same numbers in graphs of either type.
+    # Rounded, so that float16 and float32 graphs have equal factors.
     return np.exp(factors - factors.mean()).astype(np.float16).astype(np.float32)
 
 
 def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
-    """The constants of a product. Scales are rounded to float16 before the weight is divided by them."""
+    """Quantise a weight (in, out). Scales are rounded to float16 before dividing by them."""
     smoothed = weight / choice.factors[:, None]
     largest = np.abs(smoothed).max(axis=0)
     scale = _scale(largest.max())
@@ -158,7 +146,7 @@ def _scale(largest: float) -> np.float16:
 
 
 def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
-    """In steps of `scale`, as QuantizeLinear rounds and saturates."""
+    """Round and saturate to multiples of `scale` as QuantizeLinear does."""
     return np.rint(values / scale).clip(-LARGEST - 1, LARGEST)
 
 
@@ -166,7 +154,6 @@ def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
 
 
 def choices(floats: Floats, observations: Observations, *, smooth: bool = True) -> dict[str, Choice]:
-    """A choice for each product that was observed, whether or not it will be quantised."""
     choose = search if smooth else plain
     return {name: choose(floats[name], observed) for name, observed in observations.products.items()}
 
@@ -174,35 +161,28 @@ def choices(floats: Floats, observations: Observations, *, smooth: bool = True) 
 def scheme(
     floats: Floats, chosen: Mapping[str, Choice], roles: Mapping[str, str], keep_float: Collection[str]
 ) -> Scheme:
-    """Quantise every product but those of the roles in `keep_float`. Raises ValueError for an unknown role.
+    """Quantise all products except roles in `keep_float`; `roles` maps weight name → role.
 
-    `roles` gives those of the products by the names of their weights.
+    Raises ValueError for an unknown role.
     """
     check_roles(keep_float)
     weights, changed = dict(floats), dict[str, FloatArray]()
     wanted = [name for name, role in roles.items() if role not in keep_float]
     for name in wanted:
         if roles[name] == "attention.out":
-            multiplied = _multiply_values(weights, name, chosen[name].factors)
+            # attention.out's input channel is a mean over frames of v's, so the factors move there exactly.
+            qkv = name.replace("attention.out.", "attention.qkv.")
+            factors = chosen[name].factors
+            whole = np.concatenate([np.ones(2 * len(factors), np.float32), factors])
+            multiplied = {key: weights[key] * whole for key in (qkv, qkv.replace(".weight", ".bias"))}
             weights |= multiplied
             changed |= multiplied
     made = {name: quantise_product(weights[name], chosen[name]) for name in wanted}
     return Scheme(made, {name: values for name, values in changed.items() if name not in made})
 
 
-def _multiply_values(floats: Floats, name: str, factors: FloatArray) -> dict[str, FloatArray]:
-    """qkv's weight and bias, with the factors of the attention's output in the part that makes v.
-
-    Each of its channels is a mean over frames of the same channel of v, so the factors move there exactly.
-    """
-    qkv = name.replace("attention.out.", "attention.qkv.")
-    whole = np.ones(3 * len(factors), np.float32)
-    whole[2 * len(factors) :] = factors
-    return {key: floats[key] * whole for key in (qkv, qkv.replace(".weight", ".bias"))}
-
-
 def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
-    """Weights and biases of a step graph in float32, and weight → role of its products."""
+    """Weights and biases of a step graph in float32, and weight name → role."""
     graph = onnx.load(path).graph
     roles = {product.weight: product.role for product in products_of(graph)}
     names = {*roles, *(name.replace(".weight", ".bias") for name in roles)}
@@ -214,7 +194,7 @@ def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
 
 
 def quantise_steps(bundle: Bundle, made: Scheme) -> None:
-    """Rewrite the step graphs of an fp16 bundle in place, those of a CPU too, on one file of weights."""
+    """Quantise all step graphs of an fp16 bundle in place; they share one weight file."""
     variants = bundle.manifest.variants
     names = dict.fromkeys(v[name] for v in variants.values() for name in STEPS if name in v)
     first, *others = names
@@ -229,7 +209,7 @@ def quantise_steps(bundle: Bundle, made: Scheme) -> None:
 
 
 def quantise(source: Path, out: Path, made: Scheme) -> None:
-    """Write `source`, a float16 step graph or a widened one, with the products of a scheme in INT8."""
+    """Write the step graph `source`, float16 or widened, with the products of a scheme in INT8."""
     model = onnx.load(source)
     graph = model.graph
     for tensor in graph.initializer:
@@ -246,11 +226,11 @@ def quantise(source: Path, out: Path, made: Scheme) -> None:
 
 @dataclass
 class _Writer:
-    """Puts nodes before others, and constants beside them."""
+    """Inserts Q/DQ nodes and constants into a graph."""
 
     graph: onnx.GraphProto
     before: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
-    """First output of a node → nodes that are to stand before it."""
+    """First output of a node → nodes to insert before it."""
 
     def __post_init__(self) -> None:
         self.makers = {output: node for node in self.graph.node for output in node.output}
@@ -258,7 +238,7 @@ class _Writer:
         self._constant("int8_zero", np.array(0, np.int8))
 
     def quantise(self, product: Product, made: Quantised) -> None:
-        """Give a product an int8 weight and an int8 input."""
+        """Replace a product by Q/DQ nodes and an int8 weight."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16
@@ -281,7 +261,7 @@ class _Writer:
         node.input[0], node.input[1] = f"{name}.product", f"{name}.ratios"
 
     def finish(self) -> None:
-        """Put the new nodes in their places, and drop what nothing reads any more."""
+        """Insert the new nodes; remove unused casts and constants."""
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
         read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
         kept = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
@@ -294,10 +274,10 @@ class _Writer:
         del self.graph.value_info[:]
 
     def _smooth(self, product: Product, made: Quantised, kind: type[Any]) -> None:
-        """Multiply a product's input by its factors, at the cheapest place that there is."""
+        """Multiply a product's input by its factors at the cheapest point."""
         node, name = product.node, product.weight.removesuffix(".weight")
         if product.role == "attention.out":
-            return  # its factors are in the weights that make v
+            return  # its factors are in the weights of v
         if product.role in ("qkv", "up", "final"):
             self._constant(f"{name}.factors", made.factors)
             for number, (reader, place) in enumerate(self._modulation(node.input[0])):
@@ -310,9 +290,9 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Nodes, and places of their inputs, where a modulated norm reads 1 + scale and shift.
+        """Yield nodes and input indices where a modulated norm reads 1 + scale and shift.
 
-        Both forms: LN(x)·(1 + scale) + shift, and a norm with the modulation as its own weight and bias.
+        Handles LN(x)·(1 + scale) + shift and norms with the modulation as weight and bias. Raises ValueError.
         """
         node = self.makers[value]
         while node.op_type == "Cast":

@@ -1,4 +1,4 @@
-"""Checkpoints in the official layouts with random weights: for tests, and to measure a full-size export."""
+"""Random checkpoints in the official layouts, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from export.model.redraw import draw, redraw
 from export.model.vocos import Vocos, VocosConfig
 
 VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
-"""The sizes of charactr/vocos-mel-24khz."""
+"""Configuration of charactr/vocos-mel-24khz."""
 BIGVGAN_V2_24KHZ = BigVGANConfig(
     num_mels=100,
     upsample_rates=(4, 4, 2, 2, 2, 2),
@@ -34,7 +34,7 @@ BIGVGAN_V2_24KHZ = BigVGANConfig(
     use_tanh_at_final=False,
     use_bias_at_final=False,
 )
-"""The sizes of nvidia/bigvgan_v2_24khz_100band_256x."""
+"""Configuration of nvidia/bigvgan_v2_24khz_100band_256x."""
 
 
 def write_random(
@@ -45,10 +45,7 @@ def write_random(
     mels: int = 100,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Path, Path]:
-    """Write `model.safetensors` as the official ones are, and `vocab.txt`; returns their paths.
-
-    One tensor at a time is in memory, so a model of any size can be written.
-    """
+    """Write `model.safetensors` and `vocab.txt`, one tensor in memory at a time; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.device("meta"):
         model = DiT(arch, len(vocab), mels)
@@ -69,7 +66,7 @@ def write_random(
 
 
 def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed: int = 0) -> Path:
-    """Write `config.yaml` and `pytorch_model.bin`, feature extractor included; returns the folder."""
+    """Write `config.yaml` and `pytorch_model.bin` with feature extractor; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model = Vocos(config)
     redraw(model, seed)
@@ -84,7 +81,6 @@ def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed
 
 
 def vocos_sections(config: VocosConfig) -> dict[str, object]:
-    """The contents of a Vocos' `config.yaml`."""
     return {
         "feature_extractor": {
             "class_path": "vocos.feature_extractors.MelSpectrogramFeatures",
@@ -118,11 +114,11 @@ def vocos_sections(config: VocosConfig) -> dict[str, object]:
 
 
 def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ, seed: int = 0) -> Path:
-    """Write `config.json` and `bigvgan_generator.pt`, weight norm in place; returns the folder."""
+    """Write `config.json` and `bigvgan_generator.pt` with weight norm; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model = BigVGAN(config)
     redraw(model, seed)
-    with torch.no_grad():  # a random stack is far too loud; this keeps its output within ±1
+    with torch.no_grad():  # scales the output into ±1
         model.conv_post.weight.mul_(0.01)
     torch.save({"generator": _with_weight_norm(model)}, folder / BIGVGAN_FILE)
     (folder / "config.json").write_text(json.dumps(asdict(config), indent=2), "utf-8")
@@ -130,7 +126,7 @@ def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ,
 
 
 def _with_weight_norm(model: nn.Module) -> Mapping[str, Tensor]:
-    """The state dict with each convolution's weight as magnitude and direction, in torch's older names."""
+    """State dict with convolution weights as magnitude and direction, in torch's older naming."""
     convs = {
         f"{name}.weight"
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""A step graph's weights back in upstream's layout: the export's rearrangement undone."""
+"""Recover weights in upstream's layout from a step graph."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from export.graphs import angles, rates
 
 
 def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
-    """The weights of a float step graph under upstream's names, in float32; those of float16 to the bit.
+    """Weights of a float step graph under upstream's names, in float32, bit-exact for float16 graphs.
 
-    Of the input projection, which is divided between graphs, only the part for latents. Graphs of format 1.0,
-    with a product each for q, k and v, are read too. Raises CheckpointError for a rounded rotary table.
+    The input projection is the part for latents only. Also reads format 1.0, which has separate q, k and v.
+    Raises CheckpointError for a rounded rotary table.
     """
     model = onnx.load(path)
     stored = {
@@ -64,7 +64,7 @@ def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
 
 
 def _third(stored: Mapping[str, Tensor], name: str, key: str, i: int, kind: str) -> Tensor:
-    """Rows of q, k or v: (A, D) weights or (A,) biases."""
+    """Weights (A, D) or biases (A,) of q, k or v."""
     packed = stored.get(f"{name}.qkv.{kind}")
     rows = stored[f"{name}.{key}.{kind}"] if packed is None else packed.chunk(3, dim=-1)[i]
     return rows.T if kind == "weight" else rows

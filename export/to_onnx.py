@@ -1,4 +1,4 @@
-"""Trace a graph module to ONNX, with its axes named and checked against the contract."""
+"""Trace a graph module to ONNX and check its signature against the contract."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "int32": torch.int
 
 
 class ExportError(RuntimeError):
-    """A traced graph is not what the contract says."""
+    """A traced graph differs from the contract."""
 
 
 def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
-    """Write `module` as `path` with its weights beside it in `path`.data.
+    """Write `module` to `path` and its weights to `path`.data; trace one row if `module.single`.
 
-    A module whose `single` is true is traced for one row.
-
-    Raises ExportError when the traced signature, opset or IR version differs from the contract.
+    Raises ExportError if the traced signature, opset or IR version differs from the contract.
     """
     single_row = getattr(module, "single", False)
     sizes = {**EXAMPLE_SIZES, "R": 1} if single_row else EXAMPLE_SIZES
@@ -60,13 +58,13 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     model = program.model
     optimizer.fold_constants(model)
     passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    # Equal constants under many names keep equal nodes apart.
+    # Common subexpressions are found only if equal constants have one name.
     passes.DeduplicateInitializersPass(size_limit=4096)(model)
     _drop_whole_slices(model.graph)
     _reshape_by_position(model.graph)
     passes.CommonSubexpressionEliminationPass()(model)
     optimizer.remove_unused_nodes(model)
-    passes.ClearMetadataAndDocStringPass()(model)  # the tracer notes file paths of this machine
+    passes.ClearMetadataAndDocStringPass()(model)  # contains file paths of this machine
     model.ir_version = contract.MAX_IR_VERSION
     _name_axes(model.graph, spec, fixed={"R"} if single_row else set())
     program.save(str(path), external_data=True)
@@ -77,9 +75,9 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
 
 
 def share_weights(path: Path, weights: Path) -> None:
-    """Let the graph at `path` read its weights from those of the graph at `weights`, in the same folder.
+    """Make the graph at `path` use the weight file of the graph at `weights` in the same folder.
 
-    Weights are the same if name and bytes are; the others, which are few and small, go into the graph's file.
+    Shares tensors of equal name and bytes; the few others move into the graph's own file.
     """
     model, other = (onnx.load(file, load_external_data=False) for file in (path, weights))
     theirs = {tensor.name: tensor for tensor in other.graph.initializer if tensor.external_data}
@@ -107,7 +105,7 @@ def _stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
 
 
 def _grouped(module: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `forward`; those that it does not name form the tuple that it takes last."""
+    """Keyword arguments of `forward`; unnamed ones form the tuple `kept`."""
     names = inspect.signature(module.forward).parameters
     rest = tuple(value for name, value in named.items() if name not in names)
     return {name: value for name, value in named.items() if name in names} | ({"kept": rest} if rest else {})
@@ -119,7 +117,7 @@ def _constant(value: onnx_ir.Value | None) -> list[int] | None:
 
 
 def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
-    """Take out slices from 0 to the end of an axis."""
+    """Remove slices over whole axes."""
     for node in list(graph):
         if node.op_type != "Slice":
             continue
@@ -131,9 +129,9 @@ def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
 
 
 def _reshape_by_position(graph: onnx_ir.Graph) -> None:
-    """Give each Reshape a constant target: 0 for an axis that stays in its place, -1 for one other unknown.
+    """Give each Reshape a constant target: 0 copies an axis, -1 stands for one other unknown size.
 
-    The tracer computes targets from shapes, which runtimes with fixed shapes would have to fold again.
+    The tracer computes targets from shapes, which runtimes with fixed shapes would fold again.
     """
     for node in list(graph):
         if node.op_type != "Reshape" or node.inputs[0] is None:
@@ -160,7 +158,7 @@ def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tenso
 
 
 def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection[str]) -> None:
-    """Give inputs and outputs the contract's letters in place of the tracer's own, or of a `fixed` size."""
+    """Rename dynamic and `fixed` axes of inputs and outputs after the contract. Raises ExportError."""
     for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
         for value, tensor in zip(values, tensors, strict=True):
             traced = value.shape
@@ -172,7 +170,7 @@ def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection
 
 
 def check_signature(path: Path, spec: contract.GraphSpec) -> None:
-    """Compare a written graph's names, types, axes, opset and IR version with the contract."""
+    """Raise ExportError if a graph's names, types, axes, opset or IR version violate the contract."""
     model = onnx.load(path, load_external_data=False)
     want = {t.name: (t.dtype, t.axes) for t in (*spec.inputs, *spec.outputs)}
     got = {}

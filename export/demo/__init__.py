@@ -1,1 +1,1 @@
-"""The demo voice: a corpus from free engines, a small model trained on it, its shipping."""
+"""The demo voice: synthetic corpus, training of a small model, export for shipping."""

@@ -17,37 +17,39 @@ from appliance.contract import bundle as contract
 from appliance.errors import BundleError
 from export.bundle import BundleFailed
 from export.checkpoint import CheckpointError
-from export.demo import averages, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
-from export.demo.alone import alone
-from export.demo.store import Store
-from export.demo.train import Exam, Recipe, Trainer
+from export.demo import averaging, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo.folder_lock import folder_lock
+from export.demo.train import EvaluationOptions, Recipe, Trainer
 
 FAILED = 1
+EXPECTED = (
+    BundleError,
+    BundleFailed,
+    CheckpointError,
+    corpus.CorpusError,
+    engines.EngineError,
+    ValueError,
+    OSError,
+)
 OUT = Path("out/demo")
 CORPUS, MELS, RUN, VOCODER = corpus.FOLDER, OUT / "mels", OUT / "train", OUT / "vocoder"
 VOICE = Path("appliance/demo")
 LAST_STEP = 100_000
 MEL_STEP, VOCODERS_LAST_STEP = 4_000, 16_000
-"""Where training ends, and where the vocoder gets discriminators; for a machine on which it takes a night."""
-CHOSEN = ("steps", "cooldown", "voices", "times", "muon")
-"""Of the recipe, what has an argument with rules of its own."""
+"""Default number of vocoder steps before discriminators, and in all; about a night on two cores."""
+OWN_ARGUMENT = ("steps", "cooldown", "voices", "times", "muon")
+"""Fields of the recipe whose arguments are not generated from the dataclass."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; expected failures are one line on standard error and exit code 1."""
+    """Run one command; print an expected failure as one line on standard error and return 1."""
     options = _parser().parse_args(argv)
     try:
         options.run(options)
-    except (ValueError, OSError, corpus.CorpusError, engines.EngineError) as error:
-        return _failed(error)
-    except (BundleError, BundleFailed, CheckpointError) as error:
-        return _failed(error)
+    except EXPECTED as error:
+        print(f"export.demo: {error}", file=sys.stderr)
+        return FAILED
     return 0
-
-
-def _failed(error: Exception) -> int:
-    print(f"export.demo: {error}", file=sys.stderr)
-    return FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,36 +57,38 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m export.demo", description="The demo voice, from text to bundle."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    speak = commands.add_parser("corpus", help="sentences spoken by free engines")
+    speak = commands.add_parser("corpus", help="synthetic speech of a free engine")
     corpus.add_arguments(speak)
     speak.set_defaults(run=corpus.run)
-    _add_train(commands.add_parser("train", help="the DiT; goes on where it stopped"))
-    _add_vocoder(commands.add_parser("vocoder", help="the Vocos; goes on where it stopped"))
-    make = commands.add_parser("ship", help="trained weights to the committed voice")
+    _add_train(commands.add_parser("train", help="train the DiT, or resume"))
+    _add_vocoder(commands.add_parser("vocoder", help="train the Vocos, or resume"))
+    make = commands.add_parser("ship", help="write the committed voice from trained weights")
     make.add_argument(
         "--weights",
         type=Path,
         nargs="+",
         default=[RUN / train.CHECKPOINT],
-        help="a checkpoint, or the folder of train --out; of several, their mean (%(default)s)",
+        help="checkpoints or folders of train --out, averaged if several (%(default)s)",
     )
     make.add_argument("--vocoder", type=Path, default=VOCODER / "vocos", help="folder (%(default)s)")
     make.add_argument("--corpus", type=Path, default=CORPUS, help="for the reference voices (%(default)s)")
-    make.add_argument("--engine", type=Path, default=corpus.ENGINE, help="speaks them (%(default)s)")
+    make.add_argument(
+        "--engine", type=Path, default=corpus.ENGINE, help="for synthesising them (%(default)s)"
+    )
     make.add_argument("--licence", required=True, help="terms of the weights, for the manifest")
     make.add_argument("--out", type=Path, default=VOICE, help="(%(default)s)")
     make.set_defaults(run=_ship)
-    back = commands.add_parser("rebuild", help="a float bundle back into upstream's layout")
+    back = commands.add_parser("rebuild", help="convert a float bundle to upstream's layout")
     back.add_argument("bundle", type=Path, nargs="?", default=VOICE / "bundle", help="(%(default)s)")
     back.add_argument("--out", type=Path, required=True)
     back.set_defaults(run=_rebuild)
     return parser
 
 
-def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
+def _add_run_options(parser: argparse.ArgumentParser, folder: Path) -> None:
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="(%(default)s)")
     parser.add_argument("--folder", type=Path, default=folder, help="checkpoint and log (%(default)s)")
-    parser.add_argument("--minutes", type=float, help="stop after so long; run again to go on")
+    parser.add_argument("--minutes", type=float, help="time limit of this run")
     parser.add_argument("--save-minutes", type=float, default=5.0, help="between checkpoints (%(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="on a CPU (%(default)s)")
     parser.add_argument(
@@ -93,36 +97,34 @@ def _add_sitting(parser: argparse.ArgumentParser, folder: Path) -> None:
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
-    _add_sitting(parser, RUN)
-    parser.add_argument("--mels", type=Path, default=MELS, help="made when it is not there (%(default)s)")
+    _add_run_options(parser, RUN)
+    parser.add_argument("--mels", type=Path, default=MELS, help="created if missing (%(default)s)")
     parser.add_argument(
         "--lexicon",
         type=Path,
         default=corpus.TEXTS / engines.PRONUNCIATIONS,
-        help="for lessons and sounds (%(default)s)",
+        help="pronunciation dictionary (%(default)s)",
     )
     parser.add_argument("--voices", nargs="+", default=["bdl", "slt"], help="(%(default)s)")
     parser.add_argument(
-        "--begin-with", type=Path, help="weights of another run, as ship takes them or rebuild writes them"
+        "--begin-with", type=Path, help="initial weights: as for ship, or a folder of rebuild"
     )
     parser.add_argument("--steps", type=int, default=LAST_STEP, help="the last step (%(default)s)")
     parser.add_argument(
         "--cooldown", type=int, help="steps of falling learning rate at the end (half of them)"
     )
     parser.add_argument(
-        "--plan-minutes", type=float, help="set the last step so that training ends after so long"
+        "--plan-minutes", type=float, help="set the last step so that training takes this long"
     )
     parser.add_argument("--times", choices=get_args(flow.Times), default="early", help="(%(default)s)")
     parser.add_argument("--no-muon", dest="muon", action="store_false", help="AdamW for all weights")
     for field in dataclasses.fields(Recipe):
-        if field.name not in CHOSEN:
+        if field.name not in OWN_ARGUMENT:
             kind = {"int": int, "float": float}[str(field.type)]
             name = f"--{field.name.replace('_', '-')}"
             parser.add_argument(name, type=kind, default=field.default, help="(%(default)s)")
     parser.add_argument("--compile", action="store_true", help="compile the model: for a GPU")
-    parser.add_argument(
-        "--exam-nfe", type=int, help="speak held-out sentences in so many steps, and read them"
-    )
+    parser.add_argument("--exam-nfe", type=int, help="evaluate held-out sentences at this number of steps")
     parser.add_argument("--exam-sentences", type=int, default=12, help="(%(default)s)")
     parser.add_argument(
         "--exam-guidance", type=float, default=contract.Defaults.guidance, help="(%(default)s)"
@@ -133,22 +135,22 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="for the mels (%(default)s)")
     parser.add_argument(
-        "--listener-clips", type=int, default=12_000, help="to train the listener on (%(default)s)"
+        "--listener-clips", type=int, default=12_000, help="to train the letter recogniser on (%(default)s)"
     )
     parser.set_defaults(run=_train)
 
 
 def _use_cpu(threads: int) -> None:
-    """Numbers below the smallest normal one count as zero: with them, a training step took a third longer.
+    """Set the thread count and flush denormals, which slowed a training step by a third.
 
-    Threads inherit it from the one that starts them.
+    Call it before any thread starts: threads inherit the flush mode.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
 
 
-def _stop_when_told(trainer: Trainer | vocoder_train.Trainer) -> None:
-    """Ctrl-C and a polite kill end a sitting with its checkpoint written; a second one ends it at once."""
+def _stop_on_signals(trainer: Trainer | vocoder_train.Trainer) -> None:
+    """On SIGINT or SIGTERM finish the step and write the checkpoint; a second signal ends the run at once."""
 
     def stop(number: int, _: object) -> None:
         trainer.stopping = True
@@ -163,38 +165,44 @@ def _train(options: argparse.Namespace) -> None:
     store = prepare.prepare(
         options.corpus, options.mels, options.workers, options.listener_clips, options.device
     )
-    with alone(options.folder):
-        _train_on(store, options)
-
-
-def _train_on(store: Store, options: argparse.Namespace) -> None:
-    path = options.folder / train.CHECKPOINT
-    if path.is_file():
-        # What was begun is finished as it was begun; only its end can be moved.
-        recipe = train.recipe_of(train.read(path))
-        moved = {"steps": options.steps} | (
-            {} if options.cooldown is None else {"cooldown": options.cooldown}
+    evaluation = None
+    if options.exam_nfe is not None:
+        evaluation = EvaluationOptions(
+            options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every
         )
-        recipe = recipe if options.plan_minutes else dataclasses.replace(recipe, **moved)
-    else:
-        recipe = _recipe(options)
-    trainer = Trainer(
-        recipe, store, options.folder, options.device, lexicon=options.lexicon, build=options.compile
-    )
-    if path.is_file():
-        trainer.load()
-        print(f"{path}: goes on at step {trainer.place.step}, {trainer.place.frames / 1e6:.1f} M frames")
-    elif options.begin_with is not None:
-        trainer.begin_with(_begun(options.begin_with, recipe))
-    _stop_when_told(trainer)
-    trainer.run(options.minutes, options.save_minutes, _exam(options), options.out, options.plan_minutes)
-    plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
+    with folder_lock(options.folder):
+        path = options.folder / train.CHECKPOINT
+        resumed = path.is_file()
+        recipe = _resumed_recipe(path, options) if resumed else _recipe(options)
+        trainer = Trainer(
+            recipe,
+            store,
+            options.folder,
+            options.device,
+            lexicon=options.lexicon,
+            compile_model=options.compile,
+        )
+        if resumed:
+            trainer.load()
+            done = trainer.progress
+            print(f"{path}: goes on at step {done.step}, {done.frames / 1e6:.1f} M frames")
+        elif (start := options.begin_with) is not None:
+            rebuilt = (start / ship.CHECKPOINT).is_file()
+            trainer.initialise_from(
+                ship.read_trained_dit(start, recipe.arch) if rebuilt else train.read_average(start)[1]
+            )
+        _stop_on_signals(trainer)
+        trainer.run(options.minutes, options.save_minutes, evaluation, options.out, options.plan_minutes)
+        plot.draw(options.folder / train.LOG, options.folder / "loss.svg")
 
 
-def _begun(path: Path, recipe: Recipe) -> dict[str, torch.Tensor]:
-    if (path / ship.CHECKPOINT).is_file():
-        return ship.trained(path, recipe.arch)
-    return train.weights(path)[1]
+def _resumed_recipe(path: Path, options: argparse.Namespace) -> Recipe:
+    """The recipe of a checkpoint; only the end of a run can be changed."""
+    recipe = train.recipe_of(train.read(path))
+    if options.plan_minutes:
+        return recipe
+    cooldown = recipe.cooldown if options.cooldown is None else options.cooldown
+    return dataclasses.replace(recipe, steps=options.steps, cooldown=cooldown)
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -203,14 +211,8 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     return Recipe(**{**values, "voices": tuple(options.voices), "cooldown": cooldown})
 
 
-def _exam(options: argparse.Namespace) -> Exam | None:
-    if options.exam_nfe is None:
-        return None
-    return Exam(options.exam_sentences, options.exam_nfe, options.exam_guidance, options.exam_every)
-
-
 def _add_vocoder(parser: argparse.ArgumentParser) -> None:
-    _add_sitting(parser, VOCODER)
+    _add_run_options(parser, VOCODER)
     parser.add_argument("--steps", type=int, default=VOCODERS_LAST_STEP, help="(%(default)s)")
     parser.add_argument(
         "--mel-steps", type=int, default=MEL_STEP, help="without discriminators (%(default)s)"
@@ -220,42 +222,38 @@ def _add_vocoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--period-width", type=int, default=256, help="channels (%(default)s)")
     parser.add_argument("--resolution-width", type=int, default=16, help="channels (%(default)s)")
     parser.add_argument(
-        "--abreast", type=int, default=1, help="discriminators at a time, --threads each (%(default)s)"
+        "--abreast", type=int, default=1, help="parallel discriminators, --threads each (%(default)s)"
     )
-    parser.add_argument("--begin-with", type=Path, help="another Vocos: a folder as rebuild writes it")
+    parser.add_argument("--begin-with", type=Path, help="initial weights: a Vocos folder, as of rebuild")
     parser.set_defaults(run=_vocoder)
 
 
 def _vocoder(options: argparse.Namespace) -> None:
     _use_cpu(options.threads)
-    with alone(options.folder):
-        _train_vocoder(options)
-
-
-def _train_vocoder(options: argparse.Namespace) -> None:
-    recipe = vocoder_train.Recipe(
-        options.steps,
-        options.mel_steps,
-        options.batch,
-        options.segment,
-        period_width=options.period_width,
-        resolution_width=options.resolution_width,
-        abreast=options.abreast,
-    )
-    trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
-    if vocoder_train.newest(options.folder):
-        trainer.load()
-        print(f"{options.folder}: goes on at step {trainer.step}")
-    elif options.begin_with is not None:
-        trainer.begin_with(options.begin_with)
-    _stop_when_told(trainer)
-    trainer.run(options.minutes, options.save_minutes)
-    plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
+    with folder_lock(options.folder):
+        recipe = vocoder_train.Recipe(
+            options.steps,
+            options.mel_steps,
+            options.batch,
+            options.segment,
+            period_width=options.period_width,
+            resolution_width=options.resolution_width,
+            abreast=options.abreast,
+        )
+        trainer = vocoder_train.Trainer(recipe, options.corpus, options.folder, options.device)
+        if vocoder_train.has_checkpoint(options.folder):
+            trainer.load()
+            print(f"{options.folder}: goes on at step {trainer.step}")
+        elif options.begin_with is not None:
+            trainer.initialise_from(options.begin_with)
+        _stop_on_signals(trainer)
+        trainer.run(options.minutes, options.save_minutes)
+        plot.draw(options.folder / vocoder_train.LOG, options.folder / "loss.svg")
 
 
 def _ship(options: argparse.Namespace) -> None:
-    trained = [train.weights(path) for path in options.weights]
-    recipe, average = trained[0][0], averages.mean([weights for _, weights in trained])
+    trained = [train.read_average(path) for path in options.weights]
+    recipe, average = trained[0][0], averaging.mean([weights for _, weights in trained])
     sizes = ship.ship(
         average,
         recipe.arch,

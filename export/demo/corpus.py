@@ -1,13 +1,13 @@
-"""The demo's corpus: sentences spoken by free engines, trimmed, judged, in shards that can be mapped.
+"""Corpus of synthetic speech: sentences synthesised by RHVoice, trimmed, checked by a recogniser.
 
-    corpus.json             what it was made of: rate, mels, engine, versions, terms
-    sentences.jsonl         what is to be said, in this order
-    audio/VOICE/00000.npy   (samples,) int16: the clips of one batch of sentences, one after the other
+    corpus.json                   sample rate, mel specification, engine versions, terms
+    sentences.jsonl               sentences in synthesis order
+    audio/VOICE/00000.npy         (samples,) int16, the concatenated clips of one batch of sentences
     shards/VOICE/00000.jsonl      the clips of that batch
-    verdicts/VOICE/00000.jsonl    what a recogniser heard in them, where it has listened
-    clips.jsonl             every clip that is fit for use, made of the two above
+    verdicts/VOICE/00000.jsonl    transcripts and word error rates of those clips
+    clips.jsonl                   usable clips, compiled from shards and verdicts
 
-A batch is written whole or not at all: an interruption costs the batches that were being made.
+Batches are written atomically; an interruption loses only the batches in progress.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tqdm import tqdm
 
 from appliance.contract.mel import MelSpec
 from export.demo import engines, sentences
-from export.demo.alone import alone
-from export.demo.engines import SAMPLE_RATE_HZ, VOICES, EngineError, Int16Array, RHVoice, Spoken
-from export.demo.judges import missing
+from export.demo.engines import SAMPLE_RATE_HZ, VOICES, EngineError, Int16Array, RHVoice, Utterance
+from export.demo.folder_lock import folder_lock
 from export.demo.sentences import Sentence, Split
+from export.demo.speech_metrics import missing
 
 BATCH = 128
-"""Sentences in one shard: about eight minutes of speech."""
+"""Sentences per shard, about eight minutes of speech."""
 MARGIN_S = 0.03
-"""Silence that trimming leaves at either end."""
+"""Silence kept at either end by trimming."""
 SILENCE_DB = -50.0
-"""Below the loudest stretch of the clip."""
+"""Silence threshold, relative to the loudest window of the clip."""
 WINDOW_S = 0.01
 MAX_WER = 0.34
-"""A clip is dropped when the recogniser misses more than every third word: it errs in every tenth itself."""
+"""Largest word error rate of a training clip; the recogniser's own is about 0.1."""
 FOLDER = Path("out/demo/corpus")
 ENGINE = Path("out/demo/engine")
 TEXTS = Path("out/demo/texts")
@@ -50,46 +50,43 @@ PACKED = Path("out/demo/carried.tar.xz")
 
 
 class CorpusError(RuntimeError):
-    """The corpus cannot be made or read."""
+    """The corpus cannot be written or read."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One sentence of one voice."""
-
     id: str
-    """Sentence and voice; "live-…" is our own text, "fort-…" a quotation."""
+    """Sentence and voice; "live-…" and "chat-…" are our own texts, "fort-…" quotations."""
     voice: str
     text: str
     split: Split
     shard: int
     start: int
-    """Its first sample in the shard."""
+    """First sample in the shard."""
     samples: int
     words: list[tuple[int, int, int]] = field(default_factory=list)
-    """First and end character of each word, and the sample of the clip where it starts (± 0.05 s)."""
+    """First and end character and start sample (± 0.05 s) of each word."""
     wer: float | None = None
-    """Word error rate of what the recogniser heard; None while it has not listened."""
+    """Word error rate of the recogniser; None before recognition."""
 
     @property
     def seconds(self) -> float:
-        """Length."""
         return self.samples / SAMPLE_RATE_HZ
 
 
 def read_clips(folder: Path) -> list[Clip]:
-    """Every clip that is fit for use. Raises CorpusError where there is no corpus."""
+    """Read all usable clips. Raises CorpusError if there is no corpus."""
     return _read_clips(folder / "clips.jsonl")
 
 
 def audio(folder: Path, clip: Clip) -> Int16Array:
-    """(samples,) of a clip at `SAMPLE_RATE_HZ`, mapped rather than read."""
+    """Memory-mapped samples (samples,) of a clip at `SAMPLE_RATE_HZ`."""
     shard = _mapped(_path(folder, "audio", clip.voice, clip.shard))
     return shard[clip.start : clip.start + clip.samples]
 
 
-def trim(spoken: Spoken) -> Spoken:
-    """The speech with `MARGIN_S` of silence at either end; words move with it."""
+def trim(spoken: Utterance) -> Utterance:
+    """Trim silence to `MARGIN_S` at either end and shift word times."""
     window = round(SAMPLE_RATE_HZ * WINDOW_S)
     wave = spoken.samples[: len(spoken.samples) // window * window].astype(np.float64)
     power = np.square(wave.reshape(-1, window)).mean(axis=1)
@@ -98,30 +95,43 @@ def trim(spoken: Spoken) -> Spoken:
     start = max(0, int(loud[0]) * window - margin)
     end = min(len(spoken.samples), (int(loud[-1]) + 1) * window + margin)
     words = [(first, last, min(max(0, at - start), end - start)) for first, last, at in spoken.words]
-    return Spoken(spoken.samples[start:end], words)
+    return Utterance(spoken.samples[start:end], words)
 
 
 def make(folder: Path, engine: Path, texts: Path, voices: Sequence[str], hours: float, workers: int) -> None:
-    """Speak sentences until each voice has `hours` of training clips, or nothing is left to say.
+    """Synthesise sentences until each voice has `hours` of training clips or all are used.
 
-    Held-out sentences come first. Continues what is there. Raises CorpusError, EngineError.
+    Held-out sentences come first. Resumes an existing corpus. Raises CorpusError, EngineError.
     """
     if not (engine / engines.RECORD).exists():
         engines.prepare(engine, texts)
-    order = _sentences(folder, texts)
-    _write_json(folder / "corpus.json", _description(engine, order))
+    path = folder / "sentences.jsonl"
+    if not path.exists():
+        if not (texts / "fortunes").is_dir():
+            raise CorpusError(f"{texts}: no texts; `python -m export.demo corpus prepare` fetches them")
+        sentences.write(sentences.collect(texts / "fortunes", texts / "words"), path)
+    order = sentences.read(path)
+    description = {
+        "sample_rate_hz": SAMPLE_RATE_HZ,
+        "mel": asdict(MelSpec("vocos")),
+        "engine": engines.record(engine),
+        "sentences": dict(Counter(sentence.split for sentence in order)),
+        "trimming": {"margin_s": MARGIN_S, "silence_db": SILENCE_DB},
+        "max_wer": MAX_WER,
+    }
+    _write(folder / "corpus.json", json.dumps(description, indent=2) + "\n")
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
     for voice in voices:
         tasks = [(voice, n, batch) for n, batch in enumerate(batches)]
         with tqdm(total=hours, unit="h", desc=voice, bar_format=_BAR) as bar:
-            _until(hours, bar, folder, tasks, workers, engine)
+            _speak_hours(hours, bar, folder, tasks, workers, engine)
     compile_clips(folder)
 
 
-def judge(folder: Path, voices: Sequence[str], workers: int, limit: int | None) -> None:
-    """Have a recogniser listen to every shard it has not heard yet, at most `limit` for each voice.
+def recognise(folder: Path, voices: Sequence[str], workers: int, limit: int | None) -> None:
+    """Transcribe new shards, at most `limit` per voice, and compile `clips.jsonl`.
 
-    Raises CorpusError where it is not installed.
+    Raises CorpusError if the recogniser is not installed.
     """
     if absent := missing(("moonshine_voice", "jiwer", "soxr")):
         raise CorpusError(f"not installed: {', '.join(absent)}; see scripts/requirements/quality.txt")
@@ -129,17 +139,21 @@ def judge(folder: Path, voices: Sequence[str], workers: int, limit: int | None) 
         waiting = [n for n in _shards(folder, voice) if not _path(folder, "verdicts", voice, n).exists()]
         tasks = [(folder, voice, n) for n in waiting[:limit]]
         with _pool(workers) as run:
-            for _ in tqdm(run(_listen, tasks), total=len(tasks), unit="shard", desc=f"listening to {voice}"):
+            for _ in tqdm(
+                run(_recognise_shard, tasks), total=len(tasks), unit="shard", desc=f"recognising {voice}"
+            ):
                 compile_clips(folder)
     compile_clips(folder)
 
 
 def compile_clips(folder: Path) -> None:
-    """Make `clips.jsonl` of all shards and verdicts; training clips that were not understood are left out."""
+    """Write `clips.jsonl` from all shards, without training clips above MAX_WER."""
     lines = []
     for voice in VOICES:
         for n in _shards(folder, voice):
-            verdicts = _verdicts(_path(folder, "verdicts", voice, n))
+            path = _path(folder, "verdicts", voice, n)
+            recognised = path.read_text("utf-8").splitlines() if path.exists() else []
+            verdicts = {raw["id"]: raw["wer"] for raw in map(json.loads, recognised)}
             for clip in _read_clips(_path(folder, "shards", voice, n)):
                 wer = verdicts.get(clip.id)
                 if clip.split == "train" and wer is not None and wer > MAX_WER:
@@ -149,7 +163,7 @@ def compile_clips(folder: Path) -> None:
 
 
 def summary(folder: Path) -> str:
-    """Hours and clips of each voice and split, and what the recogniser made of them."""
+    """Table of hours, clips and word error rates by voice and split."""
     clips = read_clips(folder)
     made = sum(
         1 for v in VOICES for n in _shards(folder, v) for _ in _read_clips(_path(folder, "shards", v, n))
@@ -158,31 +172,29 @@ def summary(folder: Path) -> str:
     rows = [f"{'voice':6} {'split':6} {'clips':>7} {'hours':>7} {'judged':>7} {'errors':>7}"]
     for voice, split in sorted(counts):
         chosen = [clip for clip in clips if (clip.voice, clip.split) == (voice, split)]
-        heard = [clip.wer for clip in chosen if clip.wer is not None]
-        errors = f"{100 * sum(heard) / len(heard):6.1f}%" if heard else "      –"
+        rates = [clip.wer for clip in chosen if clip.wer is not None]
+        errors = f"{100 * sum(rates) / len(rates):6.1f}%" if rates else "      –"
         hours = sum(clip.seconds for clip in chosen) / 3600
-        rows.append(f"{voice:6} {split:6} {len(chosen):7} {hours:7.2f} {len(heard):7} {errors}")
+        rows.append(f"{voice:6} {split:6} {len(chosen):7} {hours:7.2f} {len(rates):7} {errors}")
     return "\n".join([*rows, f"{made - len(clips)} of {made} clips were dropped: not understood"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `python -m export.demo corpus` takes."""
+    """Add the arguments of `python -m export.demo corpus`."""
     parser.add_argument(
         "action",
         nargs="?",
         choices=("prepare", "make", "judge", "show", "pack"),
         default="make",
-        help="fetch engine and texts · speak · have clips judged · count · make small to carry (%(default)s)",
+        help="fetch engine and texts · synthesise · recognise · count · pack for transport (%(default)s)",
     )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="the corpus (%(default)s)")
     parser.add_argument("--engine", type=Path, default=ENGINE, help="the unpacked engine (%(default)s)")
     parser.add_argument("--texts", type=Path, default=TEXTS, help="fortunes and word list (%(default)s)")
     parser.add_argument("--voices", nargs="+", choices=tuple(VOICES), default=list(VOICES))
-    parser.add_argument(
-        "--hours", type=float, default=2.0, help="training clips for each voice (%(default)s)"
-    )
+    parser.add_argument("--hours", type=float, default=2.0, help="of training clips per voice (%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
-    parser.add_argument("--shards", type=int, help="judge: at most so many for each voice")
+    parser.add_argument("--shards", type=int, help="judge: most shards per voice")
     parser.add_argument("--what", choices=("engine", "mels"), default="engine", help="pack (%(default)s)")
     parser.add_argument("--mebibytes", type=float, default=60.0, help="pack mels: the limit (%(default)s)")
     parser.add_argument(
@@ -191,17 +203,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """One action; raises CorpusError, EngineError, OSError, ValueError: another run writes to the folder."""
+    """Run one action. Raises CorpusError, EngineError, OSError; ValueError if the folder is locked."""
     if options.action == "prepare":
         engines.prepare(options.engine, options.texts)
     if options.action == "make":
-        with alone(options.folder):
+        with folder_lock(options.folder):
             make(
                 options.folder, options.engine, options.texts, options.voices, options.hours, options.workers
             )
     if options.action == "judge":
-        with alone(options.folder):
-            judge(options.folder, options.voices, options.workers, options.shards)
+        with folder_lock(options.folder):
+            recognise(options.folder, options.voices, options.workers, options.shards)
     if options.action == "pack":
         _pack(options)
     if options.action != "prepare":
@@ -213,21 +225,23 @@ def _pack(options: argparse.Namespace) -> None:
     from export.demo import pack
 
     if options.what == "engine":
-        pack.carry_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
+        pack.pack_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
         print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB")
     else:
-        clips = pack.carry_mels(options.folder, options.out, int(options.mebibytes * 2**20))
+        clips = pack.pack_mels(options.folder, options.out, int(options.mebibytes * 2**20))
         print(f"{options.out}: mels of {clips} clips")
 
 
-# Speaking.
+# Synthesis.
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:.2f}/{total:.2f} h [{elapsed}<{remaining}]"
 _Task = tuple[str, int, Sequence[Sentence]]
 
 
-def _until(hours: float, bar: Any, folder: Path, tasks: Iterable[_Task], workers: int, engine: Path) -> None:
-    """Run tasks in order, a few ahead of the count, until the voice has enough."""
+def _speak_hours(
+    hours: float, bar: Any, folder: Path, tasks: Iterable[_Task], workers: int, engine: Path
+) -> None:
+    """Synthesise batches in order until the voice has `hours` of training clips."""
     done = 0.0
     with _pool(workers, _open_engine, engine) as run:
         for _, n, seconds in run(functools.partial(_speak, folder), tasks):
@@ -249,7 +263,7 @@ def _open_engine(folder: Path) -> None:
 
 
 def _speak(folder: Path, task: _Task) -> tuple[str, int, float]:
-    """Make one shard unless it is there. Returns its voice, number and seconds of training clips."""
+    """Synthesise one shard if missing. Returns its voice, number and seconds of training clips."""
     voice, n, batch = task
     listed = _path(folder, "shards", voice, n)
     if not listed.exists():
@@ -263,61 +277,37 @@ def _speak(folder: Path, task: _Task) -> tuple[str, int, float]:
             clips.append(Clip(name, voice, sentence.text, sentence.split, n, start, size, spoken.words))
             pieces.append(spoken.samples)
             start += size
-        _write_array(_path(folder, "audio", voice, n), np.concatenate(pieces))
-        # Listed last: what is listed is complete.
+        place = _path(folder, "audio", voice, n)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = place.with_name(f".{place.name}.{os.getpid()}")
+        with partial.open("wb") as file:
+            np.save(file, np.concatenate(pieces))
+        partial.replace(place)
+        # Written last: a listed shard is complete.
         _write(listed, "".join(json.dumps(asdict(clip)) + "\n" for clip in clips))
     return voice, n, sum(clip.seconds for clip in _read_clips(listed) if clip.split == "train")
 
 
-def _sentences(folder: Path, texts: Path) -> list[Sentence]:
-    """Those of the corpus, drawn up once."""
-    path = folder / "sentences.jsonl"
-    if not path.exists():
-        if not (texts / "fortunes").is_dir():
-            raise CorpusError(f"{texts}: no texts; `python -m export.demo corpus prepare` fetches them")
-        sentences.write(sentences.collect(texts / "fortunes", texts / "words"), path)
-    return sentences.read(path)
-
-
-def _description(engine: Path, order: Sequence[Sentence]) -> dict[str, Any]:
-    mel = MelSpec("vocos")
-    return {
-        "sample_rate_hz": SAMPLE_RATE_HZ,
-        "mel": asdict(mel),
-        "engine": engines.record(engine),
-        "sentences": dict(Counter(sentence.split for sentence in order)),
-        "trimming": {"margin_s": MARGIN_S, "silence_db": SILENCE_DB},
-        "max_wer": MAX_WER,
-    }
-
-
-# Listening.
+# Recognition.
 
 
 @functools.cache
 def _recogniser() -> Any:
-    from export.demo.judges import Recogniser
+    from export.demo.speech_metrics import Recogniser
 
     return Recogniser()
 
 
-def _listen(task: tuple[Path, str, int]) -> None:
+def _recognise_shard(task: tuple[Path, str, int]) -> None:
     folder, voice, n = task
     lines = []
     for clip in _read_clips(_path(folder, "shards", voice, n)):
-        heard = _recogniser().hear(audio(folder, clip), SAMPLE_RATE_HZ)
+        heard = _recogniser().transcribe(audio(folder, clip), SAMPLE_RATE_HZ)
         lines.append(
             json.dumps({"id": clip.id, "wer": _recogniser().errors(clip.text, heard).rate, "heard": heard})
             + "\n"
         )
     _write(_path(folder, "verdicts", voice, n), "".join(lines))
-
-
-def _verdicts(path: Path) -> dict[str, float]:
-    if not path.exists():
-        return {}
-    verdicts = (json.loads(line) for line in path.read_text("utf-8").splitlines())
-    return {verdict["id"]: verdict["wer"] for verdict in verdicts}
 
 
 # Files.
@@ -345,10 +335,6 @@ def _mapped(path: Path) -> Int16Array:
     return mapped
 
 
-def _write_json(path: Path, value: object) -> None:
-    _write(path, json.dumps(value, indent=2) + "\n")
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -356,25 +342,17 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _write_array(path: Path, array: Int16Array) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        np.save(file, array)
-    partial.replace(path)
-
-
 @contextlib.contextmanager
 def _pool(
     workers: int, start: Callable[..., None] | None = None, *arguments: Any
 ) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]]:
-    """A `map` over that many processes, in order; leaving it early drops what has not been begun."""
+    """Ordered `map` over `workers` processes; pending items are dropped on exit."""
     if workers <= 1:
         if start is not None:
             start(*arguments)
         yield map
         return
-    # Spawned, not forked: the engine's and the recogniser's libraries hold locks and threads.
+    # Spawn: forking is unsafe with the threads and locks of the engine's and the recogniser's libraries.
     with multiprocessing.get_context("spawn").Pool(workers, start, arguments) as pool:
         yield pool.imap
 

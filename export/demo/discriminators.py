@@ -1,7 +1,7 @@
-"""Judges of real and made speech that a vocoder is trained against; none of them is shipped.
+"""Discriminators for vocoder training; not shipped.
 
-Multi-period: HiFi-GAN, arXiv 2010.05646. Multi-resolution, by bands: DAC, arXiv 2306.06546. Losses: hinge, as
-in Vocos, arXiv 2306.00814.
+Multi-period: HiFi-GAN, arXiv 2010.05646. Multi-resolution with bands: DAC, arXiv 2306.06546. Hinge losses:
+Vocos, arXiv 2306.00814.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from export.demo.precision import autocast
+from export.demo.autocast import autocast
 
 PERIODS = (2, 3, 5, 7, 11)
 RESOLUTIONS = (2048, 1024, 512)
@@ -27,7 +27,7 @@ Features = list[Tensor]
 
 
 class PeriodDiscriminator(nn.Module):
-    """Looks at every `period`-th sample side by side: (B, samples) → score, features of its layers."""
+    """2-D convolutions over a wave folded by `period`: (B, samples) → score, features of its layers."""
 
     def __init__(self, period: int, width: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class PeriodDiscriminator(nn.Module):
 
 
 class ResolutionDiscriminator(nn.Module):
-    """Looks at the complex spectrum, each band through convolutions of its own."""
+    """Convolutions over each band of the complex spectrum: (B, samples) → score, features of its layers."""
 
     def __init__(self, n_fft: int, width: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class ResolutionDiscriminator(nn.Module):
         return self.leave(torch.cat(bands, dim=-1)), features
 
     def _spectrum(self, wave: Tensor) -> Tensor:
-        """(B, samples) → (B, 2, frames, bins), without offset, at one loudness."""
+        """Spectrum (B, 2, frames, bins) of a wave (B, samples) without offset and with a peak of `PEAK`."""
         wave = wave - wave.mean(dim=-1, keepdim=True)
         wave = PEAK * wave / (wave.abs().amax(dim=-1, keepdim=True) + 1e-9)
         window = torch.hann_window(self.n_fft, device=wave.device)
@@ -89,58 +89,58 @@ def _band(width: int) -> nn.ModuleList:
     return nn.ModuleList(weight_norm(conv) for conv in convs)
 
 
-class Verdict(NamedTuple):
-    """What they say of a batch that was made."""
+class GeneratorLoss(NamedTuple):
+    """Generator losses of a batch, summed over the discriminators."""
 
-    passing: float
-    """How far it is from passing."""
-    matching: float
-    """How far the layers' features are from those of the real one."""
+    adversarial: float
+    """Hinge loss."""
+    feature_matching: float
+    """L1 distances of features to those of the real wave, summed over layers."""
     gradient: Tensor
-    """Of the sum of both: (B, samples)."""
+    """Gradient (B, samples) of the sum of both losses with respect to the generated wave."""
 
 
 class Discriminators(nn.Module):
-    """All of them, `abreast` at a time: each has a graph of its own, so threads divide the work."""
+    """All discriminators, run in `workers` threads; each has its own autograd graph."""
 
-    def __init__(self, period_width: int, resolution_width: int, abreast: int = 1) -> None:
+    def __init__(self, period_width: int, resolution_width: int, workers: int = 1) -> None:
         super().__init__()
         self.periods = nn.ModuleList(PeriodDiscriminator(period, period_width) for period in PERIODS)
         self.resolutions = nn.ModuleList(ResolutionDiscriminator(n, resolution_width) for n in RESOLUTIONS)
-        self._pool = ThreadPoolExecutor(abreast)
+        self._pool = ThreadPoolExecutor(workers)
 
-    def learn(self, real: Tensor, made: Tensor) -> float:
-        """Add the gradients of what they have yet to learn, and return it: real above 1, made below -1."""
+    def accumulate(self, real: Tensor, made: Tensor) -> float:
+        """Accumulate gradients of the discriminators' hinge loss and return the loss."""
 
-        def one(judge: nn.Module, share: float) -> float:
+        def one(discriminator: nn.Module, share: float) -> float:
             with autocast(real.device.type):
-                wrong = F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean()
+                wrong = F.relu(1 - discriminator(real)[0]).mean() + F.relu(1 + discriminator(made)[0]).mean()
             loss = share * wrong.float()
             loss.backward()
             return float(loss.detach())
 
-        return sum(self._pool.map(one, *self._judges()))
+        return sum(self._pool.map(one, *self._weighted()))
 
-    def verdict(self, real: Tensor, made: Tensor) -> Verdict:
-        """For the vocoder; their own gradients are left alone."""
+    def generator_loss(self, real: Tensor, made: Tensor) -> GeneratorLoss:
+        """Losses of the generator; leaves the discriminators' own gradients unchanged."""
 
-        def one(judge: nn.Module, share: float) -> Verdict:
+        def one(discriminator: nn.Module, share: float) -> GeneratorLoss:
             tried = made.detach().requires_grad_()
             with autocast(real.device.type):
                 with torch.no_grad():
-                    _, wanted = judge(real)
-                score, found = judge(tried)
-                passing = share * F.relu(1 - score).mean().float()
+                    _, wanted = discriminator(real)
+                score, found = discriminator(tried)
+                adversarial = share * F.relu(1 - score).mean().float()
                 distances = [(a - b).abs().mean() for a, b in zip(found, wanted, strict=True)]
-                matching = share * torch.stack(distances).sum().float()
-            (gradient,) = torch.autograd.grad(passing + matching, tried)
-            return Verdict(float(passing.detach()), float(matching.detach()), gradient)
+                feature_matching = share * torch.stack(distances).sum().float()
+            (gradient,) = torch.autograd.grad(adversarial + feature_matching, tried)
+            return GeneratorLoss(float(adversarial.detach()), float(feature_matching.detach()), gradient)
 
-        passing, matching, gradients = zip(*self._pool.map(one, *self._judges()), strict=True)
-        return Verdict(sum(passing), sum(matching), torch.stack(gradients).sum(dim=0))
+        adversarial, feature_matching, gradients = zip(*self._pool.map(one, *self._weighted()), strict=True)
+        return GeneratorLoss(sum(adversarial), sum(feature_matching), torch.stack(gradients).sum(dim=0))
 
-    def _judges(self) -> tuple[list[nn.Module], list[float]]:
-        """And their weights: a resolution weighs a tenth of a period, as Vocos has it. Slow ones first."""
+    def _weighted(self) -> tuple[list[nn.Module], list[float]]:
+        """Discriminators, slowest first, and their weights: resolutions count a tenth, as in Vocos."""
         resolutions, periods = list(self.resolutions), list(self.periods)
         weights = [0.1 / len(resolutions)] * len(resolutions) + [1.0 / len(periods)] * len(periods)
         return resolutions + periods, weights

@@ -1,7 +1,7 @@
-"""RHVoice as a library: unpacked from Debian's packages into a folder, never installed, one engine a process.
+"""RHVoice through its C interface, unpacked from Debian packages into a folder without installing it.
 
-The folder can be carried to another machine: it holds the libraries, the English data and the two voices
-whose terms allow it, nothing else.
+The folder holds the libraries, the English data and the two voices with suitable terms, and can be copied to
+another machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int, c_short, c_uint, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,21 +24,21 @@ Int16Array = NDArray[np.int16]
 
 SAMPLE_RATE_HZ = 24_000
 VOICES = {"bdl": "male", "slt": "female"}
-"""Names of RHVoice's voices. Its others have terms that a published model cannot meet, or sound worse."""
+"""RHVoice voices used; the others have unsuitable terms or sound worse."""
 PACKAGES = ("librhvoice-core7", "librhvoice5", "rhvoice-english", "libsonic0")
 TEXT_PACKAGES = ("fortunes", "fortunes-min", "wamerican", "festlex-cmu")
 DICTIONARY = "usr/share/festival/dicts/cmu/cmudict-0.4.out"
 PRONUNCIATIONS = "pronunciations"
-"""Its name among the texts."""
+"""File name of DICTIONARY in the text folder."""
 COMPONENTS = ("main", "non-free")
-"""Debian keeps the voices in non-free because nobody can retrain them, not for their terms."""
+"""Debian has the voices in non-free because they cannot be retrained, not for their terms."""
 LIBRARIES = ("libsonic.so.0", "libRHVoice_core.so.7", "libRHVoice.so.5")
-"""In the order in which they need each other."""
+"""In dependency order."""
 RECORD = "engine.json"
 PREPARE = "python -m export.demo corpus prepare"
 EVENT_STEP_S = 0.1
-"""The engine tells where words start only this often: a word began up to this long before its event."""
-# Whole sentences at once: the parameters of a phrase are then smoothed over all of it.
+"""Interval of word events: a word starts up to this long before its event."""
+# quality=max smooths parameters over whole sentences.
 _SETTINGS = "quality=max\nlanguages.english.use_pseudo_english=false\n"
 _TERMS = {
     "engine and voices": "LGPL-2.1-or-later, as Debian records RHVoice with its voices bdl and slt",
@@ -48,27 +47,24 @@ _TERMS = {
 
 
 class EngineError(RuntimeError):
-    """The engine's folder cannot be made or used, or a text cannot be spoken."""
+    """The engine's folder cannot be made or used, or a text cannot be synthesised."""
 
 
 @dataclass(frozen=True, eq=False)
-class Spoken:
-    """What the engine said."""
+class Utterance:
+    """Synthesised speech with word times."""
 
     samples: Int16Array
     """(samples,) mono at `SAMPLE_RATE_HZ`."""
     words: list[tuple[int, int, int]]
-    """First and end character of each word, and the sample where it starts, known to ± EVENT_STEP_S / 2."""
+    """First and end character and start sample (± EVENT_STEP_S / 2) of each word."""
 
 
 class RHVoice:
-    """One voice, in this process. About 70 times real time on a core."""
+    """Synthesiser of one voice, about 70 times real time on a core."""
 
     def __init__(self, folder: Path, voice: str, rate: float = 1.0) -> None:
-        """Load libraries and data; `rate` 1 is the voice's own pace, less is slower.
-
-        Raises EngineError when something is missing.
-        """
+        """Load libraries and data. `rate` scales the voice's own speaking rate. Raises EngineError."""
         if voice not in VOICES:
             raise EngineError(f"{voice}: no such voice; there are {', '.join(VOICES)}")
         self._library = _load(folder)
@@ -76,7 +72,7 @@ class RHVoice:
         self._count = 0
         self._words: list[tuple[int, int, int]] = []
         self._callbacks = self._make_callbacks()
-        start = _Start(
+        start = _InitParams(
             data_path=str(folder / "share").encode(),
             config_path=str(folder / "config").encode(),
             callbacks=self._callbacks,
@@ -84,22 +80,16 @@ class RHVoice:
         self._engine = self._library.RHVoice_new_tts_engine(ctypes.byref(start))
         if not self._engine:
             raise EngineError(f"{folder}: RHVoice does not start on it")
-        self._manner = _Manner(
+        self._params = _SynthParams(
             voice_profile=voice.encode(), relative_rate=rate, relative_pitch=1.0, relative_volume=1.0
         )
 
-    @property
-    def version(self) -> str:
-        """The library's own."""
-        version: bytes = self._library.RHVoice_get_version()
-        return version.decode()
-
-    def speak(self, text: str) -> Spoken:
-        """One text, with the silence that the engine puts around it. Raises EngineError."""
+    def speak(self, text: str) -> Utterance:
+        """Synthesise a text with the engine's leading and trailing silence. Raises EngineError."""
         self._samples, self._count, self._words = [], 0, []
         raw = text.encode()
         message = self._library.RHVoice_new_message(
-            self._engine, raw, len(raw), 0, ctypes.byref(self._manner), None
+            self._engine, raw, len(raw), 0, ctypes.byref(self._params), None
         )
         if not message:
             raise EngineError(f"RHVoice does not read {text!r}")
@@ -108,7 +98,7 @@ class RHVoice:
                 raise EngineError(f"RHVoice does not speak {text!r}")
         finally:
             self._library.RHVoice_delete_message(message)
-        return Spoken(np.concatenate(self._samples), self._words)
+        return Utterance(np.concatenate(self._samples), self._words)
 
     def _make_callbacks(self) -> _Callbacks:
         def rate(value: int, _: Any) -> int:
@@ -124,17 +114,14 @@ class RHVoice:
             self._words.append((position, position + length, max(0, self._count - half_step)))
             return 1
 
-        # Absent functions are null pointers, which is what the library wants for what it need not call.
+        # Callbacks left out are null pointers, which the library skips.
         return _Callbacks(
             set_sample_rate=_Number(rate), play_speech=_Speech(speech), word_starts=_Range(word)
         )
 
 
 def prepare(folder: Path, texts: Path) -> None:
-    """Fetch packages with apt, without installing them: the engine into `folder`, the texts into `texts`.
-
-    Raises EngineError in a sentence; nothing is left half-made.
-    """
+    """Download packages with apt and unpack engine and texts, each folder atomically. Raises EngineError."""
     if not shutil.which("apt-get"):
         raise EngineError(
             f"{folder}: there is no engine, and without apt-get none can be fetched; bring the folder"
@@ -167,7 +154,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def _download(scratch: Path) -> tuple[Path, dict[str, str]]:
-    """The packages unpacked side by side, and their versions."""
+    """Download and unpack all packages; return the folder and their versions."""
     options = _private_apt(scratch)
     debs, unpacked = scratch / "debs", scratch / "unpacked"
     debs.mkdir()
@@ -185,9 +172,9 @@ def _download(scratch: Path) -> tuple[Path, dict[str, str]]:
 
 
 def _private_apt(scratch: Path) -> list[str]:
-    """Options that make apt see this machine's own Debian release with one component more, and nothing else.
+    """Options for apt with a private list: this machine's Debian release and COMPONENTS only.
 
-    The machine's own lists are left alone: a second suite in them could replace its C library.
+    The machine's own lists stay unchanged; a second suite in them could replace its C library.
     """
     release = dict(re.findall(r"^(\w+)=\"?([^\"\n]*)", Path("/etc/os-release").read_text(), re.MULTILINE))
     suite = release.get("VERSION_CODENAME", "")
@@ -269,7 +256,7 @@ class _Callbacks(Structure):
     )
 
 
-class _Start(Structure):
+class _InitParams(Structure):
     _fields_ = (
         ("data_path", c_char_p),
         ("config_path", c_char_p),
@@ -279,7 +266,7 @@ class _Start(Structure):
     )
 
 
-class _Manner(Structure):
+class _SynthParams(Structure):
     _fields_ = (
         ("voice_profile", c_char_p),
         ("absolute_rate", c_double),
@@ -301,20 +288,22 @@ def _load(folder: Path) -> ctypes.CDLL:
         if not path.exists():
             raise EngineError(f"{path}: missing; make the engine's folder with `{PREPARE}`")
     try:
-        # Each is found by the next under its own name once it is loaded: no search path is needed.
+        # Loaded in dependency order, each is found by name without a search path.
         *_, library = [ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL) for path in paths]
     except OSError as error:
         raise EngineError(f"{folder}: its libraries do not load here: {error}") from error
-    library.RHVoice_get_version.restype = c_char_p
-    library.RHVoice_new_tts_engine.argtypes = [POINTER(_Start)]
+
+    library.RHVoice_new_tts_engine.argtypes = [POINTER(_InitParams)]
     library.RHVoice_new_tts_engine.restype = c_void_p
-    library.RHVoice_new_message.argtypes = [c_void_p, c_char_p, c_uint, c_int, POINTER(_Manner), c_void_p]
+    library.RHVoice_new_message.argtypes = [
+        c_void_p,
+        c_char_p,
+        c_uint,
+        c_int,
+        POINTER(_SynthParams),
+        c_void_p,
+    ]
     library.RHVoice_new_message.restype = c_void_p
     library.RHVoice_speak.argtypes = [c_void_p]
     library.RHVoice_delete_message.argtypes = [c_void_p]
     return library
-
-
-def voices_of(folder: Path) -> Iterator[str]:
-    """The voices whose data the folder holds."""
-    yield from (voice for voice in VOICES if (folder / "share/voices" / voice).is_dir())

@@ -1,6 +1,6 @@
-"""Conditional flow matching as upstream's `CFM.forward` and `CFM.sample` have it, a batch at a time.
+"""Batched conditional flow matching, equal to upstream's `CFM.forward` and `CFM.sample`.
 
-Flow matching: arXiv 2210.02747; guidance without a classifier: arXiv 2207.12598.
+Flow matching: arXiv 2210.02747. Classifier-free guidance: arXiv 2207.12598.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from export.demo.batches import Batch
-from export.demo.model import BatchedDiT, Guide, Seen
+from export.demo.model import AttentionGuide, BatchedDiT, Prediction, Sentences
 
 Times = Literal["uniform", "early", "earliest", "logit-normal"]
 POWERS = {"uniform": 1, "early": 2, "earliest": 4}
@@ -22,24 +22,22 @@ POWERS = {"uniform": 1, "early": 2, "earliest": 4}
 
 @dataclass(frozen=True)
 class Draws:
-    """Everything random about one training step."""
-
     noise: Tensor
-    """(B, N, M) standard normal."""
+    """Standard normal (B, N, M)."""
     t: Tensor
-    """(B,) in 0…1."""
+    """Flow times (B,) in 0…1."""
     drop_audio: Tensor
-    """(B,) whose reference is hidden."""
+    """Sentences (B,) without their reference."""
     drop_text: Tensor
-    """(B,) whose text is hidden; their reference is too."""
+    """Sentences (B,) without text; they have no reference either."""
 
 
 def draw(
     batch: Batch, generator: torch.Generator, times: Times, drop_audio: float, drop_both: float
 ) -> Draws:
-    """What upstream draws for a batch; dropped out sentence by sentence rather than for the batch as a whole.
+    """Draw as upstream does, but drop conditions per sentence instead of per batch.
 
-    `early` times are u², `earliest` u⁴: they favour the noisy beginning, where the text decides what is said.
+    `early` times are u², `earliest` u⁴: near noise, the text determines the words.
     """
     count = len(batch.mels)
     noise = torch.randn(batch.mels.shape, generator=generator, device=generator.device)
@@ -52,8 +50,8 @@ def draw(
     return Draws(*(value.to(batch.mels.device) for value in (noise, t, audio, both)))
 
 
-def see(model: BatchedDiT, batch: Batch, draws: Draws, guide: Guide | None = None) -> Seen:
-    """The model's velocity where the mel is mixed with noise as `draws` say."""
+def predict(model: BatchedDiT, batch: Batch, draws: Draws, guide: AttentionGuide | None = None) -> Prediction:
+    """Predict the velocity at noised mels (1 - t)·noise + t·mel."""
     t = draws.t[:, None, None]
     latents = (1 - t) * draws.noise + t * batch.mels
     given = ~batch.hidden & ~draws.drop_audio[:, None]
@@ -63,7 +61,7 @@ def see(model: BatchedDiT, batch: Batch, draws: Draws, guide: Guide | None = Non
 
 
 def loss(velocity: Tensor, batch: Batch, draws: Draws) -> Tensor:
-    """Mean squared error of the velocity over the frames to be spoken."""
+    """Mean squared error of the velocity over the masked frames."""
     wanted = batch.mels - draws.noise
     spoken = (batch.hidden & batch.sentences.mask)[..., None]
     squared = (velocity.float() - wanted).square() * spoken
@@ -72,8 +70,9 @@ def loss(velocity: Tensor, batch: Batch, draws: Draws) -> Tensor:
 
 @torch.inference_mode()
 def sample(model: BatchedDiT, batch: Batch, noise: Tensor, times: Sequence[float], guidance: float) -> Tensor:
-    """Speak the hidden frames with Euler's method: noise (B, N, M) → log-mels (B, N, M)."""
-    twice = _twice(batch)
+    """Generate the masked frames with Euler's method: noise (B, N, M) → log-mels (B, N, M)."""
+    said = batch.sentences
+    doubled = Sentences(said.ids.repeat(2, 1), said.tokens.repeat(2), said.frames.repeat(2), said.longest)
     count = len(noise)
     drop = torch.arange(2 * count, device=noise.device) >= count
     cond = batch.mels * (~batch.hidden & batch.sentences.mask)[..., None]
@@ -82,18 +81,7 @@ def sample(model: BatchedDiT, batch: Batch, noise: Tensor, times: Sequence[float
     latents = noise * inside
     for now, then in pairwise(times):
         t = torch.full((2 * count,), float(now), device=noise.device)
-        found = model(torch.cat((latents, latents)), seen, twice.sentences, t, drop).velocity.float()
+        found = model(torch.cat((latents, latents)), seen, doubled, t, drop).velocity.float()
         guided, plain = found.chunk(2)
         latents = (latents + float(then - now) * (guided + (guided - plain) * guidance)) * inside
     return torch.where(batch.hidden[..., None], latents, batch.mels)
-
-
-def _twice(batch: Batch) -> Batch:
-    said = batch.sentences
-    doubled = type(said)(
-        torch.cat((said.ids, said.ids)),
-        torch.cat((said.tokens, said.tokens)),
-        torch.cat((said.frames, said.frames)),
-        said.longest,
-    )
-    return Batch(batch.mels, doubled, batch.hidden, batch.places, batch.texts)

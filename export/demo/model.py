@@ -1,7 +1,7 @@
-"""The DiT with a batch axis, for training: the weights of `export.model.dit`, many sentences at a time.
+"""Batched DiT for training, on the weights of `export.model.dit`.
 
-Axes: B sentences, N frames of the longest, T tokens of the longest, M mels, D model width. Each sentence's
-result is what the reference gives for it alone: padding is masked wherever it could be seen.
+Axes: B sentences, N frames, T tokens, M mels, D model width. Padding is masked, so each sentence's result
+equals that of the reference model.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from export.model.dit import (
     time_features,
 )
 
-OUT_OF_SIGHT = -1e4
-"""Added to attention scores; bfloat16 holds it."""
-UNSEEN = 1e-9
-"""Attention so small that nothing is learned from it."""
+MASKED_SCORE = -1e4
+"""Added to masked attention scores; representable in bfloat16."""
+MIN_ATTENTION = 1e-9
+"""Lower bound before the logarithm; smaller attention gives no gradient."""
 TAIL = 4
-"""Positions kept after the longest text. A convolution reaches 3; all fillers after that are alike."""
+"""Filler positions computed after the longest text; the convolutions reach 3."""
 
 
 @dataclass(frozen=True)
 class Sentences:
-    """What a batch says, and how long each sentence is."""
+    """Texts of a batch and lengths of its sentences."""
 
     ids: Tensor
-    """(B, T) vocabulary indices; -1 where a text has ended."""
+    """Vocabulary indices (B, T), padded with -1."""
     tokens: Tensor
-    """(B,) int64, at most `frames` - TAIL each."""
+    """Text lengths (B,) int64, at most `frames` - TAIL."""
     frames: Tensor
-    """(B,) int64."""
+    """Lengths in frames (B,) int64."""
     longest: int
-    """Frames of the longest: N."""
+    """N, the largest of `frames`."""
 
     @property
     def mask(self) -> Tensor:
-        """(B, N) where a frame belongs to its sentence."""
+        """Frames that are not padding (B, N)."""
         return torch.arange(self.longest, device=self.frames.device) < self.frames[:, None]
 
     @property
     def upsample_index(self) -> Tensor:
-        """(B, N) the token that each frame carries; that of the last token beyond a sentence's end.
+        """Token index of each frame (B, N) in upsampled text; padding has the last token.
 
         Each token gets frames // tokens frames, the last frames % tokens of them one more.
         """
@@ -67,34 +67,35 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What the model makes of a batch."""
-
+class Prediction:
     velocity: Tensor
-    """(B, N, M); undefined beyond a sentence's end."""
-    before: Tensor | None
-    """(B, N, D) activations that the guided block is given."""
-    middle: Tensor | None
-    """(B, N, D) activations after it."""
-    aim: Tensor | None
-    """(B, N) log of the attention that the guided heads give to the place that a frame truly belongs to."""
-    text: Tensor
-    """(B, T, text_dim) encoded tokens."""
+    """(B, N, M); undefined in padding."""
+    guided_input: Tensor | None
+    """Input of the guided block (B, N, D)."""
+    guided_output: Tensor | None
+    """Output of the guided block (B, N, D)."""
+    log_attention: Tensor | None
+    """Log attention (B, N) of the guided heads to the aligned token."""
+    encoded_text: Tensor
+    """(B, T, text_dim)."""
 
 
 @dataclass(frozen=True)
-class Guide:
-    """Which attention is told where to look in training; nothing of it is left in the weights' layout."""
+class AttentionGuide:
+    """Guided attention: heads trained to attend to the aligned token."""
 
     block: int
-    """From 1."""
+    """Number of the block, from 1."""
     heads: int
-    places: Tensor
-    """(B, N) int64: the token that each frame truly belongs to; negative where it is not known."""
+    alignment: Tensor
+    """Token index of each frame (B, N) int64; negative if unknown."""
 
 
 class BatchedDiT(nn.Module):
-    """Velocity of a batch. Only families that mask fillers and upsample text are trained here."""
+    """DiT over a batch, for families that mask fillers and upsample text.
+
+    Raises ValueError for other architectures.
+    """
 
     def __init__(self, dit: DiT) -> None:
         super().__init__()
@@ -111,11 +112,11 @@ class BatchedDiT(nn.Module):
         sentences: Sentences,
         t: Tensor,
         drop_text: Tensor,
-        guide: Guide | None = None,
-    ) -> Seen:
-        """The flow at times `t` (B,); latents and cond are (B, N, M), zeros beyond a sentence's end.
+        guide: AttentionGuide | None = None,
+    ) -> Prediction:
+        """Predict the velocity at times `t` (B,) from zero-padded latents and cond (B, N, M).
 
-        `drop_text` (B,) says which sentences' texts are hidden.
+        `drop_text` (B,) marks sentences whose text is dropped.
         """
         dit, mask = self.dit, sentences.mask
         text = self.text(sentences, drop_text)
@@ -123,23 +124,27 @@ class BatchedDiT(nn.Module):
         x = self.embed(torch.cat((latents, cond, shown), dim=-1), mask)
         time = dit.time_embed.time_mlp(time_features_of(t))
         angles = dit.rotary_embed(sentences.longest)
-        turn = angles.cos(), angles.sin()
-        before = middle = aim = None
+        rotation = angles.cos(), angles.sin()
+        guided_input = guided_output = log_attention = None
         for number, layer in enumerate(dit.transformer_blocks, start=1):
             block = cast(Block, layer)
             if guide is not None and number == guide.block:
-                before, aim = x, _aim(block, x, time, turn, mask, guide, sentences.upsample_index)
-            x = _block(block, x, time, turn, mask)
+                guided_input = x
+                log_attention = _guided_attention(
+                    block, x, time, rotation, mask, guide, sentences.upsample_index
+                )
+            x = _block(block, x, time, rotation, mask)
             if guide is not None and number == guide.block:
-                middle = x
+                guided_output = x
         scale, shift = dit.norm_out.linear(F.silu(time))[:, None].chunk(2, dim=-1)
-        return Seen(dit.proj_out(normalise(x) * (1 + scale) + shift), before, middle, aim, text)
+        return Prediction(
+            dit.proj_out(normalise(x) * (1 + scale) + shift), guided_input, guided_output, log_attention, text
+        )
 
     def text(self, sentences: Sentences, drop_text: Tensor) -> Tensor:
-        """(B, T, text_dim) encoded tokens; zeros after each text.
+        """Encode texts: (B, T, text_dim), zeros after each text.
 
-        The convolutions see text and its first fillers only: later fillers are all alike, so the last one
-        stands for them in the response norm, with their number as its weight.
+        Fillers after the TAIL are equal, so the response norm weights the last one by their number.
         """
         embedding = self.dit.text_embed
         width = sentences.ids.shape[1] + TAIL
@@ -154,7 +159,7 @@ class BatchedDiT(nn.Module):
         return x[:, :-TAIL]
 
     def embed(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(B, N, 2·M + text_dim) → (B, N, D)."""
+        """Input embedding with masked convolutions: (B, N, 2·M + text_dim) → (B, N, D)."""
         layer = self.dit.input_embed
         x = layer.proj(x)
         seen = mask[:, None]
@@ -164,7 +169,7 @@ class BatchedDiT(nn.Module):
 
 
 def upsampled(text: Tensor, sentences: Sentences) -> Tensor:
-    """(B, T, C) → (B, N, C): every frame with its token's vector."""
+    """Repeat token vectors over their frames: (B, T, C) → (B, N, C)."""
     index = sentences.upsample_index[..., None].expand(-1, -1, text.shape[-1])
     return text.gather(1, index)
 
@@ -178,25 +183,25 @@ def _text_block(block: TextBlock, x: Tensor, weights: Tensor) -> Tensor:
 
 
 def time_features_of(t: Tensor) -> Tensor:
-    """(B,) → (B, 256): `export.model.dit.time_features` of each."""
+    """Batched `export.model.dit.time_features`: (B,) → (B, 256)."""
     return torch.vmap(time_features)(t)
 
 
-Turn = tuple[Tensor, Tensor]
-"""Cosines and sines of the rotary angles, (N, C / 2) each."""
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of rotary angles, (N, C / 2) each."""
 
 
-def _block(block: Block, x: Tensor, time: Tensor, turn: Turn, mask: Tensor) -> Tensor:
+def _block(block: Block, x: Tensor, time: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
     rows = block.attn_norm.linear(F.silu(time))[:, None]
     shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = rows.chunk(6, dim=-1)
-    x = x + gate_a * _attend(block.attn, normalise(x) * (1 + scale_a) + shift_a, turn, mask)
+    x = x + gate_a * _attend(block.attn, normalise(x) * (1 + scale_a) + shift_a, rotation, mask)
     return x + gate_m * block.ff(normalise(x) * (1 + scale_m) + shift_m)
 
 
-def _attend(attention: Attention, x: Tensor, turn: Turn, mask: Tensor) -> Tensor:
+def _attend(attention: Attention, x: Tensor, rotation: Rotation, mask: Tensor) -> Tensor:
     q, k = (
-        _rotate(_heads(attention, attention.to_q, x), turn),
-        _rotate(_heads(attention, attention.to_k, x), turn),
+        _rotate(_heads(attention, attention.to_q, x), rotation),
+        _rotate(_heads(attention, attention.to_k, x), rotation),
     )
     v = _heads(attention, attention.to_v, x)
     if x.is_cuda or v.dtype == torch.float32:
@@ -208,34 +213,40 @@ def _attend(attention: Attention, x: Tensor, turn: Turn, mask: Tensor) -> Tensor
     return attention.to_out[0](mixed.transpose(1, 2).flatten(-2))
 
 
-def _aim(
-    block: Block, x: Tensor, time: Tensor, turn: Turn, mask: Tensor, guide: Guide, index: Tensor
+def _guided_attention(
+    block: Block,
+    x: Tensor,
+    time: Tensor,
+    rotation: Rotation,
+    mask: Tensor,
+    guide: AttentionGuide,
+    index: Tensor,
 ) -> Tensor:
-    """(B, N) log of the attention that falls on the right token's frames, over the guided heads together."""
+    """Log attention (B, N) to the aligned token's frames, averaged over the guided heads."""
     shift, scale, *_ = block.attn_norm.linear(F.silu(time))[:, None].chunk(6, dim=-1)
     x = normalise(x) * (1 + scale) + shift
     attention = block.attn
     q, k = (
-        _rotate(_heads(attention, linear, x)[:, : guide.heads], turn).float()
+        _rotate(_heads(attention, linear, x)[:, : guide.heads], rotation).float()
         for linear in (attention.to_q, attention.to_k)
     )
     scores = torch.matmul(q * attention.dim_head**-0.5, k.mT) + _bias(mask, q.dtype)[:, None, None]
-    right = index[:, None, :] == guide.places[:, :, None]  # (B, N, N): which frames carry the token
-    # Not as a difference of two logsumexp: exp of what is out of sight is slow on a CPU.
+    right = index[:, None, :] == guide.alignment[:, :, None]  # (B, N, N): which frames carry the token
+    # Softmax rather than a difference of two logsumexp: exp of masked scores is slow on a CPU.
     on_target = (scores.softmax(dim=-1) * right[:, None]).sum(dim=-1)
-    return on_target.clamp_min(UNSEEN).log().mean(dim=1)
+    return on_target.clamp_min(MIN_ATTENTION).log().mean(dim=1)
 
 
 def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, OUT_OF_SIGHT)
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, MASKED_SCORE)
 
 
 def _heads(attention: Attention, linear: nn.Linear, x: Tensor) -> Tensor:
     return linear(x).unflatten(-1, (-1, attention.dim_head)).transpose(1, 2)  # (B, H, N, C)
 
 
-def _rotate(x: Tensor, turn: Turn) -> Tensor:
-    cos, sin = (part.to(x.dtype) for part in turn)
+def _rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    cos, sin = (part.to(x.dtype) for part in rotation)
     if x.dtype == torch.float32 and not x.is_cuda:  # a quarter of the time
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
         return torch.view_as_real(pairs * torch.complex(cos, sin)).flatten(-2)

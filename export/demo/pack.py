@@ -1,7 +1,6 @@
-"""The corpus made small enough to carry: the engine with the sentences, or 8-bit log-mels.
+"""Pack a corpus for another machine: the engine with the sentences (about 5 MiB), or 8-bit log-mels.
 
-The engine is the better load: about 5 MiB become any number of hours on a machine with many cores. Mels are
-for a machine on which it does not run: about 30 MiB an hour.
+Mels, about 30 MiB an hour, are for machines on which the engine does not run.
 """
 
 from __future__ import annotations
@@ -24,30 +23,29 @@ FloatArray = NDArray[np.float32]
 
 LEVELS = 255
 SCALE_CLIPS = 200
-"""Clips from which the range of each mel band is taken."""
 CLIPS_PER_FILE = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """(mels,) the range of each band over its `LEVELS` steps; what lies outside is clipped."""
+    """Quantisation range (mels,) of each band; values outside are clipped."""
 
     low: FloatArray
     high: FloatArray
 
     def pack(self, mel: FloatArray) -> NDArray[np.uint8]:
-        """(frames, mels) → 8 bits."""
+        """Quantise (frames, mels) to 8 bits."""
         share = (mel - self.low) / (self.high - self.low)
         return np.rint(np.clip(share, 0.0, 1.0) * LEVELS).astype(np.uint8)
 
     def unpack(self, packed: NDArray[np.uint8]) -> FloatArray:
-        """(frames, mels) as they were, within half a step."""
+        """Dequantise (frames, mels), exact to half a step."""
         step = (self.high - self.low) / np.float32(LEVELS)
         return self.low + packed.astype(np.float32) * step
 
 
-def carry_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
-    """Engine, sentences and pronunciations as one archive: all that `corpus make` and `train` need."""
+def pack_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
+    """Write an archive of engine, sentences and pronunciations, as `corpus make` and `train` read them."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(out, "w:xz") as archive:
         archive.add(engine, "engine")
@@ -56,17 +54,19 @@ def carry_engine(engine: Path, corpus: Path, pronunciations: Path, out: Path) ->
             archive.add(pronunciations, f"texts/{pronunciations.name}")
 
 
-def carry_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
-    """8-bit log-mels of as many clips as fit, voices by turns. Returns how many.
+def pack_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
+    """Write 8-bit log-mels of as many clips as fit, alternating voices; return their number.
 
-    Raises CorpusError where there are none, or `out` is there already.
+    Raises CorpusError without clips, FileExistsError if `out` exists.
     """
-    clips = _by_turns(read_clips(corpus))
+    clips = _interleave_voices(read_clips(corpus))
     if not clips:
         raise CorpusError(f"{corpus}: holds no clips")
     out.mkdir(parents=True)
     spec = MelSpec("vocos")
-    scale = _scale(corpus, clips[:SCALE_CLIPS], spec)
+    some = np.concatenate([_mel(corpus, clip, spec) for clip in clips[:SCALE_CLIPS]])
+    low, high = some.min(axis=0), some.max(axis=0)
+    scale = Scale(low, np.maximum(high, low + np.float32(1e-3)))
     ranges = {"low": scale.low.tolist(), "high": scale.high.tolist()}
     (out / "scale.json").write_text(json.dumps({"mel": asdict(spec), **ranges}) + "\n", "utf-8")
     used, listed = 0, 0
@@ -84,8 +84,8 @@ def carry_mels(corpus: Path, out: Path, limit_bytes: int) -> int:
     return listed
 
 
-def carried_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
-    """Every clip that `carry_mels` packed, with its (frames, mels) log-mel. Raises CorpusError."""
+def read_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
+    """Read the clips of `pack_mels` with their log-mels (frames, mels). Raises CorpusError."""
     try:
         raw: dict[str, Any] = json.loads((folder / "scale.json").read_text("utf-8"))
         lines = [json.loads(line) for line in (folder / "clips.jsonl").read_text("utf-8").splitlines()]
@@ -101,20 +101,14 @@ def carried_mels(folder: Path) -> Iterator[tuple[Clip, FloatArray]]:
             start += frames
 
 
-def _by_turns(clips: Sequence[Clip]) -> list[Clip]:
-    """One clip of each voice after the other, so that any beginning of the list is balanced."""
+def _interleave_voices(clips: Sequence[Clip]) -> list[Clip]:
+    """Alternate voices, so that any prefix of the list is balanced."""
     turn: dict[str, int] = {}
     numbered = []
     for clip in clips:
         turn[clip.voice] = turn.get(clip.voice, 0) + 1
         numbered.append((turn[clip.voice], clip.voice, clip))
     return [clip for _, _, clip in sorted(numbered, key=lambda n: n[:2])]
-
-
-def _scale(corpus: Path, clips: Sequence[Clip], spec: MelSpec) -> Scale:
-    mels = np.concatenate([_mel(corpus, clip, spec) for clip in clips])
-    low, high = mels.min(axis=0), mels.max(axis=0)
-    return Scale(low, np.maximum(high, low + np.float32(1e-3)))
 
 
 def _mel(corpus: Path, clip: Clip, spec: MelSpec) -> FloatArray:

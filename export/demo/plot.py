@@ -1,4 +1,4 @@
-"""The losses of a log as a picture: an SVG without a plotting library, one panel for each value."""
+"""SVG plot of a training log, one panel per value; needs no plotting library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_POINTS = 400
 
 
 def draw(log: Path, out: Path) -> None:
-    """Every number of the log against frames seen, or steps where frames are not counted."""
+    """Plot every value of the log against frames, or against steps if the log has no frames."""
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.is_file() else []
     axis = "frames" if any("frames" in line for line in lines) else "step"
     names = dict.fromkeys(

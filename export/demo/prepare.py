@@ -1,4 +1,4 @@
-"""Everything that training reads, made from a corpus: mels, the listener, the letters of every frame."""
+"""Prepare training data from a corpus: mels, the letter recogniser and its frame alignments."""
 
 from __future__ import annotations
 
@@ -7,41 +7,37 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from export.demo import listener, store
-from export.demo.alone import alone
+from export.demo import ctc, store
+from export.demo.folder_lock import folder_lock
 from export.demo.store import Store
-from export.demo.train import LISTENER
+from export.demo.train import RECOGNISER_FILE
 
 
-def prepare(corpus: Path, folder: Path, workers: int, listener_clips: int, device: str) -> Store:
-    """The store at `folder`, brought up to the corpus where there is one; what is there already is kept.
+def prepare(corpus: Path, folder: Path, workers: int, recogniser_clips: int, device: str) -> Store:
+    """Create or update the store at `folder`, keeping its clips.
 
-    A voice that the listener has never heard has it trained anew, and every letter placed anew.
-    Raises ValueError: another run writes to `folder`.
+    A new voice in the corpus retrains the recogniser and replaces all alignments.
+    Raises ValueError if another run has locked `folder`.
     """
-    with alone(folder):
-        return _prepare(corpus, folder, workers, listener_clips, device)
+    with folder_lock(folder):
+        if (corpus / store.CLIPS).is_file():
+            added = store.build(corpus, folder, workers)
+            print(f"{folder}: {added} clips added")
+        made = Store(folder)
+        path = folder / RECOGNISER_FILE
+        if path.is_file() and not ctc.covers_voices(path, made):
+            print(f"{path}: not trained on all of {', '.join(ctc.voices(made))}; training it again")
+            path.unlink()
+            (folder / ctc.LABELS).unlink(missing_ok=True)
+        if not path.is_file():
+            model = ctc.train(made, path, clips=recogniser_clips, device=device)
+            print(f"{path}: letter error rate {100 * _error_rate(model, made):.1f} % on held-out clips")
+        ctc.write_labels(ctc.load(path).to(device), made, workers)
+        return made
 
 
-def _prepare(corpus: Path, folder: Path, workers: int, listener_clips: int, device: str) -> Store:
-    if (corpus / store.CLIPS).is_file():
-        added = store.build(corpus, folder, workers)
-        print(f"{folder}: {added} clips added")
-    made = Store(folder)
-    path = folder / LISTENER
-    if path.is_file() and not listener.knows(path, made):
-        print(f"{path}: has not heard all of {', '.join(listener.spoken(made))}; is trained anew")
-        path.unlink()
-        (folder / listener.LABELS).unlink(missing_ok=True)
-    if not path.is_file():
-        model = listener.train(made, path, clips=listener_clips, device=device)
-        print(f"{path}: gets {100 * _errors(model, made):.1f} % of the letters of held-out clips wrong")
-    listener.write_labels(listener.load(path).to(device), made, workers)
-    return made
-
-
-def _errors(model: listener.Listener, made: Store, clips: int = 50) -> float:
-    chosen = [made.clips[number] for number in made.of("valid")[:clips]]
+def _error_rate(model: ctc.LetterRecogniser, made: Store, clips: int = 50) -> float:
+    chosen = [made.clips[number] for number in made.select("valid")[:clips]]
     read = [model.read(torch.from_numpy(made.mel(clip))) for clip in chosen]
-    errors = [listener.letter_errors(heard, clip.text) for heard, clip in zip(read, chosen, strict=True)]
+    errors = [ctc.letter_errors(heard, clip.text) for heard, clip in zip(read, chosen, strict=True)]
     return float(np.mean(errors)) if errors else 1.0

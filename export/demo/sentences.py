@@ -1,7 +1,7 @@
-"""What the demo voice learns to say: plain English from Debian's fortunes, and a livestream's own lines.
+"""Sentences of the corpus: prose from Debian's fortunes, and livestream and chat lines from templates.
 
-A sentence has letters, spaces and . , ? ! ' - alone; numbers are spelled out. The split is by sentence and
-follows from its text, so that every machine makes the same one.
+A sentence consists of letters, spaces and . , ? ! ' -; numbers are spelled out. The split is a hash of the
+text, so every machine makes the same one.
 """
 
 from __future__ import annotations
@@ -23,31 +23,29 @@ from export.demo.spelling import spell
 Split = Literal["train", "valid", "test"]
 
 HELD_OUT = 200
-"""Sentences in the test split, and as many in the valid split."""
+"""Size of the test split, and of the valid split."""
 HELD_OUT_WORDS = 9
-"""A judge of speech needs context: held-out sentences have at least so many words."""
+"""Shortest held-out sentence in words: speech recognisers need context."""
 LIVESTREAM_SHARE = 0.25
-"""Of the held-out sentences."""
+"""Share of livestream lines in the held-out sentences."""
 PER_TEMPLATE = 2
-"""Held-out lines of one template at most."""
+"""Most held-out lines of one template."""
 LIVESTREAM_LINES = 6_000
-"""How many lines are drawn from the templates."""
 CHAT_LINES = 8_000
-"""How many short ones, for training alone."""
+"""Number of short chat lines, for training only."""
 WORDS = (3, 24)
 CHARACTERS = 150
 SHARED_WORDS = 6
-"""A training sentence with so many words in a row of a held-out one is left out."""
+"""Training sentences that share this many consecutive words with a held-out one are left out."""
 LIVESTREAM = Path(__file__).with_name("livestream.yaml")
 
-# Debian's files of prose. Not among them: verse and pictures, lists of commands, chat logs full of
-# nicknames, and those whose humour is at somebody's expense.
+# Debian's files of prose, without verse, pictures, commands, chat logs and offensive humour.
 FORTUNES = """
     art computers cookie debian definitions education food fortunes goedel humorists kids law linux
     linuxcookie literature love magic medicine miscellaneous news paradoxum people perl pets platitudes
     politics pratchett riddles science songs-poems sports startrek tao translate-me wisdom work zippy
 """
-# Stems of what a demo need not say.
+# Stems of words unsuitable for a demo.
 _UNWELCOME = re.compile(
     r"\b(sex|damn|hell\b|bitch|bastard|fuck|shit|piss|whore|slut|rape[ds]?\b|rapist|porn|nude|naked|breast|"
     r"penis|vagina|orgasm|condom|virgin|prostitut|masturbat|nigg|negro|jew|nazi|hitler|fag|queer|lesbian|"
@@ -65,19 +63,17 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class Sentence:
-    """One thing to say."""
-
     id: str
-    """Its source and the start of its hash: "live-…", "chat-…" or "fort-…"."""
+    """Source and start of its hash: "live-…", "chat-…" or "fort-…"."""
     text: str
     split: Split
 
 
 def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
-    """Every sentence in the order in which it is spoken: test, valid, then training by hash.
+    """All sentences in synthesis order: test, valid, then training by hash.
 
-    `fortunes` is the folder of Debian's files; words outside `dictionary`, where one is given, disqualify.
-    Raises OSError where a file is missing.
+    `fortunes` is the folder of Debian's files; quotations with words outside `dictionary` are left out.
+    Raises OSError if a file is missing.
     """
     known = None if dictionary is None else _words_of(dictionary.read_text("utf-8"))
     quoted = {_key(s): s for s in _fortunes(fortunes) if _usable(s, known)}
@@ -86,8 +82,8 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
         [key for key in quoted if key not in said],
         {key: template for key, (_, template) in said.items()},
     )
-    shared = {run for key in (*held_out, *unseen()) for run in _runs(key)}
-    # A template is held out whole: one line of it in the training set would give the others away.
+    shared = {run for key in (*held_out, *excluded_lines()) for run in _runs(key)}
+    # A template is held out whole: its lines are too similar to split.
     templates = {said[key][1] for key in held_out if key in said}
     lines = {_key(s): ("chat", s) for s in chat(CHAT_LINES)}
     lines |= {key: ("fort", s) for key, s in quoted.items()}
@@ -106,37 +102,36 @@ def collect(fortunes: Path, dictionary: Path | None) -> list[Sentence]:
 
 
 def livestream(count: int, path: Path = LIVESTREAM) -> list[tuple[str, str]]:
-    """`count` different lines of a livestream, each with the template that it was made from."""
+    """Draw `count` distinct livestream lines, each with its template."""
     data: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
     return _drawn(data["templates"], data["slots"], count)
 
 
 def chat(count: int) -> list[str]:
-    """`count` different short lines, as chat writes and a bot answers them."""
+    """Draw `count` distinct short lines of chat messages and bot replies."""
     data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
     drawn = _drawn(data["chat"]["templates"], {**data["slots"], **data["chat"]["slots"]}, count)
     return [line for line, _ in drawn]
 
 
-def unseen() -> list[str]:
-    """By which the demo is judged besides: no training sentence comes near. Words alone, in small letters."""
+def excluded_lines() -> list[str]:
+    """Evaluation lines kept out of training, as lower-case words."""
     data: dict[str, Any] = yaml.safe_load(LIVESTREAM.read_text("utf-8"))
     return [_key(line) for line in data["unseen"]]
 
 
 def write(sentences: Iterable[Sentence], path: Path) -> None:
-    """One JSON object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(asdict(s)) + "\n" for s in sentences), "utf-8")
 
 
 def read(path: Path) -> list[Sentence]:
-    """What `write` wrote. Raises OSError, ValueError."""
+    """Read the file of `write`. Raises OSError, ValueError."""
     return [Sentence(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 
 def clean(text: str) -> str:
-    """Quotation marks dropped, dashes and colons as commas, numbers as words, single spaces."""
+    """Normalise text: drop quotation marks, turn dashes and colons into commas, spell numbers."""
     text = text.translate(_PLAIN)
     text = re.sub(r"\s+", " ", spell(text))
     text = re.sub(r"\"|``|''|(?<!\w)'|'(?!\w)", "", text)
@@ -150,7 +145,7 @@ def clean(text: str) -> str:
 
 
 def _drawn(templates: Sequence[str], slots: Mapping[str, Sequence[str]], count: int) -> list[tuple[str, str]]:
-    """Every template in turn, its slots filled by chance, until there are `count` different lines."""
+    """Fill slots at random, cycling through the templates, until there are `count` distinct lines."""
     chance = random.Random(0)
     made: dict[str, str] = {template: template for template in templates if not _SLOT.search(template)}
     open_templates = [template for template in templates if template not in made]
@@ -170,7 +165,7 @@ def _fortunes(folder: Path) -> Iterator[str]:
 
 def _sentences(entry: str) -> Iterator[str]:
     lines = entry.splitlines()
-    # Verse, tables and dialogue of short lines: no sentence can be told from them.
+    # Verse, tables and dialogue of short lines have no detectable sentences.
     if len(lines) > 3 and sum(len(line) < 45 for line in lines) > len(lines) / 2:
         return
     if re.search(r"[^\x09-\x7e’‘“”—…]|[|<>{}\\^~=*_@#\[\]]|\S/\S|^\s*\w+[,:]\s+(n|adj|v|adv)\.", entry):
@@ -193,7 +188,7 @@ def _usable(text: str, known: frozenset[str] | None) -> bool:
 
 
 def _held_out(quoted: Iterable[str], said: Mapping[str, str]) -> dict[str, Split]:
-    """Key → split of the held-out sentences, test first. `said` gives the template of each line."""
+    """Key → split of the held-out sentences, test first. `said` maps lines to templates."""
     by_template: dict[str, list[str]] = {}
     for key, template in said.items():
         if len(key.split()) >= HELD_OUT_WORDS:

@@ -1,4 +1,4 @@
-"""Trained weights → the committed voice, and back: official layout, bundle, reference voices."""
+"""Write the committed voice from trained weights (layout, bundle, references), and rebuild the weights."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ from export.recover import step_weights
 
 NAME = "demo"
 MAX_FRAMES = 2304
-"""24.6 s, reference included: more than the 22 s that are planned into one piece."""
+"""24.6 s with the reference; the planner makes segments of at most 22 s."""
 LARGEST_BYTES = 36 << 20
-"""Of everything that is committed."""
+"""Size limit of bundle and references together."""
 REFERENCE_S = (2.0, 3.0)
-"""At the engine's pace. A reference is computed with every piece of a reply: a short one is half the work."""
+"""Range of reference lengths at the engine's pace; every segment recomputes its reference."""
 REFERENCE_RATE = 0.9
-"""Of the engine's pace: a reply takes its own from its reference, and hurried ones lose their short words."""
+"""Speaking rate of references. Replies copy it, and at the engine's own rate they lose short words."""
 OWN = "live-"
-"""How the ids of our own sentences begin."""
+"""Id prefix of our own sentences, which may be published."""
 CHECKPOINT, VOCAB, FAMILY, VOCODER = "model.safetensors", "vocab.txt", "family.yaml", "vocos"
 PROJECTION = "input_embed.proj.weight"
 EMBEDDING = "text_embed.text_embed.weight"
 
 
 def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out: Path) -> Family:
-    """Averaged weights in the layout that upstream publishes: checkpoint, vocabulary, family, vocoder.
+    """Write checkpoint, vocabulary, family and vocoder in upstream's layout.
 
-    Capitals and spare signs get their embeddings here.
+    Adds the embeddings of capitals and untrained punctuation.
     """
     out.mkdir(parents=True, exist_ok=True)
     state = {name: value.float().cpu() for name, value in average.items()}
@@ -67,7 +67,7 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
 def make_bundle(
     official: Path, family: Family, precision: contract.Precision, licence: str, out: Path
 ) -> Bundle:
-    """The bundle of what `write_official` wrote, measured as every bundle is."""
+    """Export the folder of `write_official` as a bundle, with the usual parity gate."""
     sources = bundle.Sources(
         family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
     )
@@ -89,12 +89,10 @@ def ship(
     out: Path,
     voices: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Write the FP16 bundle and the reference voices under `out`; returns the bytes of each.
+    """Write the FP16 bundle and the reference voices under `out`; return the size of each in bytes.
 
-    `engine` speaks the references. `voices` are those that it was trained on; empty takes all of the corpus.
-
-    Raises ValueError when `out` has a bundle already, or when it would all be larger than may be committed;
-    EngineError when `engine` is not there.
+    `engine` synthesises the references; empty `voices` means all of the corpus. Raises ValueError if `out`
+    has a bundle or the result exceeds LARGEST_BYTES, EngineError without `engine`.
     """
     if (out / "bundle").exists():
         raise ValueError(f"{out / 'bundle'} exists; remove it to ship another")
@@ -103,7 +101,10 @@ def ship(
         write_voices(corpus, engine, made / "voices", voices)
         family = write_official(average, arch, vocoder, made / "official")
         make_bundle(made / "official", family, "fp16", licence, made / "bundle")
-        sizes = {part: _bytes(made / part) for part in ("bundle", "voices")}
+        sizes = {
+            part: sum(path.stat().st_size for path in (made / part).rglob("*") if path.is_file())
+            for part in ("bundle", "voices")
+        }
         if sum(sizes.values()) > LARGEST_BYTES:
             raise ValueError(
                 f"{sizes} bytes, at most {LARGEST_BYTES} may be committed: train a smaller model"
@@ -114,10 +115,10 @@ def ship(
 
 
 def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str] = ()) -> list[Path]:
-    """A reference for each voice, `VOICE.wav` and `VOICE.txt`, from sentences that training never saw.
+    """Write `VOICE.wav` and `VOICE.txt` for each voice and return the paths of the audio.
 
-    Of our own short statements the one whose pace is nearest to the voice's, spoken once more at
-    `REFERENCE_RATE`. Quotations train, but are not shipped.
+    Picks, of our own validation statements, the one nearest to the voice's median pace, and synthesises it at
+    `REFERENCE_RATE`. Raises ValueError if none has a length in `REFERENCE_S`.
     """
     import soundfile
 
@@ -133,8 +134,8 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
             raise ValueError(
                 f"{corpus}: no validation sentence of {voice} lasts {REFERENCE_S[0]} to {REFERENCE_S[1]} s"
             )
-        usual = statistics.median(map(_pace, spoken))
-        chosen = min(fit, key=lambda clip: abs(_pace(clip) - usual))
+        usual = statistics.median(map(_samples_per_letter, spoken))
+        chosen = min(fit, key=lambda clip: abs(_samples_per_letter(clip) - usual))
         calm = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
         wave = store.level(calm.samples.astype(np.float32) / store.FULL_SCALE)
         path = folder / f"{voice}.wav"
@@ -144,16 +145,15 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
     return written
 
 
-def _pace(clip: Mapping[str, Any]) -> float:
-    """Samples a letter."""
+def _samples_per_letter(clip: Mapping[str, Any]) -> float:
     return float(clip["samples"] / len(clip["text"]))
 
 
 def rebuild(made: Bundle, out: Path) -> Family:
-    """From a float bundle with Vocos, the files that `write_official` writes: to make a bundle again.
+    """Write the files of `write_official` from a float bundle with Vocos.
 
-    Weights come back as precisely as the bundle holds them. A layer scale that the bundle has folded into a
-    matrix stays folded: its place is taken by ones.
+    Weights have the bundle's precision. Folded layer scales stay folded and become ones. Raises ValueError
+    for other bundles.
     """
     manifest = made.manifest
     if manifest.precision in parity.LOSSY or manifest.vocoder.name != "vocos":
@@ -176,10 +176,10 @@ def rebuild(made: Bundle, out: Path) -> Family:
     return Family(manifest.family, arch, manifest.mel, tokenizer="char")
 
 
-def trained(official: Path, arch: Arch) -> dict[str, Tensor]:
-    """A DiT in the layout of `write_official` as training has it: without capitals and spare signs.
+def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
+    """Read a DiT of `write_official` with the trained vocabulary only.
 
-    Raises CheckpointError: not of this architecture or vocabulary.
+    Raises CheckpointError for another architecture or vocabulary.
     """
     read = load_dit(official / CHECKPOINT, arch, len(letters.vocabulary()))
     state = {name: read[name].float() for name in read}
@@ -191,12 +191,11 @@ Graph = Mapping[str, Tensor]
 
 
 def _weights(path: Path) -> Graph:
-    """A graph's weights under the names of `export.graphs`."""
     graph = onnx.load(path).graph
     named = {
         tensor.name: torch.from_numpy(numpy_helper.to_array(tensor).copy()) for tensor in graph.initializer
     }
-    # A small matrix that was to be widened when it is read is stored wide, under a name of the tracer's.
+    # Constant folding stores small widened matrices as float32 under a tracer's name.
     widened = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
     for node in graph.node:
         if node.op_type == "Gemm":
@@ -290,7 +289,3 @@ def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
         "mel_spec": {"mel_spec_type": "vocos"},
     }
     path.write_text(yaml.safe_dump({"model": model}, sort_keys=False), "utf-8")
-
-
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

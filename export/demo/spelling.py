@@ -1,4 +1,4 @@
-"""Numbers and common abbreviations as words, so that a character model never meets a digit."""
+"""Numbers and common abbreviations as words: the character model has no digits."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def year(number: int) -> str:
 
 
 def spell(text: str) -> str:
-    """The text with its numbers, percentages, sums and usual abbreviations written out.
+    """Write out numbers, percentages, amounts of money and abbreviations.
 
-    What is no plain number (a version, a time of day, a phone number) keeps its digits.
+    Versions, times of day and phone numbers keep their digits.
     """
     for pattern, words in _ABBREVIATIONS.items():
         text = re.sub(pattern, words, text)

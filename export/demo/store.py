@@ -1,7 +1,4 @@
-"""The corpus as the trainer reads it: levelled log-mels in one mapped file, texts beside it.
-
-Written once from the corpus' audio, a clip at a time, and continued when there are new clips.
-"""
+"""Training data: levelled log-mels of the corpus in one memory-mapped file, texts in another."""
 
 from __future__ import annotations
 
@@ -22,31 +19,29 @@ from appliance.contract.mel import MelSpec, log_mel
 
 SPEC = MelSpec("vocos")
 TARGET_RMS = Defaults.target_rms
-"""Every clip has the loudness to which the device raises a quiet reference."""
+"""Level of every clip; the device raises quiet references to the same."""
 FULL_SCALE = 32768.0
 MELS, CLIPS = "mels.bin", "clips.jsonl"
-Given = TypeVar("Given")
-Found = TypeVar("Found")
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One sentence, as it stands in the file of mels."""
-
     id: str
     voice: str
     text: str
     split: str
     start: int
-    """Frame of the file at which it begins."""
+    """First frame in the mel file."""
     frames: int
 
 
 class Store:
-    """Clips and their log-mels, mapped."""
+    """Clips and their memory-mapped log-mels."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ValueError when there is nothing at `folder`."""
+        """Open the store. Raises ValueError if `folder` has none."""
         if not (folder / CLIPS).is_file():
             raise ValueError(
                 f"{folder}: has no {CLIPS}; `python -m export.demo train` makes it from a corpus"
@@ -57,11 +52,11 @@ class Store:
         self.mels: NDArray[np.float16] = np.memmap(folder / MELS, np.float16, "c", shape=(frames, SPEC.mels))
 
     def mel(self, clip: Clip) -> NDArray[np.float32]:
-        """(frames, mels)."""
+        """Log-mel (frames, mels) of a clip."""
         return self.mels[clip.start : clip.start + clip.frames].astype(np.float32)
 
-    def of(self, split: str, voices: Sequence[str] = ()) -> list[int]:
-        """Numbers of the clips of a split, of the given voices or of all."""
+    def select(self, split: str, voices: Sequence[str] = ()) -> list[int]:
+        """Indices of the clips of a split, optionally of some voices only."""
         return [
             number
             for number, clip in enumerate(self.clips)
@@ -70,12 +65,12 @@ class Store:
 
 
 def build(corpus: Path, folder: Path, workers: int, drop_above_wer: float = 1.0) -> int:
-    """Log-mels of every clip of the corpus that is not in `folder` yet; returns how many were added.
+    """Append log-mels of clips that `folder` lacks; return their number.
 
-    Clips that a judge heard wrongly, by more than `drop_above_wer`, are left out.
+    Clips with a word error rate above `drop_above_wer` are left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kept = _mend(folder)
+    kept = _truncate_partial(folder)
     wanted = [
         clip
         for clip in read_corpus(corpus)
@@ -83,7 +78,7 @@ def build(corpus: Path, folder: Path, workers: int, drop_above_wer: float = 1.0)
     ]
     at = (folder / MELS).stat().st_size // (2 * SPEC.mels) if (folder / MELS).exists() else 0
     with (folder / MELS).open("ab") as mels, (folder / CLIPS).open("a", encoding="utf-8") as clips:
-        found = mapped(functools.partial(_mel_of, corpus), wanted, workers)
+        found = parallel_map(functools.partial(_clip_mel, corpus), wanted, workers)
         for raw, mel in zip(wanted, tqdm(found, "mels", len(wanted), unit="clip", disable=None), strict=True):
             mels.write(mel.tobytes())
             mels.flush()
@@ -94,14 +89,14 @@ def build(corpus: Path, folder: Path, workers: int, drop_above_wer: float = 1.0)
     return len(wanted)
 
 
-def _mel_of(corpus: Path, raw: dict[str, Any]) -> NDArray[np.float16]:
-    return prepare(samples(corpus, raw)).astype(np.float16)
+def _clip_mel(corpus: Path, raw: dict[str, Any]) -> NDArray[np.float16]:
+    return levelled_mel(samples(corpus, raw)).astype(np.float16)
 
 
-def mapped(
-    function: Callable[[Given], Found], items: Sequence[Given], workers: int, at_once: int = 16
-) -> Iterator[Found]:
-    """`map` over processes, in order; in this one where there is little to do."""
+def parallel_map(
+    function: Callable[[Input], Output], items: Sequence[Input], workers: int, at_once: int = 16
+) -> Iterator[Output]:
+    """Ordered `map` over processes; runs in this process if there are few items."""
     if workers < 2 or len(items) < 4 * at_once:
         yield from map(function, items)
         return
@@ -110,7 +105,7 @@ def mapped(
 
 
 def read_corpus(corpus: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a corpus' `clips.jsonl`; a last line that is cut short is no clip yet."""
+    """Entries of a corpus' `clips.jsonl`, up to an incomplete last line."""
     for line in (corpus / CLIPS).read_text("utf-8").splitlines():
         try:
             yield json.loads(line)
@@ -119,24 +114,24 @@ def read_corpus(corpus: Path) -> Iterator[dict[str, Any]]:
 
 
 def samples(corpus: Path, clip: dict[str, Any]) -> NDArray[np.float32]:
-    """(samples,) of a clip, full scale 1."""
+    """Samples (samples,) of a clip within ±1."""
     shard = np.load(corpus / "audio" / clip["voice"] / f"{clip['shard']:05d}.npy", mmap_mode="r")
     return shard[clip["start"] : clip["start"] + clip["samples"]].astype(np.float32) / FULL_SCALE
 
 
-def prepare(wave: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The log-mel of a clip at `TARGET_RMS`."""
+def levelled_mel(wave: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Log-mel (frames, mels) of a wave at `TARGET_RMS`."""
     return log_mel(level(wave), SPEC)
 
 
 def level(wave: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The wave at `TARGET_RMS`."""
+    """Scale a wave to `TARGET_RMS`."""
     rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
     return wave * np.float32(TARGET_RMS / max(rms, 1e-4))
 
 
-def _mend(folder: Path) -> set[str]:
-    """Cut off what an interruption left half-written; returns the ids that are there."""
+def _truncate_partial(folder: Path) -> set[str]:
+    """Drop incomplete data of an interrupted run; return the ids of complete clips."""
     path = folder / CLIPS
     if not path.exists():
         return set()

@@ -1,6 +1,6 @@
-"""Train a small Vocos on the corpus' audio: first on mels alone, then against discriminators.
+"""Trainer of a small Vocos on the corpus' audio: first a mel loss, then discriminators.
 
-Everything random is drawn from the step's number, so an interrupted run goes on as if nothing had been.
+All random draws are seeded by the step, so an interrupted run resumes exactly.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tqdm import tqdm
 from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.checkpoint import load_vocos
 from export.demo import store
-from export.demo.averages import Average
+from export.demo.autocast import autocast
+from export.demo.averaging import MovingAverage
 from export.demo.discriminators import Discriminators
-from export.demo.precision import autocast
 from export.model.vocos import MAX_MAGNITUDE, Vocos, VocosConfig
 from export.random_checkpoint import vocos_sections
 
@@ -33,47 +33,47 @@ CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center")
 MEL_WEIGHT = 45.0
 BETAS = (0.8, 0.9)
 RESOLUTIONS = (512, 1024, 2048)
-"""Of the mels in the loss: with one alone, phases between its frames stay unheard."""
+"""FFT sizes of the mel loss; a single one does not constrain phases between its frames."""
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How it is trained; part of the checkpoint."""
+    """Training options; part of the checkpoint."""
 
     steps: int
     mel_steps: int
-    """Steps without discriminators, at the start."""
+    """Number of first steps without discriminators."""
     batch: int = 8
     segment: int = 16_384
-    """Samples."""
+    """Length of a training excerpt in samples."""
     rate: float = 5e-4
     warmup: int = 200
     period_width: int = 256
     resolution_width: int = 16
     abreast: int = 1
-    """Discriminators that work side by side."""
+    """Discriminators run in parallel threads."""
     seed: int = 0
 
 
 class Trainer:
-    """The vocoder, its judges, and how far they are."""
-
     def __init__(self, recipe: Recipe, corpus: Path, folder: Path, device: str = "cpu") -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.folder, self.device = recipe, folder, device
         self.clips = _Clips(corpus)
         self.vocos = Vocos(CONFIG).to(device)
-        self.judges = Discriminators(recipe.period_width, recipe.resolution_width, recipe.abreast).to(device)
-        self.average = Average(self.vocos)
-        self.made = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
-        self.judged = torch.optim.AdamW(self.judges.parameters(), recipe.rate, BETAS)
+        self.discriminators = Discriminators(recipe.period_width, recipe.resolution_width, recipe.abreast).to(
+            device
+        )
+        self.average = MovingAverage(self.vocos)
+        self.optimizer = torch.optim.AdamW(self.vocos.parameters(), recipe.rate, BETAS)
+        self.discriminator_optimizer = torch.optim.AdamW(self.discriminators.parameters(), recipe.rate, BETAS)
         self.step = 0
         self.stopping = False
-        """Set from outside: the run ends after the step that is being made."""
+        """Set by a signal handler: end the run after the current step."""
 
     def run(self, minutes: float | None, save_minutes: float) -> None:
-        """Train to the last step, or for so long; every few minutes and at the end, write the checkpoint."""
+        """Train to the last step or for `minutes`; checkpoint every `save_minutes` and at the end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         started = saved = time.monotonic()
         bar = tqdm(total=self.recipe.steps, initial=self.step, desc="vocoder", unit="step", disable=None)
@@ -81,7 +81,9 @@ class Trainer:
             found = self.train_step()
             bar.update()
             if self.step % 100 == 0:
-                self._log(found, time.monotonic() - started)
+                entry = {"step": self.step, "seconds": round(time.monotonic() - started, 1), **found}
+                with (self.folder / LOG).open("a") as file:
+                    file.write(json.dumps(entry) + "\n")
                 bar.set_postfix({name: f"{value:.3f}" for name, value in found.items()})
             now = time.monotonic()
             if now - saved > 60 * save_minutes:
@@ -92,13 +94,13 @@ class Trainer:
         self.save()
 
     def train_step(self) -> dict[str, float]:
-        """One step of both sides; returns the losses."""
+        """Take one step of vocoder and discriminators; return the losses."""
         recipe = self.recipe
         rng = np.random.default_rng([recipe.seed, self.step])
         real = torch.from_numpy(self.clips.segments(rng, recipe.batch, recipe.segment)).to(self.device)
-        for optimizer in (self.made, self.judged):
+        for optimizer in (self.optimizer, self.discriminator_optimizer):
             for group in optimizer.param_groups:
-                group["lr"] = recipe.rate * self._pace()
+                group["lr"] = recipe.rate * self._rate_factor()
         mel = log_mel(real)
         with autocast(self.device):
             made = synthesise(self.vocos, mel)
@@ -107,30 +109,30 @@ class Trainer:
         found = {"mel": mels.item()}
         loss = MEL_WEIGHT * mels
         if self.step >= recipe.mel_steps:
-            self.judged.zero_grad()
-            found["judges"] = self.judges.learn(real, made.detach())
-            self.judged.step()
-            passing, matching, gradient = self.judges.verdict(real, made)
-            # A loss whose gradient is theirs.
+            self.discriminator_optimizer.zero_grad()
+            found["judges"] = self.discriminators.accumulate(real, made.detach())
+            self.discriminator_optimizer.step()
+            passing, matching, gradient = self.discriminators.generator_loss(real, made)
+            # Backpropagates the discriminators' gradient into the vocoder.
             loss = loss + (made * gradient).sum()
             found |= {"passing": passing, "matching": matching}
-        self.made.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.vocos.parameters(), 10.0)
-        self.made.step()
+        self.optimizer.step()
         self.average.update(self.vocos, self.step)
         self.step += 1
         return found
 
     def save(self) -> None:
-        """Write the checkpoint and, beside it, the averaged vocoder in the official layout."""
+        """Write the checkpoint and the averaged vocoder in the official layout."""
         state = {
             "recipe": asdict(self.recipe),
             "step": self.step,
             "vocos": self.vocos.state_dict(),
-            "judges": self.judges.state_dict(),
+            "judges": self.discriminators.state_dict(),
             "average": self.average.state_dict(),
-            "optimizers": [self.made.state_dict(), self.judged.state_dict()],
+            "optimizers": [self.optimizer.state_dict(), self.discriminator_optimizer.state_dict()],
         }
         partial = self.folder / f"{CHECKPOINT}.partial"
         torch.save(state, partial)
@@ -138,21 +140,22 @@ class Trainer:
         write_official(self.average.state_dict(), self.folder / "vocos")
 
     def load(self) -> None:
-        """Go on from the checkpoint."""
         state: dict[str, Any] = torch.load(
             self.folder / CHECKPOINT, map_location=self.device, weights_only=True
         )
         self.vocos.load_state_dict(state["vocos"])
-        self.judges.load_state_dict(state["judges"])
+        self.discriminators.load_state_dict(state["judges"])
         self.average.load_state_dict(state["average"])
-        for optimizer, was in zip((self.made, self.judged), state["optimizers"], strict=True):
+        for optimizer, was in zip(
+            (self.optimizer, self.discriminator_optimizer), state["optimizers"], strict=True
+        ):
             optimizer.load_state_dict(was)
         self.step = state["step"]
 
-    def begin_with(self, folder: Path) -> None:
-        """Start from a trained Vocos instead of chance.
+    def initialise_from(self, folder: Path) -> None:
+        """Replace random weights by those of a trained Vocos.
 
-        Raises CheckpointError; ValueError: of another shape.
+        Raises CheckpointError, and ValueError if its sizes differ.
         """
         config, read = load_vocos(folder)
         if config != CONFIG:
@@ -161,19 +164,15 @@ class Trainer:
         self.vocos.load_state_dict(state)
         self.average.load_state_dict(state)
 
-    def _pace(self) -> float:
-        """Share of the full learning rate: a short rise, then half a cosine."""
+    def _rate_factor(self) -> float:
+        """Learning rate as a share of `rate`: linear warm-up, then half a cosine."""
         recipe = self.recipe
         rise = min((self.step + 1) / recipe.warmup, 1.0)
         return rise * max(0.5 * (1 + math.cos(math.pi * self.step / recipe.steps)), 0.02)
 
-    def _log(self, found: dict[str, float], seconds: float) -> None:
-        with (self.folder / LOG).open("a") as file:
-            file.write(json.dumps({"step": self.step, "seconds": round(seconds, 1), **found}) + "\n")
-
 
 class _Clips:
-    """Random pieces of the training clips, at their level."""
+    """Random excerpts of the training clips."""
 
     def __init__(self, corpus: Path) -> None:
         self.corpus = corpus
@@ -182,19 +181,19 @@ class _Clips:
             raise ValueError(f"{corpus}: has no training clips")
 
     def segments(self, rng: np.random.Generator, count: int, length: int) -> NDArray[np.float32]:
-        """(count, length); a clip that is shorter is followed by silence."""
+        """Excerpts (count, length) at random levels; short clips are zero-padded."""
         found = np.zeros((count, length), np.float32)
         for row, number in zip(found, rng.integers(len(self.raw), size=count), strict=True):
             wave = store.level(store.samples(self.corpus, self.raw[number]))
             begin = int(rng.integers(max(len(wave) - length, 0) + 1))
             piece = wave[begin : begin + length]
-            # Replies are louder or softer than their reference.
+            # Replies differ in level from their reference.
             row[: len(piece)] = piece * np.float32(10 ** rng.uniform(-0.4, 0.15))
         return found
 
 
 def synthesise(vocos: Vocos, mel: Tensor) -> Tensor:
-    """(B, N, M) → (B, (N - 1)·hop): the reference vocoder with a batch axis."""
+    """Batched forward pass of the reference vocoder: (B, N, M) → (B, (N - 1)·hop)."""
     x = vocos.head.out(vocos.backbone(mel.mT)).float().mT
     log_magnitude, phase = x.chunk(2, dim=1)
     spectrum = torch.polar(log_magnitude.exp().clamp(max=MAX_MAGNITUDE), phase)
@@ -203,7 +202,7 @@ def synthesise(vocos: Vocos, mel: Tensor) -> Tensor:
 
 
 def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
-    """(B, samples) → (B, N, M), as `appliance.contract.mel` has it."""
+    """Log-mel equal to that of `appliance.contract.mel`: (B, samples) → (B, N, M)."""
     spec = MelSpec("vocos", n_fft=n_fft, win=n_fft, hop=n_fft // 4)
     window = torch.hann_window(n_fft, device=wave.device)
     magnitude = torch.stft(wave, n_fft, spec.hop, window=window, return_complex=True).abs()
@@ -212,17 +211,17 @@ def log_mel(wave: Tensor, n_fft: int = CONFIG.n_fft) -> Tensor:
 
 
 def mel_distance(made: Tensor, real: Tensor) -> Tensor:
-    """Mean distance of log-mels at several resolutions."""
+    """Mean L1 distance of log-mels over `RESOLUTIONS`."""
     return torch.stack([F.l1_loss(log_mel(made, n), log_mel(real, n)) for n in RESOLUTIONS]).mean()
 
 
 def write_official(state: dict[str, Tensor], folder: Path) -> None:
-    """`config.yaml` and `pytorch_model.bin` as Vocos publishes them."""
+    """Write `config.yaml` and `pytorch_model.bin` in the official layout."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: value.cpu() for name, value in state.items()}, folder / "pytorch_model.bin")
     (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(CONFIG), sort_keys=False), "utf-8")
 
 
-def newest(folder: Path) -> bool:
-    """Whether there is something to go on from."""
+def has_checkpoint(folder: Path) -> bool:
+    """True if `folder` has a checkpoint to resume."""
     return (folder / CHECKPOINT).is_file()

@@ -1,5 +1,5 @@
-"""The reference models in plain torch: what every exported graph is measured against.
+"""Reference models in plain torch, against which every exported graph is measured.
 
-Axes: G guidance rows (conditional, then unconditional), N frames (reference and generated), T tokens, M mels,
-D model width, H heads. One sentence at a time, unpadded: no batch axis, no masks for padding.
+Axes: G guidance rows (conditional, unconditional), N frames (reference and generated), T tokens, M mels,
+D model width, H heads. One unpadded sentence at a time: no batch axis and no padding masks.
 """

@@ -25,8 +25,6 @@ NO_DIV_BY_ZERO = 1e-9
 
 @dataclass(frozen=True)
 class BigVGANConfig:
-    """`config.json` of a BigVGAN, in its own names."""
-
     num_mels: int
     upsample_rates: tuple[int, ...]
     upsample_kernel_sizes: tuple[int, ...]
@@ -50,7 +48,7 @@ class BigVGANConfig:
 
     @classmethod
     def parse(cls, raw: object) -> BigVGANConfig:
-        """Read a parsed `config.json`; keys about training are passed over. Raises ValueError."""
+        """Convert a parsed `config.json`, ignoring training keys. Raises ValueError."""
         if not isinstance(raw, Mapping):
             raise ValueError(f"must hold a mapping, not {type(raw).__name__}")
         known = {key: raw[key] for key in cls.__dataclass_fields__ if key in raw}
@@ -76,9 +74,9 @@ class BigVGANConfig:
 
 
 def low_pass(cutoff: float = CUTOFF, half_width: float = HALF_WIDTH, taps: int = TAPS) -> Tensor:
-    """Kaiser-windowed sinc with an even number of taps and a sum of one: (1, 1, taps).
+    """Kaiser-windowed sinc (1, 1, taps) with an even number of taps and a sum of one.
 
-    Kaiser's formulas for the attenuation that a width and a length allow, and for the window's β.
+    Attenuation and β follow Kaiser's formulas.
     """
     attenuation = 2.285 * (taps // 2 - 1) * math.pi * 4 * half_width + 7.95  # dB
     if attenuation > 50.0:
@@ -94,7 +92,7 @@ def low_pass(cutoff: float = CUTOFF, half_width: float = HALF_WIDTH, taps: int =
 
 
 class Snake(nn.Module):
-    """x + sin²(αx)/β for each channel; a plain Snake has β = α. arXiv 2006.08195."""
+    """x + sin²(αx)/β per channel; β = α in a plain Snake. arXiv 2006.08195."""
 
     def __init__(self, channels: int, *, logscale: bool, own_beta: bool) -> None:
         super().__init__()
@@ -108,7 +106,7 @@ class Snake(nn.Module):
         return x + (x * alpha).sin().square() / beta
 
     def scales(self) -> tuple[Tensor, Tensor]:
-        """α and β, each (C, 1); β is kept off zero."""
+        """α and β (C, 1); β is offset from zero."""
         alpha, beta = (
             (p.exp() if self.logscale else p)[:, None]
             for p in (self.alpha, self.alpha if self.beta is None else self.beta)
@@ -117,7 +115,7 @@ class Snake(nn.Module):
 
 
 class LowPass(nn.Module):
-    """Holds a filter under upstream's name; checkpoints carry it."""
+    """Filter under upstream's name, which checkpoints contain."""
 
     filter: Tensor
 
@@ -127,7 +125,7 @@ class LowPass(nn.Module):
 
 
 class Upsample(LowPass):
-    """Twice the rate: (1, C, L) → (1, C, 2L)."""
+    """Upsample by two: (1, C, L) → (1, C, 2L)."""
 
     def forward(self, x: Tensor) -> Tensor:
         channels = x.shape[1]
@@ -140,7 +138,7 @@ class Upsample(LowPass):
 
 
 class Downsample(nn.Module):
-    """Half the rate: (1, C, 2L) → (1, C, L)."""
+    """Downsample by two: (1, C, 2L) → (1, C, L)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +151,7 @@ class Downsample(nn.Module):
 
 
 class Activation(nn.Module):
-    """A periodic activation at twice the rate, so that the harmonics it makes do not fold back."""
+    """Periodic activation at twice the rate, against aliasing of its harmonics."""
 
     def __init__(self, config: BigVGANConfig, channels: int) -> None:
         super().__init__()
@@ -205,7 +203,7 @@ class SingleBlock(nn.Module):
 
 
 class BigVGAN(nn.Module):
-    """A log-mel spectrogram (N, M) → samples (N·hop,) within ±1."""
+    """Log-mel (N, M) → samples (N·hop,) within ±1."""
 
     def __init__(self, config: BigVGANConfig) -> None:
         super().__init__()
@@ -232,7 +230,7 @@ class BigVGAN(nn.Module):
         return self.head(self.features(log_mel.mT[None]))
 
     def features(self, x: Tensor) -> Tensor:
-        """(1, M, N) → (1, C, N·hop): everything before the last convolution."""
+        """All layers before the last convolution: (1, M, N) → (1, C, N·hop)."""
         x = self.conv_pre(x)
         parallel = len(self.config.resblock_kernel_sizes)
         for stage, rise in enumerate(self.ups):
@@ -243,7 +241,7 @@ class BigVGAN(nn.Module):
         return out
 
     def head(self, x: Tensor) -> Tensor:
-        """(1, C, L) → (L,): one channel, bounded to ±1."""
+        """Last convolution, bounded to ±1: (1, C, L) → (L,)."""
         x = self.conv_post(x)
         bounded = x.tanh() if self.config.use_tanh_at_final else x.clamp(-1.0, 1.0)
         return bounded.flatten()
@@ -256,10 +254,7 @@ _HALVES = (
 
 
 def weight_norm_pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Each normed weight's plain name → the names of its magnitude g and its direction v.
-
-    Knows torch's older pair of names and its newer one.
-    """
+    """Weight name → names of magnitude g and direction v, in torch's older and newer naming."""
     pairs = {}
     for name in names:
         for magnitude, direction in _HALVES:
@@ -270,13 +265,13 @@ def weight_norm_pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def fold(magnitude: Tensor, direction: Tensor) -> Tensor:
-    """g·v/‖v‖, the norm being over all axes but the first."""
+    """g·v/‖v‖, with the norm over all axes but the first."""
     length = direction.flatten(1).norm(dim=1).view(-1, *[1] * (direction.dim() - 1))
     return direction * (magnitude / length)
 
 
 def fold_weight_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Replace each pair of magnitude and direction by the weight; the rest passes through."""
+    """Replace pairs of magnitude and direction by weights."""
     pairs = weight_norm_pairs(state)
     halves = {half for pair in pairs.values() for half in pair}
     folded = {name: value for name, value in state.items() if name not in halves}

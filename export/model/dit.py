@@ -1,6 +1,6 @@
-"""The DiT of F5-TTS, one sentence at a time: the slow twin that the step and condition graphs must equal.
+"""Reference DiT of F5-TTS, one sentence at a time.
 
-Parameters carry upstream's names (those after `ema_model.transformer.`), so official weights load strictly.
+Parameters have upstream's names (after `ema_model.transformer.`), so official weights load strictly.
 F5-TTS: arXiv 2410.06885. ConvNeXt V2: arXiv 2301.00808. Rotary embedding: arXiv 2104.09864.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from appliance.contract.bundle import Arch
 from export.families import CONV_GROUPS
 
-FILLER = 0  # the id that stands where text has ended; token i of the vocabulary is id i + 1
+FILLER = 0  # padding id of text; token i of the vocabulary has id i + 1
 MAX_POSITIONS = 8192  # frames, 87.4 s: the length of upstream's table of text positions
 TIME_FREQUENCIES = 128
 TIME_SCALE = 1000.0
@@ -27,7 +27,7 @@ EPS = 1e-6
 
 
 def time_features(t: Tensor) -> Tensor:
-    """Sines, then cosines, of a time in 0…1 at 128 frequencies: () → (256,)."""
+    """Sinusoidal features of a time in 0…1, sines first: () → (256,)."""
     decay = math.log(10_000.0) / (TIME_FREQUENCIES - 1)
     frequencies = torch.exp(torch.arange(TIME_FREQUENCIES, dtype=t.dtype, device=t.device) * -decay)
     angles = TIME_SCALE * t * frequencies
@@ -35,26 +35,26 @@ def time_features(t: Tensor) -> Tensor:
 
 
 def position_table(frames: int, dim: int) -> Tensor:
-    """Text positions: (frames, dim), cosines in the first half of the columns, sines in the second."""
+    """Text position table (frames, dim): cosines, then sines."""
     frequencies = 1.0 / POSITION_THETA ** (torch.arange(0, dim, 2).float() / dim)
     angles = torch.outer(torch.arange(frames).float(), frequencies)
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
 def rotary_frequencies(dim_head: int) -> Tensor:
-    """One frequency for each pair of neighbouring channels: (dim_head / 2,)."""
+    """Rotary frequencies of neighbouring channel pairs: (dim_head / 2,)."""
     return 1.0 / ROTARY_THETA ** (torch.arange(0, dim_head, 2).float() / dim_head)
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Turn each pair of neighbouring channels of x (…, N, C) by its angle (N, C / 2)."""
+    """Rotate neighbouring channel pairs of x (…, N, C) by angles (N, C / 2)."""
     even, odd = x[..., 0::2], x[..., 1::2]
     cos, sin = angles.cos(), angles.sin()
     return torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
 
 
 def upsample_index(tokens: int, frames: int) -> Tensor:
-    """Which token each frame carries when `tokens` are spread over `frames`: (frames,) int64.
+    """Token index of each frame (frames,) int64 for `tokens` spread evenly.
 
     Each token gets frames // tokens frames; the remainder goes to the last tokens, one each.
     """
@@ -65,7 +65,7 @@ def upsample_index(tokens: int, frames: int) -> Tensor:
 
 
 class GlobalResponseNorm(nn.Module):
-    """ConvNeXt V2's response norm. The energy is summed over all frames, so a frame depends on N."""
+    """Response norm of ConvNeXt V2. Energies are summed over all frames, so results depend on N."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class TextBlock(nn.Module):
 
 
 class TextEmbedding(nn.Module):
-    """Token ids → one vector for each frame, with text and without."""
+    """Token ids → a vector per frame, with text and without."""
 
     def __init__(self, arch: Arch, vocab_size: int) -> None:
         super().__init__()
@@ -106,35 +106,29 @@ class TextEmbedding(nn.Module):
             self.text_blocks = nn.Sequential(*(TextBlock(arch.text_dim) for _ in range(arch.conv_layers)))
 
     def forward(self, ids: Tensor, frames: int, rows: int = 2) -> Tensor:
-        """(T,) vocabulary indices → (rows, frames, text_dim); the second row has its text dropped.
+        """Embed vocabulary indices (T,) → (rows, frames, text_dim); the second row has no text.
 
-        Which frames count as filler is decided by the real text in both rows, so even the row without text
-        depends on T where the family masks fillers.
+        Both rows take the filler mask of the text, so in families that mask fillers both depend on T.
         """
         shown = (ids + 1)[:frames]
         padded = F.pad(shown, (0, frames - len(shown)), value=FILLER)
         filler = (padded == FILLER)[None, :, None]
         x = self.text_embed(torch.stack((padded, torch.full_like(padded, FILLER)))[:rows])
         if hasattr(self, "text_blocks"):
-            x = self._encode(x, filler)
+            x = x + position_table(frames, x.shape[-1]).to(x)
+            if self.masks:
+                x = x.masked_fill(filler, 0.0)
+            for block in self.text_blocks:
+                x = block(x)
+                if self.masks:
+                    x = x.masked_fill(filler, 0.0)
         if self.upsamples:
             x = x[:, upsample_index(len(shown), frames).to(x.device)]
         return x
 
-    def _encode(self, x: Tensor, filler: Tensor) -> Tensor:
-        frames, dim = x.shape[1:]
-        x = x + position_table(frames, dim).to(x)
-        if self.masks:
-            x = x.masked_fill(filler, 0.0)
-        for block in self.text_blocks:
-            x = block(x)
-            if self.masks:
-                x = x.masked_fill(filler, 0.0)
-        return x
-
 
 class TimeEmbedding(nn.Module):
-    """A time → the vector that every modulation is computed from: () → (D,)."""
+    """Time → input vector of all modulations: () → (D,)."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -146,7 +140,7 @@ class TimeEmbedding(nn.Module):
 
 
 class ConvPositionEmbedding(nn.Module):
-    """Two grouped convolutions, 31 frames wide, whose sum with the input tells frames their neighbourhood."""
+    """Residual pair of grouped convolutions over 31 frames."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -162,7 +156,7 @@ class ConvPositionEmbedding(nn.Module):
 
 
 class InputEmbedding(nn.Module):
-    """Latents, reference and text of each frame, side by side, into the model's width."""
+    """Project concatenated latents, reference and text to the model width."""
 
     def __init__(self, mels: int, text_dim: int, dim: int) -> None:
         super().__init__()
@@ -175,7 +169,7 @@ class InputEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention over all frames, with rotary positions on all heads or on the first few."""
+    """Self-attention with rotary positions on all or the first `pe_attn_head` heads."""
 
     def __init__(self, arch: Arch) -> None:
         super().__init__()
@@ -206,7 +200,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linears with a tanh-approximated GELU; nested as upstream nests them, for the names."""
+    """Two linear layers with tanh-approximated GELU, nested for upstream's parameter names."""
 
     def __init__(self, dim: int, mult: int) -> None:
         super().__init__()
@@ -219,7 +213,7 @@ class FeedForward(nn.Module):
 
 
 class Modulation(nn.Module):
-    """The linear that makes `chunks` vectors of width D from the time embedding."""
+    """Linear layer: time embedding → `chunks` vectors of width D."""
 
     def __init__(self, dim: int, chunks: int) -> None:
         super().__init__()
@@ -232,12 +226,12 @@ class Modulation(nn.Module):
 
 
 def normalise(x: Tensor) -> Tensor:
-    """Layer norm over the last axis without weights: the modulation supplies them."""
+    """Layer norm over the last axis without weights."""
     return F.layer_norm(x, x.shape[-1:], eps=EPS)
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each modulated and gated by time: (G, N, D) → (G, N, D)."""
+    """Attention and feed-forward, modulated and gated by time: (G, N, D) → (G, N, D)."""
 
     def __init__(self, arch: Arch) -> None:
         super().__init__()
@@ -252,7 +246,7 @@ class Block(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Holds the rotary frequencies under upstream's name; they travel in checkpoints."""
+    """Rotary frequencies under upstream's name, which checkpoints contain."""
 
     inv_freq: Tensor
 
@@ -261,15 +255,15 @@ class Rotary(nn.Module):
         self.register_buffer("inv_freq", rotary_frequencies(dim_head))
 
     def forward(self, frames: int) -> Tensor:
-        """Angles of each frame and pair of channels: (frames, dim_head / 2)."""
+        """Angles (frames, dim_head / 2)."""
         return torch.outer(torch.arange(frames).to(self.inv_freq), self.inv_freq)
 
 
 class DiT(nn.Module):
-    """Predicts the velocity of latents at a time, given reference and text."""
+    """Velocity of latents at a time, given reference and text."""
 
     def __init__(self, arch: Arch, vocab_size: int, mels: int) -> None:
-        """`vocab_size` counts the entries of the vocabulary, without the filler."""
+        """Build the modules; `vocab_size` excludes the filler."""
         super().__init__()
         self.arch, self.mels, self.vocab_size = arch, mels, vocab_size
         self.time_embed = TimeEmbedding(arch.dim)
@@ -283,9 +277,9 @@ class DiT(nn.Module):
         self.proj_out = nn.Linear(arch.dim, mels)
 
     def forward(self, latents: Tensor, cond: Tensor, text: Tensor, t: Tensor) -> Tensor:
-        """Velocity at time `t` (): latents (N, M), reference padded with zeros (N, M) → (G, N, M).
+        """Velocity at time `t` (): latents (N, M), zero-padded reference (N, M) → (G, N, M).
 
-        `text` is what `text_embed` gives, (G, N, text_dim); the second row sees neither text nor reference.
+        `text` (G, N, text_dim) comes from `text_embed`; the second row has neither text nor reference.
         """
         rows = len(text)
         seen = torch.stack((cond, torch.zeros_like(cond)))[:rows]
@@ -312,9 +306,9 @@ def sample(
 ) -> Tensor:
     """Solve the flow with Euler's method: noise (frames, M) → log-mel (frames, M).
 
-    `cond` (R, M) is the reference's log-mel, with which the first R frames of the result are overwritten;
-    `ids` (T,) are vocabulary indices; `times` increase from 0 to 1. Below a guidance of 1e-5 the row without
-    text is not computed. Raises ValueError where lengths do not fit.
+    `cond` (R, M) is the reference's log-mel and replaces the first R frames of the result, `ids` (T,) are
+    vocabulary indices, `times` increase from 0 to 1. Guidance below 1e-5 skips the row without text. Raises
+    ValueError if lengths do not fit.
     """
     reference = len(cond)
     if not max(reference, len(ids)) < frames <= MAX_POSITIONS:

@@ -17,7 +17,7 @@ ENVELOPE_FLOOR = 1e-11
 
 @dataclass(frozen=True)
 class VocosConfig:
-    """The sizes of a Vocos and the geometry of its inverse STFT."""
+    """Layer sizes and STFT parameters of Vocos."""
 
     mels: int
     dim: int
@@ -30,7 +30,7 @@ class VocosConfig:
 
     @classmethod
     def parse(cls, raw: object) -> VocosConfig:
-        """Read a parsed `config.yaml`. Raises ValueError naming the section and what it must be."""
+        """Convert a parsed `config.yaml`. Raises ValueError naming section and expected value."""
         features = _section(raw, "feature_extractor", "MelSpectrogramFeatures")
         backbone = _section(raw, "backbone", "VocosBackbone")
         head = _section(raw, "head", "ISTFTHead")
@@ -60,7 +60,7 @@ class VocosConfig:
 
 
 def _number(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """The value at the last part of `name`; without a default it must be there."""
+    """Positive integer at the last part of `name`; required without a default. Raises ValueError."""
     key = name.rpartition(".")[2]
     value = section.get(key, default)
     if key not in section and default is None:
@@ -121,7 +121,7 @@ class Backbone(nn.Module):
 
 
 class InverseSTFT(nn.Module):
-    """Spectra of overlapping frames → samples, each divided by the windows' summed squares over it."""
+    """Overlap-add of inverse FFTs, divided by the sum of squared windows."""
 
     window: Tensor
 
@@ -132,7 +132,7 @@ class InverseSTFT(nn.Module):
         self.register_buffer("window", torch.hann_window(n_fft))
 
     def forward(self, spectrum: Tensor) -> Tensor:
-        """(n_fft / 2 + 1, N) complex → ((N - 1)·hop,) centred, or (N·hop,) with "same" padding."""
+        """Complex (n_fft / 2 + 1, N) → ((N - 1)·hop,) with "center" padding, (N·hop,) with "same"."""
         waves = torch.fft.irfft(spectrum, self.n_fft, dim=0) * self.window[:, None]
         weights = self.window.square()[:, None].expand_as(waves)
         samples, envelope = self._overlap(waves), self._overlap(weights)
@@ -145,7 +145,7 @@ class InverseSTFT(nn.Module):
 
 
 class Head(nn.Module):
-    """(1, N, C) → samples: log-magnitude and phase of each bin, then the inverse STFT."""
+    """Log-magnitude and phase of each bin, then inverse STFT: (1, N, C) → samples."""
 
     def __init__(self, config: VocosConfig) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Head(nn.Module):
 
 
 class Vocos(nn.Module):
-    """A log-mel spectrogram (N, M) → samples."""
+    """Log-mel (N, M) → samples."""
 
     def __init__(self, config: VocosConfig) -> None:
         super().__init__()
@@ -169,6 +169,6 @@ class Vocos(nn.Module):
         self.head = Head(config)
 
     def forward(self, log_mel: Tensor) -> Tensor:
-        """(N, M) → ((N - 1)·hop,) centred, or (N·hop,) with "same" padding."""
+        """(N, M) → ((N - 1)·hop,) with "center" padding, (N·hop,) with "same"."""
         samples: Tensor = self.head(self.backbone(log_mel.mT[None]))
         return samples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from export.demo import letters, listener, store
+from export.demo import ctc, letters, store
 from export.demo.store import Store
 from export.demo.train import Recipe
 
@@ -57,7 +57,7 @@ def write_store(corpus: Path, folder: Path) -> Store:
     store.build(corpus, folder, workers=1)
     made = Store(folder)
     spread = [np.arange(clip.frames) * len(clip.text) // clip.frames for clip in made.clips]
-    np.concatenate(spread).astype(np.int16).tofile(folder / listener.LABELS)
+    np.concatenate(spread).astype(np.int16).tofile(folder / ctc.LABELS)
     return made
 
 

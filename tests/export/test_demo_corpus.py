@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from appliance.contract.mel import MelSpec, log_mel
-from export.demo import corpus, engines, judges, pack, sentences, spelling
+from export.demo import corpus, engines, pack, sentences, speech_metrics, spelling
 from export.demo.corpus import Clip, CorpusError
-from export.demo.engines import SAMPLE_RATE_HZ, EngineError, RHVoice, Spoken
+from export.demo.engines import SAMPLE_RATE_HZ, EngineError, RHVoice, Utterance
 from export.demo.sentences import FORTUNES, Sentence
 
 pytestmark = pytest.mark.torch
@@ -222,7 +222,7 @@ def test_short_lines_are_trained_on_alone(collected: list[Sentence]) -> None:
 
 
 def test_what_the_demo_is_judged_by_is_new_to_it(collected: list[Sentence]) -> None:
-    (words,) = (line.split() for line in sentences.unseen())
+    (words,) = (line.split() for line in sentences.excluded_lines())
     assert " ".join(words) == "thanks for the follow welcome to the stream"
     said = [" ".join(re.findall(r"[a-z']+", s.text.lower())) for s in collected if s.split == "train"]
     for at in range(len(words) - 5):
@@ -243,24 +243,24 @@ class Hum:
     def __init__(self, folder: Path, voice: str) -> None:
         self.pitch = {"bdl": 110.0, "slt": 220.0}[voice]
 
-    def speak(self, text: str) -> Spoken:
+    def speak(self, text: str) -> Utterance:
         type(self).spoken += 1
         t = np.arange(len(text) * 1_200) / SAMPLE_RATE_HZ
         tone = (8_000 * np.sin(2 * np.pi * self.pitch * t)).astype(np.int16)
         silence = np.zeros(12_000, np.int16)
         starts = [match.start() for match in re.finditer(r"\S+", text)]
         words = [(at, at + 1, 12_000 + at * 1_200) for at in starts]
-        return Spoken(np.concatenate([silence, tone, silence]), words)
+        return Utterance(np.concatenate([silence, tone, silence]), words)
 
 
 class Ears:
     """Understands what is short."""
 
-    def hear(self, sound: object, rate_hz: int) -> str:
+    def transcribe(self, sound: object, rate_hz: int) -> str:
         return ""
 
-    def errors(self, said: str, heard: str) -> judges.Errors:
-        return judges.Errors(len(said) > 80, 1)
+    def errors(self, said: str, heard: str) -> speech_metrics.Errors:
+        return speech_metrics.Errors(len(said) > 80, 1)
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_an_interruption_costs_one_batch(
     needed = Hum.spoken
     speak = Hum.speak
 
-    def stops(self: Hum, text: str) -> Spoken:
+    def stops(self: Hum, text: str) -> Utterance:
         if Hum.spoken == needed + 3 * 8 + 7:
             raise KeyboardInterrupt
         return speak(self, text)
@@ -364,10 +364,10 @@ def test_training_clips_that_are_not_understood_are_dropped(made: Path) -> None:
     before = corpus.read_clips(made)
     long = {c.id for c in before if len(c.text) > 80}
     assert long
-    corpus.judge(made, ["bdl", "slt"], workers=1, limit=1)
+    corpus.recognise(made, ["bdl", "slt"], workers=1, limit=1)
     judged = [c for c in corpus.read_clips(made) if c.wer is not None]
     assert {c.shard for c in judged} == {0}
-    corpus.judge(made, ["bdl", "slt"], workers=1, limit=None)
+    corpus.recognise(made, ["bdl", "slt"], workers=1, limit=None)
     after = {c.id: c for c in corpus.read_clips(made)}
     assert all(c.wer is not None for c in after.values())
     dropped = {c.id for c in before} - set(after)
@@ -384,9 +384,9 @@ def test_what_is_missing_is_said(tmp_path: Path, engine: Path, monkeypatch: pyte
         corpus.read_clips(tmp_path)
     with pytest.raises(CorpusError, match="no texts"):
         corpus.make(tmp_path / "c", engine, tmp_path / "nothing", ["bdl"], hours=1, workers=1)
-    monkeypatch.setattr(judges.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(speech_metrics.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CorpusError, match="not installed: moonshine-voice, jiwer, soxr"):
-        corpus.judge(tmp_path, ["bdl"], workers=1, limit=None)
+        corpus.recognise(tmp_path, ["bdl"], workers=1, limit=None)
     with pytest.raises(EngineError, match="make the engine's folder"):
         RHVoice(tmp_path, "bdl")
     with pytest.raises(EngineError, match="no such voice; there are bdl, slt"):
@@ -406,8 +406,8 @@ def test_without_apt_the_engine_is_asked_for(tmp_path: Path, monkeypatch: pytest
 
 
 def test_packed_mels_are_near_and_balanced(made: Path, tmp_path: Path) -> None:
-    count = pack.carry_mels(made, tmp_path / "carried", limit_bytes=2**30)
-    carried = list(pack.carried_mels(tmp_path / "carried"))
+    count = pack.pack_mels(made, tmp_path / "carried", limit_bytes=2**30)
+    carried = list(pack.read_mels(tmp_path / "carried"))
     assert count == len(carried) == len(corpus.read_clips(made))
     assert {clip.voice for clip, _ in carried[:2]} == {"bdl", "slt"}
     scale = json.loads((tmp_path / "carried" / "scale.json").read_text())
@@ -422,14 +422,14 @@ def test_packed_mels_are_near_and_balanced(made: Path, tmp_path: Path) -> None:
 
 def test_packed_mels_keep_to_their_limit(made: Path, tmp_path: Path) -> None:
     limit = 2 * pack.CLIPS_PER_FILE * 300 * 100
-    count = pack.carry_mels(made, tmp_path / "carried", limit)
+    count = pack.pack_mels(made, tmp_path / "carried", limit)
     assert 0 < count < len(corpus.read_clips(made))
     assert sum(p.stat().st_size for p in (tmp_path / "carried").glob("*.npy")) <= limit + 10_000
 
 
 def test_the_carried_engine_is_all_that_speaking_needs(made: Path, engine: Path, tmp_path: Path) -> None:
     (tmp_path / engines.PRONUNCIATIONS).write_text("how words are said")
-    pack.carry_engine(engine, made, tmp_path / engines.PRONUNCIATIONS, tmp_path / "c.tar.xz")
+    pack.pack_engine(engine, made, tmp_path / engines.PRONUNCIATIONS, tmp_path / "c.tar.xz")
     with tarfile.open(tmp_path / "c.tar.xz") as archive:
         archive.extractall(tmp_path / "there", filter="data")
     there = tmp_path / "there"

@@ -22,10 +22,10 @@ from appliance.job import Reference, Request, Segmentation
 from appliance.plan import Planner
 from appliance.text.chinese import to_tokens
 from export.checkpoint import load_dit, load_vocos
-from export.demo import averages, letters, ship, store, vocoder_train
+from export.demo import averaging, letters, ship, store, vocoder_train
 from export.demo.cli import main
 from export.demo.corpus import MARGIN_S
-from export.demo.engines import Spoken
+from export.demo.engines import Utterance
 from export.demo.train import Trainer
 from export.families import family
 from export.model.redraw import redraw
@@ -61,11 +61,11 @@ class Speaker:
     def __init__(self, folder: Path, voice: str, rate: float = 1.0) -> None:
         self._voice, self._rate = voice, rate
 
-    def speak(self, text: str) -> Spoken:
+    def speak(self, text: str) -> Utterance:
         self.asked.append((self._voice, text, self._rate))
         rng = np.random.default_rng(len(text))
         silence = np.zeros(4_800, np.int16)
-        return Spoken(np.concatenate([silence, hum(rng, round(60_000 / self._rate)), silence]), [])
+        return Utterance(np.concatenate([silence, hum(rng, round(60_000 / self._rate)), silence]), [])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +121,7 @@ def test_of_several_weights_their_mean_is_shipped(folder: Path, shipped: Bundle)
 
 def test_weights_of_different_models_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no mean"):
-        averages.mean([{"a": torch.zeros(2)}, {"a": torch.zeros(3)}])
+        averaging.mean([{"a": torch.zeros(2)}, {"a": torch.zeros(3)}])
 
 
 def test_a_second_voice_does_not_overwrite_the_first(
@@ -177,16 +177,16 @@ def test_training_goes_on_from_what_was_rebuilt(
 ) -> None:
     monkeypatch.setattr(vocoder_train, "CONFIG", VOCOS)
     again = Trainer(RECIPE, trainer.store, tmp_path / "again")
-    again.begin_with(ship.trained(rebuilt, RECIPE.arch))
+    again.initialise_from(ship.read_trained_dit(rebuilt, RECIPE.arch))
     for name, wanted in trainer.dit.state_dict().items():
         torch.testing.assert_close(again.dit.state_dict()[name], wanted, rtol=1e-3, atol=2e-6)
     vocoder = vocoder_train.Trainer(vocoder_train.Recipe(1, 1), folder / "corpus", tmp_path / "vocoder")
-    vocoder.begin_with(rebuilt / ship.VOCODER)
+    vocoder.initialise_from(rebuilt / ship.VOCODER)
     found = vocoder.vocos.state_dict()["head.out.weight"]
     torch.testing.assert_close(found, load_vocos(rebuilt / ship.VOCODER)[1]["head.out.weight"])
     monkeypatch.setattr(vocoder_train, "CONFIG", dataclasses.replace(VOCOS, layers=7))
     with pytest.raises(ValueError, match="is trained here"):
-        vocoder.begin_with(rebuilt / ship.VOCODER)
+        vocoder.initialise_from(rebuilt / ship.VOCODER)
 
 
 def test_the_rebuilt_vocoder_reads_mels_alike(rebuilt: Path, folder: Path) -> None:

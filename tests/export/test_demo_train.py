@@ -25,14 +25,25 @@ from appliance.contract.tokens import Vocabulary
 from appliance.plan import spoken_transcript
 from appliance.text.chinese import to_tokens
 from export.checkpoint import build_vocos, load_vocos
-from export.demo import batches, flow, letters, listener, plot, prepare, store, timing, train, vocoder_train
-from export.demo.alone import alone
+from export.demo import (
+    batches,
+    ctc,
+    durations,
+    flow,
+    letters,
+    plot,
+    prepare,
+    store,
+    train,
+    vocoder_train,
+)
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece
 from export.demo.cli import main
 from export.demo.discriminators import Discriminators
-from export.demo.model import BatchedDiT, Guide, Sentences
+from export.demo.folder_lock import folder_lock
+from export.demo.model import AttentionGuide, BatchedDiT, Sentences
 from export.demo.store import Store
-from export.demo.train import Trainer, ahead, pace
+from export.demo.train import Trainer, prefetch, rate_factor
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
 from tests import upstream
@@ -60,7 +71,7 @@ def model() -> BatchedDiT:
 
 def make_batch(made: Store, mixture: Mixture | None = None, number: int = 0) -> Batch:
     mixture = mixture or Mixture(900, 420, 0.5, 0)
-    labels = listener.labels(made)
+    labels = ctc.labels(made)
     stream = Batches(made, Mels(made, "cpu"), "train", VOICES, mixture, labels)
     return stream.make(stream.epoch(0)[number], np.random.default_rng(number))
 
@@ -77,7 +88,7 @@ def test_each_sentence_of_a_batch_is_what_the_reference_model_gives_for_it_alone
     nothing, every_second = torch.zeros(count, dtype=torch.bool), torch.arange(count) % 2 == 1
     t = torch.linspace(0.0, 0.9, count)
     draws = flow.Draws(torch.randn_like(batch.mels), t, nothing, every_second)
-    found = flow.see(model, batch, draws).velocity
+    found = flow.predict(model, batch, draws).velocity
     for row in range(count):
         frames = int(batch.sentences.frames[row])
         ids = batch.sentences.ids[row, : batch.sentences.tokens[row]]
@@ -110,23 +121,25 @@ def test_a_family_that_cannot_be_trained_here_is_refused() -> None:
 def test_the_aim_is_the_guided_heads_attention_on_the_right_token(made: Store, model: BatchedDiT) -> None:
     batch = make_batch(made)
     count = len(batch.mels)
-    everything = torch.full_like(batch.places, 0).masked_fill(~batch.sentences.mask, -1)
+    everything = torch.full_like(batch.alignment, 0).masked_fill(~batch.sentences.mask, -1)
     one_token = dataclasses.replace(batch.sentences, tokens=torch.ones(count, dtype=torch.int64))
     draws = flow.Draws(torch.randn_like(batch.mels), torch.rand(count), *(torch.zeros(2, count).bool()))
     # With a single token all frames are the right ones, so nothing of the attention is elsewhere.
-    seen = flow.see(model, dataclasses.replace(batch, sentences=one_token), draws, Guide(1, 2, everything))
-    assert seen.aim is not None
-    assert seen.aim[batch.sentences.mask].abs().max() < 1e-4
-    aimed = flow.see(model, batch, draws, Guide(2, 1, batch.places)).aim
+    seen = flow.predict(
+        model, dataclasses.replace(batch, sentences=one_token), draws, AttentionGuide(1, 2, everything)
+    )
+    assert seen.log_attention is not None
+    assert seen.log_attention[batch.sentences.mask].abs().max() < 1e-4
+    aimed = flow.predict(model, batch, draws, AttentionGuide(2, 1, batch.alignment)).log_attention
     assert aimed is not None
     assert (aimed[batch.sentences.mask] < 0).all()
 
 
 def test_a_letter_lasts_as_many_frames_as_belong_to_it(made: Store) -> None:
     batch = make_batch(made)
-    known = (batch.places >= 0) & batch.sentences.mask
-    found = timing.lengths(batch.places, known, batch.sentences.ids.shape[1])
-    for row, places in enumerate(batch.places):
+    known = (batch.alignment >= 0) & batch.sentences.mask
+    found = durations.lengths(batch.alignment, known, batch.sentences.ids.shape[1])
+    for row, places in enumerate(batch.alignment):
         wanted = np.bincount(places[known[row]].numpy(), minlength=found.shape[1])
         np.testing.assert_array_equal(found[row], wanted)
 
@@ -134,30 +147,30 @@ def test_a_letter_lasts_as_many_frames_as_belong_to_it(made: Store) -> None:
 def test_what_the_timer_learns_is_lengths_and_shifts_where_text_is_shown(made: Store) -> None:
     batch = make_batch(made)
     torch.manual_seed(0)
-    timer = timing.Timer(8, 8)
+    timer = durations.DurationHead(8, 8)
     count = batch.sentences.ids.shape[1]
-    lasting = timing.lengths(batch.places, (batch.places >= 0) & batch.sentences.mask, count)
+    lasting = durations.lengths(batch.alignment, (batch.alignment >= 0) & batch.sentences.mask, count)
     encoded = torch.randn(*lasting.shape, 8)
-    before = torch.randn(*batch.places.shape, 8)
-    shifted = batch.places - batch.sentences.upsample_index
+    before = torch.randn(*batch.alignment.shape, 8)
+    shifted = batch.alignment - batch.sentences.upsample_index
     # Both answers are in the first of the numbers; its opposite keeps it through the norm.
     for given, answer in ((encoded, lasting.log1p()), (before, shifted.float())):
         given[..., 0], given[..., 1] = answer, -answer
     optimizer = torch.optim.Adam(timer.parameters(), 0.03)
     losses = []
     for _ in range(300):
-        losses.append(timer.loss(encoded, before, batch.sentences, batch.places))
+        losses.append(timer.loss(encoded, before, batch.sentences, batch.alignment))
         optimizer.zero_grad()
         losses[-1].backward()
         optimizer.step()
     assert losses[-1] < 0.2 * losses[0]
-    hidden = batch.places.clone()
+    hidden = batch.alignment.clone()
     hidden[1:] = -1
     one = Sentences(
         *(part[:1] for part in (batch.sentences.ids, batch.sentences.tokens, batch.sentences.frames)),
         batch.sentences.longest,
     )
-    alone = timer.loss(encoded[:1], before[:1], one, batch.places[:1])
+    alone = timer.loss(encoded[:1], before[:1], one, batch.alignment[:1])
     torch.testing.assert_close(timer.loss(encoded, before, batch.sentences, hidden), alone)
 
 
@@ -167,10 +180,10 @@ def test_timing_reaches_the_text_and_the_blocks_before_the_guided_one(made: Stor
     redraw(dit, 3)
     generator = torch.Generator().manual_seed(0)
     draws = flow.draw(batch, generator, "early", 0.0, 0.0)
-    seen = flow.see(BatchedDiT(dit), batch, draws, Guide(2, 1, batch.places))
-    assert seen.before is not None
-    timer = timing.Timer(RECIPE.text_dim, RECIPE.dim)
-    timer.loss(seen.text, seen.before, batch.sentences, batch.places).backward()
+    seen = flow.predict(BatchedDiT(dit), batch, draws, AttentionGuide(2, 1, batch.alignment))
+    assert seen.guided_input is not None
+    timer = durations.DurationHead(RECIPE.text_dim, RECIPE.dim)
+    timer.loss(seen.encoded_text, seen.guided_input, batch.sentences, batch.alignment).backward()
     touched = {name for name, parameter in dit.named_parameters() if parameter.grad is not None}
     assert any(name.startswith("transformer_blocks.0.") for name in touched)
     assert any(name.startswith("text_embed.") for name in touched)
@@ -197,7 +210,7 @@ def test_the_loss_is_that_of_upstreams_forward(
     cfm = upstream.cfm_class()(transformer=theirs)
     _fix_draws(monkeypatch, cfm, batch, draws, dropped)
     wanted, *_ = cfm.eval()(batch.mels, batch.sentences.ids, lens=batch.sentences.frames)
-    found = flow.loss(flow.see(model, batch, draws).velocity, batch, draws)
+    found = flow.loss(flow.predict(model, batch, draws).velocity, batch, draws)
     assert found.item() == pytest.approx(wanted.item(), rel=2e-6)
 
 
@@ -206,7 +219,9 @@ def _of_one_length(batch: Batch) -> Batch:
     frames = int(batch.sentences.frames.min())
     said = batch.sentences
     cut = Sentences(said.ids, said.tokens, torch.full_like(said.frames, frames), frames)
-    return Batch(batch.mels[:, :frames], cut, batch.hidden[:, :frames], batch.places[:, :frames], batch.texts)
+    return Batch(
+        batch.mels[:, :frames], cut, batch.hidden[:, :frames], batch.alignment[:, :frames], batch.texts
+    )
 
 
 def _fix_draws(
@@ -267,26 +282,24 @@ def test_an_epoch_has_every_sentence_once_and_keeps_to_its_frames(made: Store) -
 
 
 def test_a_pair_is_joined_as_the_device_joins_reference_and_reply(made: Store) -> None:
-    stream = Batches(
-        made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0), listener.labels(made)
-    )
+    stream = Batches(made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0), ctc.labels(made))
     first, second = stream.numbers[:2]
     rows, text, places = stream.joined(Piece((first, second), 0, made.clips[second].frames))
     a, b = made.clips[first], made.clips[second]
     transcript = spoken_transcript(complete_transcript(a.text))
     assert text == transcript + b.text
-    assert len(rows) == len(places) == a.frames + batches.closing_frames() + b.frames
+    assert len(rows) == len(places) == a.frames + batches.silence_frames() + b.frames
     mel = stream.mels[torch.from_numpy(rows)[None]][0].numpy()
     np.testing.assert_array_equal(mel[: a.frames], made.mel(a))
     np.testing.assert_array_equal(mel[-b.frames :], made.mel(b))
     assert places[-1] < len(text)
-    assert places[a.frames + batches.closing_frames()] == len(transcript)
+    assert places[a.frames + batches.silence_frames()] == len(transcript)
     assert (np.diff(places) >= 0).all()
 
 
 def test_a_stretched_reply_keeps_its_reference_its_order_and_its_text(made: Store) -> None:
     mixture = Mixture(900, 420, 0.5, 0, stretch=0.1)
-    stream = Batches(made, Mels(made, "cpu"), "train", VOICES, mixture, listener.labels(made))
+    stream = Batches(made, Mels(made, "cpu"), "train", VOICES, mixture, ctc.labels(made))
     pieces = [piece for batch in stream.epoch(0) for piece in batch]
     own = np.array([made.clips[piece.clips[-1]].frames for piece in pieces])
     ratios = np.array([piece.last for piece in pieces]) / own
@@ -298,7 +311,7 @@ def test_a_stretched_reply_keeps_its_reference_its_order_and_its_text(made: Stor
     )
     rows, text, places = stream.joined(piece)
     a, b = (made.clips[number] for number in piece.clips)
-    assert len(rows) == len(places) == piece.frames == a.frames + batches.closing_frames() + piece.last
+    assert len(rows) == len(places) == piece.frames == a.frames + batches.silence_frames() + piece.last
     mel = stream.mels[torch.from_numpy(rows)[None]][0].numpy()
     np.testing.assert_array_equal(mel[: a.frames], made.mel(a))
     at = np.linspace(0, b.frames - 1, piece.last)
@@ -306,13 +319,13 @@ def test_a_stretched_reply_keeps_its_reference_its_order_and_its_text(made: Stor
         wanted = np.interp(at, np.arange(b.frames), made.mel(b)[:, band])
         np.testing.assert_allclose(mel[-piece.last :, band], wanted, atol=1e-4)
     assert (np.diff(places) >= 0).all() and text.endswith(b.text)
-    unhurried = listener.labels(made)[b.start : b.start + b.frames] + len(text) - len(b.text)
+    unhurried = ctc.labels(made)[b.start : b.start + b.frames] + len(text) - len(b.text)
     np.testing.assert_allclose(places[-piece.last :], np.interp(at, np.arange(b.frames), unhurried), atol=1)
 
 
 def test_a_reply_without_its_full_stop_sounds_as_with_it(made: Store) -> None:
     stream = Batches(
-        made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0, bare=0.5), listener.labels(made)
+        made, Mels(made, "cpu"), "train", VOICES, Mixture(900, 420, 0.5, 0, bare=0.5), ctc.labels(made)
     )
     pieces = [piece for batch in stream.epoch(0) for piece in batch]
     assert 0.2 < np.mean([piece.bare for piece in pieces]) < 0.8
@@ -346,7 +359,7 @@ def test_the_store_goes_on_after_an_interruption(corpus: Path, made: Store, tmp_
 
 def test_processes_give_what_one_process_gives() -> None:
     items = list(range(-60, 60))
-    assert list(store.mapped(abs, items, 2)) == [abs(item) for item in items]
+    assert list(store.parallel_map(abs, items, 2)) == [abs(item) for item in items]
 
 
 def test_what_the_judge_heard_wrongly_is_left_out(corpus: Path, tmp_path: Path) -> None:
@@ -380,11 +393,11 @@ def test_training_and_device_read_a_text_alike() -> None:
 def test_alignment_finds_the_frames_of_each_letter() -> None:
     said = letters.ids("abba")
     spans = [(0, 6), (6, 14), (16, 20), (20, 30)]  # heard frames, each STRIDE mel frames; a blank in between
-    found = np.full((30, listener.BLANK + 1), -9.0, np.float32)
+    found = np.full((30, ctc.BLANK + 1), -9.0, np.float32)
     for letter, (begin, end) in zip(said, spans, strict=True):
         found[(begin + end) // 2, letter] = -0.1
-    found[:, listener.BLANK] = np.where((found > -1).any(axis=1), -9.0, -0.1)
-    places = listener.align(found, said, 60)
+    found[:, ctc.BLANK] = np.where((found > -1).any(axis=1), -9.0, -0.1)
+    places = ctc.align(found, said, 60)
     assert (np.diff(places) >= 0).all() and places[0] == 0 and places[-1] == 3
     middles = [np.flatnonzero(places == place).mean() / 2 for place in range(4)]
     assert middles[1] == pytest.approx(10, abs=1.6) and middles[2] == pytest.approx(18, abs=1.6)
@@ -393,7 +406,7 @@ def test_alignment_finds_the_frames_of_each_letter() -> None:
 @hypothesis.given(st.text("abc .", max_size=12), st.text("abc .", max_size=12))
 def test_letter_errors_are_edits_per_letter(heard: str, said: str) -> None:
     a, b = (text.replace(" ", "").replace(".", "") for text in (heard, said))
-    assert listener.letter_errors(heard, said) == pytest.approx(_edits(a, b) / max(len(b), 1))
+    assert ctc.letter_errors(heard, said) == pytest.approx(_edits(a, b) / max(len(b), 1))
 
 
 def _edits(a: str, b: str) -> int:
@@ -405,15 +418,15 @@ def _edits(a: str, b: str) -> int:
 
 
 def test_labels_are_made_for_new_clips_only(corpus: Path, tmp_path: Path) -> None:
-    made = prepare.prepare(corpus, tmp_path, workers=1, listener_clips=16, device="cpu")
-    first = np.array(listener.labels(made))
+    made = prepare.prepare(corpus, tmp_path, workers=1, recogniser_clips=16, device="cpu")
+    first = np.array(ctc.labels(made))
     for clip in made.clips:
         own = first[clip.start : clip.start + clip.frames]
         assert own[0] >= 0 and own[-1] < len(clip.text) and (np.diff(own) >= 0).all()
-    with (tmp_path / listener.LABELS).open("r+b") as file:
+    with (tmp_path / ctc.LABELS).open("r+b") as file:
         file.truncate(2 * made.clips[5].start + 7)
-    listener.write_labels(listener.load(tmp_path / "listener.pt"), made, workers=1)
-    np.testing.assert_array_equal(listener.labels(made), first)
+    ctc.write_labels(ctc.load(tmp_path / "listener.pt"), made, workers=1)
+    np.testing.assert_array_equal(ctc.labels(made), first)
 
 
 def test_a_new_voice_has_the_listener_trained_anew(
@@ -423,24 +436,24 @@ def test_a_new_voice_has_the_listener_trained_anew(
     clips = corpus / store.CLIPS
     whole = clips.read_text().splitlines(keepends=True)
     clips.write_text("".join(line for line in whole if '"voice": "bdl"' in line))
-    prepare.prepare(corpus, mels, workers=1, listener_clips=16, device="cpu")
+    prepare.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
     weights = (mels / "listener.pt").read_bytes()
     clips.write_text("".join(whole))
     for times in (1, 0):
         capsys.readouterr()
-        made = prepare.prepare(corpus, mels, workers=1, listener_clips=16, device="cpu")
-        assert capsys.readouterr().out.count("has not heard all of bdl, slt") == times
+        made = prepare.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
+        assert capsys.readouterr().out.count("not trained on all of bdl, slt") == times
     assert (mels / "listener.pt").read_bytes() != weights
-    assert len(listener.labels(made)) == len(made.mels)
+    assert len(ctc.labels(made)) == len(made.mels)
 
 
 def test_a_listener_that_does_not_say_whom_it_heard_knows_nobody(made: Store, tmp_path: Path) -> None:
-    model, path = listener.Listener(), tmp_path / "listener.pt"
+    model, path = ctc.LetterRecogniser(), tmp_path / "listener.pt"
     torch.save(model.state_dict(), path)
-    assert not listener.knows(path, made)
-    listener.save(model, made, path)
-    assert listener.knows(path, made)
-    _same(listener.load(path).state_dict(), model.state_dict())
+    assert not ctc.covers_voices(path, made)
+    ctc.save(model, made, path)
+    assert ctc.covers_voices(path, made)
+    _same(ctc.load(path).state_dict(), model.state_dict())
 
 
 # Training
@@ -459,11 +472,11 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(made: Store, tmp_path: 
         broken.run(0.0, 60, None)
     broken = Trainer(recipe, made, tmp_path / "broken")
     broken.load()
-    assert broken.place.step == 4
+    assert broken.progress.step == 4
     broken.run(None, 60, None)
     seconds = {"seconds": 0.0}
-    assert dataclasses.replace(broken.place, **seconds) == dataclasses.replace(whole.place, **seconds)
-    for part in ("dit", "letters", "timer", "average"):
+    assert dataclasses.replace(broken.progress, **seconds) == dataclasses.replace(whole.progress, **seconds)
+    for part in ("dit", "letter_head", "duration_head", "average"):
         _same(getattr(broken, part).state_dict(), getattr(whole, part).state_dict())
 
 
@@ -478,13 +491,13 @@ def test_training_lowers_the_loss(made: Store, tmp_path: Path, muon: bool) -> No
     recipe = dataclasses.replace(RECIPE, steps=60, cooldown=1, muon=muon, drop_audio=0.0, drop_both=0.0)
     trainer = Trainer(recipe, made, tmp_path)
     trainer.run(None, 60, None)
-    assert trainer.place.step == 60
+    assert trainer.progress.step == 60
     batch = make_batch(made)
     generator = torch.Generator().manual_seed(1)
     draws = flow.draw(batch, generator, "uniform", 0.0, 0.0)
     with torch.no_grad():
-        before = flow.loss(flow.see(BatchedDiT(_untrained(trainer)), batch, draws).velocity, batch, draws)
-        after = flow.loss(flow.see(trainer.averaged(), batch, draws).velocity, batch, draws)
+        before = flow.loss(flow.predict(BatchedDiT(_untrained(trainer)), batch, draws).velocity, batch, draws)
+        after = flow.loss(flow.predict(trainer.averaged(), batch, draws).velocity, batch, draws)
     assert after < 0.7 * before
 
 
@@ -494,13 +507,13 @@ def _untrained(trainer: Trainer) -> DiT:
 
 def test_the_learning_rate_rises_stays_and_falls() -> None:
     recipe = dataclasses.replace(RECIPE, steps=100, cooldown=40, warmup=10)
-    rates = [pace(recipe, step) for step in range(100)]
+    rates = [rate_factor(recipe, step) for step in range(100)]
     assert rates[0] == 0.1 and rates[10:60] == [1.0] * 50 and rates[-1] < 0.01
     assert all(a >= b for a, b in pairwise(rates[60:]))
 
 
 def test_a_batch_is_made_ahead_without_being_lost() -> None:
-    stream = ahead(iter(range(100)), 3)
+    stream = prefetch(iter(range(100)), 3)
     assert [next(stream) for _ in range(10)] == list(range(10))
 
 
@@ -509,7 +522,7 @@ def test_the_commands_train_examine_and_go_on(
 ) -> None:
     acts: dict[int, Any] = {}
     mels, run = tmp_path / "mels", tmp_path / "run"
-    listener.save(listener.Listener(), write_store(corpus, mels), mels / "listener.pt")
+    ctc.save(ctc.LetterRecogniser(), write_store(corpus, mels), mels / "listener.pt")
     small = "--dim 32 --depth 2 --heads 1 --text-dim 16 --text-layers 1 --batch-frames 500 --guided 1"
     exam = "--exam-nfe 5 --exam-sentences 2 --exam-every 2"
     paths = f"--corpus {corpus} --mels {mels} --folder {run} --out {tmp_path / 'out'} --threads 1 --workers 1"
@@ -531,29 +544,29 @@ def test_a_stopped_run_ends_after_its_step_with_its_checkpoint(made: Store, tmp_
     trainer.run(None, 60, None)
     again = Trainer(RECIPE, made, tmp_path)
     again.load()
-    assert again.place.step == trainer.place.step == 1
+    assert again.progress.step == trainer.progress.step == 1
 
 
 def test_carried_weights_come_in_small_files(
     made: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "CARRIED_BYTES", 20_000)
+    monkeypatch.setattr(train, "AVERAGE_FILE_BYTES", 20_000)
     trainer = Trainer(RECIPE, made, tmp_path / "run")
     trainer.save(tmp_path / "out")
     files = sorted((tmp_path / "out").iterdir())
     assert len(files) > 3 and all(file.suffix == ".pt" for file in files)
-    recipe, average = train.weights(tmp_path / "out")
+    recipe, average = train.read_average(tmp_path / "out")
     assert recipe == RECIPE
-    for name, value in train.weights(tmp_path / "run" / "checkpoint.pt")[1].items():
+    for name, value in train.read_average(tmp_path / "run" / "checkpoint.pt")[1].items():
         torch.testing.assert_close(average[name], value, rtol=1e-3, atol=1e-6)
     other = Trainer(dataclasses.replace(RECIPE, seed=1), made, tmp_path / "other")
-    other.begin_with(average)
+    other.initialise_from(average)
     _same(other.dit.state_dict(), average)
-    trainer.place.step = 1
+    trainer.progress.step = 1
     trainer.save(tmp_path / "later")
     (tmp_path / "later" / files[-1].name).replace(files[-1])
     with pytest.raises(ValueError, match="not written at one time"):
-        train.weights(tmp_path / "out")
+        train.read_average(tmp_path / "out")
 
 
 def test_a_planned_run_sets_its_end_from_its_pace(
@@ -563,8 +576,8 @@ def test_a_planned_run_sets_its_end_from_its_pace(
     monkeypatch.setattr(train, "LOG_EVERY", 2)
     trainer = Trainer(dataclasses.replace(RECIPE, steps=10_000), made, tmp_path)
     trainer.run(None, 60, None, planned_minutes=0.02)
-    assert 2 < trainer.place.step < 10_000
-    assert trainer.recipe.steps == trainer.place.step
+    assert 2 < trainer.progress.step < 10_000
+    assert trainer.recipe.steps == trainer.progress.step
     assert trainer.recipe.cooldown == int(train.COOLDOWN * trainer.recipe.steps)
 
 
@@ -582,12 +595,12 @@ def test_a_second_run_is_kept_from_the_files_of_the_first(
 ) -> None:
     held, mels = tmp_path / "held", tmp_path / "mels"
     others = {"train --folder": f"--corpus {corpus} --mels {mels} --workers 1"}
-    listener.save(listener.Listener(), write_store(corpus, mels), mels / "listener.pt")
-    with alone(held):
+    ctc.save(ctc.LetterRecogniser(), write_store(corpus, mels), mels / "listener.pt")
+    with folder_lock(held):
         assert main(f"{command} {held} {others.get(command, '')}".split()) == 1
     assert capsys.readouterr().err.startswith(f"export.demo: {held}: another run is writing there")
     assert not list(held.iterdir())
-    with alone(held):  # once the first is gone
+    with folder_lock(held):  # once the first is gone
         pass
 
 
@@ -614,46 +627,49 @@ def test_an_interrupted_vocoder_ends_as_an_uninterrupted_one(corpus: Path, tmp_p
     whole.run(None, 60)
     for _ in range(3):
         broken = vocoder_train.Trainer(VOCODER, corpus, tmp_path / "broken")
-        if vocoder_train.newest(broken.folder):
+        if vocoder_train.has_checkpoint(broken.folder):
             broken.load()
         broken.run(0.0, 60)
     broken.run(None, 60)
     _same(broken.average.state_dict(), whole.average.state_dict())
-    _same(broken.judges.state_dict(), whole.judges.state_dict())
+    _same(broken.discriminators.state_dict(), whole.discriminators.state_dict())
     _speaks_as_published(whole, tmp_path / "whole" / "vocos")
 
 
 def test_discriminators_abreast_are_those_of_the_papers_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)  # float32
     torch.manual_seed(0)
-    judges = Discriminators(16, 2, abreast=2)
+    discriminators = Discriminators(16, 2, workers=2)
     real, made = (torch.randn(2, 4096, generator=torch.Generator().manual_seed(n)) for n in range(2))
-    learnt = judges.learn(real, made)
-    verdict = judges.verdict(real, made)
-    found = [parameter.grad.clone() for parameter in judges.parameters() if parameter.grad is not None]
+    learnt = discriminators.accumulate(real, made)
+    found_loss = discriminators.generator_loss(real, made)
+    found = [
+        parameter.grad.clone() for parameter in discriminators.parameters() if parameter.grad is not None
+    ]
 
     # As HiFi-GAN and Vocos write it: one sum, one backward pass.
-    judges.zero_grad()
-    weights = [(judge, 1 / 5) for judge in judges.periods]
-    weights += [(judge, 0.1 / 3) for judge in judges.resolutions]
+    discriminators.zero_grad()
+    weights = [(discriminator, 1 / 5) for discriminator in discriminators.periods]
+    weights += [(discriminator, 0.1 / 3) for discriminator in discriminators.resolutions]
     hinge = sum(
-        w * (F.relu(1 - judge(real)[0]).mean() + F.relu(1 + judge(made)[0]).mean()) for judge, w in weights
+        w * (F.relu(1 - discriminator(real)[0]).mean() + F.relu(1 + discriminator(made)[0]).mean())
+        for discriminator, w in weights
     )
     assert isinstance(hinge, torch.Tensor)
     hinge.backward()
     assert learnt == pytest.approx(hinge.item(), rel=1e-5)
-    wanted = [parameter.grad for parameter in judges.parameters() if parameter.grad is not None]
+    wanted = [parameter.grad for parameter in discriminators.parameters() if parameter.grad is not None]
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-7)
 
     tried, passing, matching = made.clone().requires_grad_(), torch.zeros(()), torch.zeros(())
-    for judge, w in weights:
-        (score, seen), (_, meant) = judge(tried), judge(real)
+    for discriminator, w in weights:
+        (score, seen), (_, meant) = discriminator(tried), discriminator(real)
         passing = passing + w * F.relu(1 - score).mean()
         matching = matching + w * sum((a - b).abs().mean() for a, b in zip(seen, meant, strict=True))
     (gradient,) = torch.autograd.grad(passing + matching, tried)
-    assert verdict.passing == pytest.approx(passing.item(), rel=1e-5)
-    assert verdict.matching == pytest.approx(matching.item(), rel=1e-5)
-    torch.testing.assert_close(verdict.gradient, gradient, rtol=1e-4, atol=1e-8)
+    assert found_loss.adversarial == pytest.approx(passing.item(), rel=1e-5)
+    assert found_loss.feature_matching == pytest.approx(matching.item(), rel=1e-5)
+    torch.testing.assert_close(found_loss.gradient, gradient, rtol=1e-4, atol=1e-8)
 
 
 def _speaks_as_published(trainer: vocoder_train.Trainer, folder: Path) -> None:

@@ -19,7 +19,7 @@ from appliance.config import SynthesisConfig
 from appliance.contract.tokens import read_vocabulary
 from appliance.job import Handling, Segmentation
 from appliance.text.sayable import Front
-from export.demo.judges import Errors, JudgeError, Recogniser
+from export.demo.speech_metrics import Errors, MetricError, Recogniser
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")
@@ -44,7 +44,7 @@ def wrong_words(
             reply = mouth.speak(
                 spoken, voice, nfe=SynthesisConfig.nfe, seed=seed, segmentation=Segmentation.UPSTREAM
             )
-            heard = judge.hear(reply.samples, mouth.rate_hz)
+            heard = judge.transcribe(reply.samples, mouth.rate_hz)
             found += judge.errors(expected, front.speakable(heard).text)
     return found
 
@@ -56,7 +56,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         judge = Recogniser()
-    except JudgeError as error:
+    except MetricError as error:
         print(error, file=sys.stderr)
         return 1
     front, pairs = Front(read_vocabulary(BUNDLE / "vocab.txt")), chat_lines(options.lines)

@@ -14,10 +14,10 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 @pytest.fixture(scope="session")
 def panel():  # type: ignore[no-untyped-def]
     """Every judge, loaded."""
-    from export.demo import judges
+    from export.demo import speech_metrics
     from tests.quality.scoring import Panel
 
-    if absent := judges.missing(set(judges.PACKAGES) - {"pocketsphinx"}):
+    if absent := speech_metrics.missing(set(speech_metrics.PACKAGES) - {"pocketsphinx"}):
         pytest.skip(f"judges not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
     return Panel()
 
@@ -35,8 +35,8 @@ def corpus(root: Path) -> Path:
 @pytest.fixture(scope="session")
 def aligner():  # type: ignore[no-untyped-def]
     """The judge of when words are said, loaded."""
-    from export.demo import judges
+    from export.demo import speech_metrics
 
-    if absent := judges.missing(["pocketsphinx"]):
+    if absent := speech_metrics.missing(["pocketsphinx"]):
         pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
-    return judges.Aligner()
+    return speech_metrics.Aligner()

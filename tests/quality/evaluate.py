@@ -34,7 +34,7 @@ from appliance.errors import ApplianceError
 from appliance.job import FloatArray, Segmentation
 from export.demo.corpus import FOLDER, Clip, CorpusError, audio, read_clips
 from export.demo.engines import SAMPLE_RATE_HZ
-from export.demo.judges import PACKAGES, JudgeError
+from export.demo.speech_metrics import PACKAGES, MetricError
 from tests.quality.mouth import Mouth, Reference, read_sound, references_in
 from tests.quality.scoring import Judges, Panel, Reply, Scores, score
 
@@ -291,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         rows = list(_rows(options))
-    except (ApplianceError, CorpusError, JudgeError, ValueError, OSError) as error:
+    except (ApplianceError, CorpusError, MetricError, ValueError, OSError) as error:
         print(f"quality: {error}", file=sys.stderr)
         return 1
     print(table(rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
-from export.demo.judges import (
+from export.demo.speech_metrics import (
     Errors,
     FloatArray,
     Naturalness,
@@ -53,16 +53,16 @@ class Judges(Protocol):
 
 
 class Panel:
-    """The judges of `export.demo.judges`, loaded once."""
+    """The judges of `export.demo.speech_metrics`, loaded once."""
 
     def __init__(self) -> None:
-        """Raises JudgeError where one is not installed."""
+        """Raises MetricError where one is not installed."""
         self._recogniser, self._speaker = Recogniser(), Speaker()
         self._naturalness, self._activity = Naturalness(), VoiceActivity()
 
     def errors(self, reply: Reply) -> Errors:
         """Of the words."""
-        return self._recogniser.errors(reply.text, self._recogniser.hear(reply.samples, reply.rate_hz))
+        return self._recogniser.errors(reply.text, self._recogniser.transcribe(reply.samples, reply.rate_hz))
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
         """(192,) the voice."""

@@ -19,8 +19,8 @@ from appliance.errors import BundleError
 from appliance.job import FloatArray, Segmentation
 from export.demo import corpus as corpora
 from export.demo.corpus import Clip, CorpusError
-from export.demo.judges import Errors, Silence, Sound
 from export.demo.sentences import Split
+from export.demo.speech_metrics import Errors, Silence, Sound
 from tests.daemons import BUNDLE, reference_wav
 from tests.fakes_engine import segment
 from tests.quality import evaluate

@@ -11,7 +11,7 @@ import pytest
 
 from appliance.job import FloatArray
 from export.demo.corpus import SAMPLE_RATE_HZ, audio, read_clips
-from export.demo.judges import RATE_HZ, Errors, JudgeError, Recogniser, Silence, plain, resample
+from export.demo.speech_metrics import RATE_HZ, Errors, MetricError, Recogniser, Silence, plain, resample
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply
 
@@ -178,5 +178,5 @@ def test_what_sounds_alike_is_alike(one: str, other: str) -> None:
 
 def test_a_judge_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(JudgeError, match=r"moonshine-voice is not installed.*quality\.txt"):
+    with pytest.raises(MetricError, match=r"moonshine-voice is not installed.*quality\.txt"):
         Recogniser()

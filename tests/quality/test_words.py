@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from appliance.job import Segmentation
-from export.demo.judges import Aligner
+from export.demo.speech_metrics import Aligner
 from tests.quality.mouth import Mouth, references_in
 from tests.quality.words import BUNDLE, LINES, measure
 

@@ -22,7 +22,7 @@ from appliance import words
 from appliance.config import SynthesisConfig
 from appliance.job import Segmentation
 from appliance.words import Word
-from export.demo.judges import Aligner, JudgeError
+from export.demo.speech_metrics import Aligner, MetricError
 from tests.quality.mouth import Mouth, references_in
 
 BUNDLE = Path("appliance/demo/bundle")
@@ -94,7 +94,7 @@ def main() -> int:
     references = references_in(options.voices or options.bundle.parent / "voices")
     try:
         aligner = Aligner()
-    except JudgeError as error:
+    except MetricError as error:
         print(error, file=sys.stderr)
         return 1
     lines = options.lines.read_text("utf-8").splitlines()

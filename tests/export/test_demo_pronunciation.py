@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export.demo import batches, flow, letters, sounds, store
+from export.demo import batches, flow, letters, pronunciation, store
+from export.demo.autocast import autocast
 from export.demo.batches import Batches, Mels, Mixture
 from export.demo.model import BatchedDiT
 from export.demo.muon import Muon, orthogonal
-from export.demo.precision import autocast
 from export.demo.store import Store
 from export.demo.train import Trainer
 from export.model.dit import DiT
@@ -36,9 +36,9 @@ LEXICON = """MNCL
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> sounds.Lexicon:
+def known(tmp_path: Path) -> pronunciation.Lexicon:
     (tmp_path / "lexicon").write_text(LEXICON)
-    return sounds.lexicon(tmp_path / "lexicon")
+    return pronunciation.lexicon(tmp_path / "lexicon")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def spelled(found: tuple[int, ...]) -> str:
-    return " ".join(sounds.SOUNDS[index] for index in found)
+    return " ".join(pronunciation.PHONEMES[index] for index in found)
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (48, 16), (16, 48)])
@@ -83,7 +83,7 @@ def test_muon_leaves_alone_what_has_no_gradient() -> None:
     assert torch.equal(matrix.detach(), torch.ones(3, 3))
 
 
-def test_a_lexicon_keeps_the_first_entry_and_what_fits(known: sounds.Lexicon) -> None:
+def test_a_lexicon_keeps_the_first_entry_and_what_fits(known: pronunciation.Lexicon) -> None:
     assert {word: spelled(found) for word, found in known.items()} == {
         "box": "b aa k s",
         "cat": "k ae t",
@@ -97,35 +97,37 @@ def test_a_lexicon_keeps_the_first_entry_and_what_fits(known: sounds.Lexicon) ->
 def test_a_file_without_entries_is_no_lexicon(tmp_path: Path) -> None:
     (tmp_path / "lexicon").write_text("MNCL\n")
     with pytest.raises(ValueError, match="no pronunciations"):
-        sounds.lexicon(tmp_path / "lexicon")
+        pronunciation.lexicon(tmp_path / "lexicon")
 
 
-def test_known_words_are_found_where_they_stand(known: sounds.Lexicon) -> None:
+def test_known_words_are_found_where_they_stand(known: pronunciation.Lexicon) -> None:
     texts = ["Chat, follow xyz.", "", "a box"]
-    said = sounds.words(texts, known, 20)
+    said = pronunciation.words(texts, known, 20)
     assert said is not None
     flat = "".join(text.ljust(20) for text in texts)
-    found = ["".join(flat[i] for i in row[:n]) for row, n in zip(said.places, said.lengths, strict=True)]
+    found = ["".join(flat[i] for i in row[:n]) for row, n in zip(said.positions, said.lengths, strict=True)]
     assert found == ["Chat", "follow", "a", "box"]
-    assert [spelled(tuple(part.tolist())) for part in said.sounds.split(said.counts.tolist())] == [
+    assert [spelled(tuple(part.tolist())) for part in said.phonemes.split(said.counts.tolist())] == [
         "ch ae t",
         "f aa l ow",
         "ax",
         "b aa k s",
     ]
-    assert sounds.words(["xyz, it's"], known, 20) is None
+    assert pronunciation.words(["xyz, it's"], known, 20) is None
 
 
-def test_lessons_teach_to_read(known: sounds.Lexicon) -> None:
+def test_lessons_teach_to_read(known: pronunciation.Lexicon) -> None:
     torch.manual_seed(0)
     recipe = dataclasses.replace(RECIPE, text_dim=48, text_layers=2)
     dit = DiT(recipe.arch, len(letters.TRAINED), store.SPEC.mels)
     body = {name: value.clone() for name, value in dit.state_dict().items() if "text_embed" not in name}
-    model, reader = BatchedDiT(dit), sounds.Reader(48)
-    right = sounds.teach(model, reader, ["A cat follow chats.", "Box a chat."], known, 5000, 0, 3e-3)
+    model, reader = BatchedDiT(dit), pronunciation.PhonemeHead(48)
+    right = pronunciation.pretrain(
+        model, reader, ["A cat follow chats.", "Box a chat."], known, 5000, 0, 3e-3
+    )
     assert right > 0.9
-    batch = sounds.sentences_of(["follow a box", "chats"], np.random.default_rng(0))
-    said = sounds.words(["follow a box", "chats"], known, batch.ids.shape[1])
+    batch = pronunciation.sentences_of(["follow a box", "chats"], np.random.default_rng(0))
+    said = pronunciation.words(["follow a box", "chats"], known, batch.ids.shape[1])
     assert said is not None
     encoded = model.text(batch, torch.zeros(2, dtype=torch.bool))
     assert [spelled(one) for one in reader.read(encoded, said)] == [
@@ -139,7 +141,7 @@ def test_lessons_teach_to_read(known: sounds.Lexicon) -> None:
 
 
 def test_a_run_with_lessons_goes_on_as_if_uninterrupted(
-    known: sounds.Lexicon, made: Store, tmp_path: Path
+    known: pronunciation.Lexicon, made: Store, tmp_path: Path
 ) -> None:
     recipe = dataclasses.replace(RECIPE, steps=4, lessons=2.0, sound_weight=0.1, abreast=2)
     lexicon = tmp_path / "lexicon"
@@ -149,8 +151,8 @@ def test_a_run_with_lessons_goes_on_as_if_uninterrupted(
         broken = Trainer(recipe, made, tmp_path / "broken", lexicon=lexicon)
         if broken.folder.exists():
             broken.load()
-        broken.run(0.0 if broken.place.step == 0 else None, 60, None)
-    for part in ("dit", "reader", "average"):
+        broken.run(0.0 if broken.progress.step == 0 else None, 60, None)
+    for part in ("dit", "phoneme_head", "average"):
         for name, value in getattr(whole, part).state_dict().items():
             assert torch.equal(getattr(broken, part).state_dict()[name], value), name
 
@@ -207,7 +209,7 @@ def test_no_known_word_in_a_batch_is_no_error_in_half_precision(
     (tmp_path / "lexicon").write_text('MNCL\n("zyzzyva" n (((z ay) 1) ((z iy) 0)))\n')
     recipe = dataclasses.replace(RECIPE, guided=0, sound_weight=0.1, abreast=2)
     trainer = Trainer(recipe, made, tmp_path / "run", lexicon=tmp_path / "lexicon")
-    parts, _ = next(trainer._stream())
+    parts, _ = next(trainer._batches())
     found = trainer.train_step(parts)
     assert float(found["sounds"]) == 0.0
     assert float(found["loss"]) > 0.0

@@ -1,7 +1,6 @@
-"""A small recogniser of letters: says which letter each frame of a clip belongs to, and reads made mels.
+"""CTC letter recogniser (Graves et al., 2006): aligns clips with their texts, transcribes generated mels.
 
-Trained on the corpus itself in minutes, so that training needs no timings from the engine and no judge from
-outside. Connectionist temporal classification: Graves et al., 2006.
+It is trained on the corpus in minutes, so training needs neither engine timings nor an external recogniser.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from export.demo import letters
-from export.demo.precision import autocast
-from export.demo.store import SPEC, Store, mapped
+from export.demo.autocast import autocast
+from export.demo.store import SPEC, Store, parallel_map
 
 BLANK = len(letters.TRAINED)
 STRIDE = 2
 WIDTH = 192
 DILATIONS = (1, 2, 4, 1, 2)
 LABELS = "letters.bin"
-"""Beside the mels: int16, one for each of their frames, the place in its clip's text."""
+"""File beside the mels: int16 per frame, its token index in the clip's text."""
 ALIGNED_AT_ONCE = 4096
-"""Clips."""
+"""Clips per batch of alignments."""
 IMPOSSIBLE = -1e9
 
 
-class Listener(nn.Module):
+class LetterRecogniser(nn.Module):
     """Log-mels (B, N, M) → log-probabilities of letters and the blank (B, ⌈N / STRIDE⌉, letters + 1)."""
 
     def __init__(self) -> None:
@@ -49,40 +48,42 @@ class Listener(nn.Module):
         return self.leave(x.mT).float().log_softmax(dim=-1)
 
     @torch.inference_mode()
-    def hear(self, mel: Tensor) -> NDArray[np.float32]:
-        """Log-probabilities of one log-mel (N, M)."""
-        heard: NDArray[np.float32] = self(mel[None].to(self.leave.weight.device))[0].cpu().numpy()
-        return heard
+    def log_probabilities(self, mel: Tensor) -> NDArray[np.float32]:
+        """Log-probabilities (⌈N / STRIDE⌉, letters + 1) of one log-mel (N, M)."""
+        found: NDArray[np.float32] = self(mel[None].to(self.leave.weight.device))[0].cpu().numpy()
+        return found
 
     @torch.inference_mode()
     def read(self, mel: Tensor) -> str:
-        """What is said in a log-mel (N, M): each frame's likeliest letter, without repeats and blanks."""
+        """Greedy CTC transcript of a log-mel (N, M)."""
         best = self(mel[None])[0].argmax(dim=-1).unique_consecutive().tolist()
         return "".join(letters.TRAINED[index] for index in best if index != BLANK)
 
 
 def train(
     store: Store, path: Path, *, clips: int, batch: int = 8, seed: int = 0, device: str = "cpu"
-) -> Listener:
-    """Train on so many clips and write the weights to `path`."""
+) -> LetterRecogniser:
+    """Train on `clips` random clips and write the weights to `path`."""
     torch.manual_seed(seed)
-    model = Listener().to(device)
+    model = LetterRecogniser().to(device)
     steps = max(clips // batch, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps, pct_start=0.1)
-    pool = np.array(store.of("train"))
+    pool = np.array(store.select("train"))
     rng = np.random.default_rng(seed)
-    bar = tqdm(range(steps), desc="listener", unit="batch", disable=None)
+    bar = tqdm(range(steps), desc="letter recogniser", unit="batch", disable=None)
     for _ in bar:
         chosen = [store.clips[number] for number in rng.choice(pool, batch)]
         mels = [torch.from_numpy(store.mel(clip)) for clip in chosen]
         said = [torch.from_numpy(letters.ids(clip.text)) for clip in chosen]
         with autocast(device):
-            found = model(_roughened(nn.utils.rnn.pad_sequence(mels, batch_first=True)).to(device))
+            padded = nn.utils.rnn.pad_sequence(mels, batch_first=True)
+            # Noise: generated mels are blurrier than those of clips.
+            found = model((padded + 0.3 * torch.randn_like(padded)).to(device))
         loss = F.ctc_loss(
             found.transpose(0, 1),
             torch.cat(said).to(device),
-            torch.tensor([_heard(len(mel)) for mel in mels]),
+            torch.tensor([-(-len(mel) // STRIDE) for mel in mels]),
             torch.tensor([len(text) for text in said]),
             blank=BLANK,
             zero_infinity=True,
@@ -98,33 +99,31 @@ def train(
     return model
 
 
-def save(model: Listener, store: Store, path: Path) -> None:
-    """Write a listener's weights and the voices of the store that it was trained on."""
-    torch.save({"voices": spoken(store), "weights": model.state_dict()}, path)
+def save(model: LetterRecogniser, store: Store, path: Path) -> None:
+    """Write weights and the voices of the training store."""
+    torch.save({"voices": voices(store), "weights": model.state_dict()}, path)
 
 
-def load(path: Path) -> Listener:
-    """A trained listener."""
-    model = Listener()
+def load(path: Path) -> LetterRecogniser:
+    model = LetterRecogniser()
     model.load_state_dict(torch.load(path, weights_only=True)["weights"])
     return model.eval()
 
 
-def knows(path: Path, store: Store) -> bool:
-    """Whether it was trained on every voice of the store: of another one it understands next to nothing.
+def covers_voices(path: Path, store: Store) -> bool:
+    """True if the recogniser at `path` was trained on every voice of the store.
 
-    A file that does not name its voices is of an earlier version and counts as knowing none.
+    It fails on other voices. Files of earlier versions list no voices and count as trained on none.
     """
-    return set(spoken(store)) <= set(torch.load(path, weights_only=True).get("voices", ()))
+    return set(voices(store)) <= set(torch.load(path, weights_only=True).get("voices", ()))
 
 
-def spoken(store: Store) -> list[str]:
-    """The voices in a store."""
+def voices(store: Store) -> list[str]:
     return sorted({clip.voice for clip in store.clips})
 
 
-def write_labels(model: Listener, store: Store, workers: int) -> None:
-    """Align every clip that has no labels yet with its text, and append the labels to the store."""
+def write_labels(model: LetterRecogniser, store: Store, workers: int) -> None:
+    """Append alignments of clips that have none."""
     path = store.folder / LABELS
     have = path.stat().st_size // 2 if path.exists() else 0
     waiting = [clip for clip in store.clips if clip.start + clip.frames > have]
@@ -132,11 +131,14 @@ def write_labels(model: Listener, store: Store, workers: int) -> None:
         return
     with path.open("r+b" if path.exists() else "wb") as file:
         file.seek(2 * waiting[0].start)
-        # Listening needs the model and takes a tenth of the time; finding the way through is spread out.
+        # The forward pass takes a tenth of the time and stays here; Viterbi runs in worker processes.
         for begin in tqdm(range(0, len(waiting), ALIGNED_AT_ONCE), "labels", disable=None):
             some = waiting[begin : begin + ALIGNED_AT_ONCE]
-            heard = [(model.hear(torch.from_numpy(store.mel(clip))), clip.text, clip.frames) for clip in some]
-            for one in mapped(_align, heard, workers):
+            probabilities = [
+                (model.log_probabilities(torch.from_numpy(store.mel(clip))), clip.text, clip.frames)
+                for clip in some
+            ]
+            for one in parallel_map(_align, probabilities, workers):
                 file.write(one.tobytes())
 
 
@@ -146,7 +148,7 @@ def _align(given: tuple[NDArray[np.float32], str, int]) -> NDArray[np.int16]:
 
 
 def labels(store: Store) -> NDArray[np.int16]:
-    """(frames of the store,) the place in its text that each frame belongs to, mapped."""
+    """Memory-mapped token index of each frame of the store. Raises ValueError if clips are unaligned."""
     found: NDArray[np.int16] = np.memmap(store.folder / LABELS, np.int16, "r")
     if len(found) < len(store.mels):
         raise ValueError(f"{store.folder}: not all clips are aligned; `python -m export.demo train` does it")
@@ -154,35 +156,35 @@ def labels(store: Store) -> NDArray[np.int16]:
 
 
 def align(found: NDArray[np.float32], said: NDArray[np.int64], frames: int) -> NDArray[np.int16]:
-    """The likeliest way through a text: (frames,) the place of each frame's letter.
+    """Viterbi alignment: token index of each frame (frames,).
 
-    `found` (H, letters + 1) are log-probabilities. A letter's peak is its middle: the frames between two
-    peaks are shared between their letters.
+    `found` (H, letters + 1) are log-probabilities, `said` token ids. Borders lie midway between the peaks of
+    neighbouring tokens.
     """
     states = np.full(2 * len(said) + 1, BLANK)
     states[1::2] = said
-    # From a state, to itself, the next, or past a blank to another letter.
+    # Transitions: stay, next state, or skip the blank between two different letters.
     skips = np.zeros(len(states), bool)
     skips[3::2] = states[3::2] != states[1:-2:2]
     score = np.full(len(states), IMPOSSIBLE)
     score[:2] = found[0, states[:2]]
-    came = np.zeros((len(found), len(states)), np.int8)
-    for heard in range(1, len(found)):
+    back = np.zeros((len(found), len(states)), np.int8)
+    for frame in range(1, len(found)):
         ways = np.full((3, len(states)), IMPOSSIBLE)
         ways[0] = score
         ways[1, 1:] = score[:-1]
         ways[2, 2:] = np.where(skips[2:], score[:-2], IMPOSSIBLE)
-        came[heard] = ways.argmax(axis=0)
-        score = ways.max(axis=0) + found[heard, states]
+        back[frame] = ways.argmax(axis=0)
+        score = ways.max(axis=0) + found[frame, states]
     state = len(states) - 1 if score[-1] >= score[-2] else len(states) - 2
     path = np.empty(len(found), np.int64)
-    for heard in range(len(found) - 1, -1, -1):
-        path[heard] = state
-        state -= int(came[heard, state])
-    return _shared(path, len(said), frames)
+    for frame in range(len(found) - 1, -1, -1):
+        path[frame] = state
+        state -= int(back[frame, state])
+    return _token_frames(path, len(said), frames)
 
 
-def _shared(path: NDArray[np.int64], tokens: int, frames: int) -> NDArray[np.int16]:
+def _token_frames(path: NDArray[np.int64], tokens: int, frames: int) -> NDArray[np.int16]:
     middles = np.zeros(tokens)
     for token in range(tokens):
         at = np.flatnonzero(path == 2 * token + 1)
@@ -195,10 +197,10 @@ def _shared(path: NDArray[np.int64], tokens: int, frames: int) -> NDArray[np.int
     return np.searchsorted(borders, np.arange(frames), side="right").astype(np.int16)
 
 
-def letter_errors(heard: str, said: str) -> float:
-    """Edits that turn one into the other, per letter said; signs, spaces and capitals do not count."""
+def letter_errors(transcript: str, text: str) -> float:
+    """Letter error rate of `transcript` against `text`, ignoring case, spaces and punctuation."""
     a, b = (
-        np.array([i for i in letters.ids(text) if 1 <= i <= len(letters.SMALL)]) for text in (heard, said)
+        np.array([i for i in letters.ids(one) if 1 <= i <= len(letters.SMALL)]) for one in (transcript, text)
     )
     row = np.arange(len(b) + 1)
     for number, letter in enumerate(a, start=1):
@@ -207,12 +209,3 @@ def letter_errors(heard: str, said: str) -> float:
         steps = np.concatenate(([number], changed)) - np.arange(len(b) + 1)
         row = np.minimum.accumulate(steps) + np.arange(len(b) + 1)
     return float(row[-1]) / max(len(b), 1)
-
-
-def _heard(frames: int) -> int:
-    return (frames + STRIDE - 1) // STRIDE
-
-
-def _roughened(mels: Tensor) -> Tensor:
-    """Noise on the mels, so that the listener also reads what is a little blurred."""
-    return mels + 0.3 * torch.randn_like(mels)

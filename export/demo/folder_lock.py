@@ -1,4 +1,4 @@
-"""One run at a time writes to a folder: two would write into each other's files, and nothing would say so."""
+"""Exclusive lock of an output folder, so that two runs do not overwrite each other's files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold `folder`, made where it is missing, to the end of the block or of the process.
-
-    Raises ValueError: another run holds it.
-    """
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Create `folder` if missing and lock it until the block ends. Raises ValueError if it is locked."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

