@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import yaml
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from appliance.bench.machine import Neighbours, describe, memory_mb
 from appliance.bench.measure import summary
 from appliance.box.system import Box
-from appliance.client import Client, Reply
+from appliance.client import CallFailed, Client, Options, Reply
 from appliance.config import SynthesisConfig
 from appliance.contract.mel import MelSpec, filterbank, log_mel
 from tests.daemons import ROOT, running
@@ -244,30 +244,26 @@ def exact_bundle(out: Path) -> Path:
     return out
 
 
+def options_of(seed: int, segmentation: Literal["upstream", "low_latency"]) -> Options:
+    """Nothing is refused for the load, and each reply has a listener of its own, as upstream's have."""
+    return {
+        "seed": seed,
+        "segmentation": segmentation,
+        "text_handling": "verbatim",
+        "encoding": "pcm16",
+        "playout": "overlap",
+        "queue_timeout": START_S,
+    }
+
+
 def whole(client: Client, text: str, seed: int) -> Reply:
     """Unary, cut as upstream cuts."""
-    return client.speak(
-        text,
-        "demo",
-        seed=seed,
-        segmentation="upstream",
-        text_handling="verbatim",
-        encoding="pcm16",
-        queue_timeout=START_S,
-    )
+    return client.speak(text, "demo", **options_of(seed, "upstream"))
 
 
 def streamed(client: Client, text: str, seed: int) -> Reply:
     """As it comes, cut for an early first sound."""
-    return client.stream(
-        text,
-        "demo",
-        seed=seed,
-        segmentation="low_latency",
-        text_handling="verbatim",
-        encoding="pcm16",
-        queue_timeout=START_S,
-    ).reply()
+    return client.stream(text, "demo", **options_of(seed, "low_latency")).reply()
 
 
 def answer(reply: Reply) -> Answer:
@@ -305,12 +301,12 @@ def judge(file: subprocess.Popen[str], client: Client, folder: Path) -> dict[str
     """How much the `exact` daemon's log-mel differs from upstream's, from the same noise. Raises NotEqual."""
     out = folder / "file.npy"
     ask_file(file, SHORT, seed=1, out=out)
-    theirs: NDArray[np.float32] = np.load(out)
+    theirs: NDArray[np.float32] = np.load(out).astype(np.float32)
     reply = whole(client, SHORT, 1)
-    mine = np.frombuffer(reply.audio, "<i2").astype(np.float32) / 32_768
+    mine = np.frombuffer(reply.audio, "<i2").astype(np.float32) / np.float32(32_768)
     if len(mine) != len(theirs):
         raise NotEqual(f"{len(mine)} samples of ours, {len(theirs)} of upstream's")
-    a, b = (log_mel(samples, MelSpec("vocos")) for samples in (mine, theirs))
+    a, b = log_mel(mine, MelSpec("vocos")), log_mel(theirs, MelSpec("vocos"))
     found = {
         "log_mel_error": round(float(np.linalg.norm(a - b) / np.linalg.norm(b)), 5),
         "correlation": round(float(np.corrcoef(mine, theirs)[0, 1]), 5),
@@ -356,7 +352,9 @@ def check_durations(table: Mapping[str, Mapping[str, Any]]) -> None:
                 raise NotEqual(f"{row}: durations differ: {lengths}")
 
 
-def storms(contenders: Sequence[Contender], clients: Sequence[int], rounds: int) -> dict[str, dict[str, Any]]:
+def storms(
+    contenders: Sequence[Contender], clients: Sequence[int], requests: int, rounds: int
+) -> dict[str, dict[str, Any]]:
     """{contender: {clients: figures}}: a client sends its next request when it has the last audio."""
     seen: dict[tuple[str, int], list[tuple[float, list[Answer]]]] = {}
     for turn in range(rounds):
@@ -366,14 +364,14 @@ def storms(contenders: Sequence[Contender], clients: Sequence[int], rounds: int)
                 begun = time.perf_counter()
                 with ThreadPoolExecutor(count) as pool:
                     answers = list(
-                        pool.map(lambda _, ask=ask, seeds=seeds: ask(SHORT, next(seeds)), range(STORM))
+                        pool.map(lambda _, ask=ask, seeds=seeds: ask(SHORT, next(seeds)), range(requests))
                     )
                 seen.setdefault((contender.name, count), []).append((time.perf_counter() - begun, answers))
             say(f"requests a minute: {count} clients, round {turn + 1} of {rounds}")
     return {
         contender.name: {
             str(count): {
-                "per_minute": summary([60 * STORM / wall for wall, _ in seen[contender.name, count]]),
+                "per_minute": summary([60 * requests / wall for wall, _ in seen[contender.name, count]]),
                 "first_audio_s": summary(
                     [a.first_audio_s for _, answers in seen[contender.name, count] for a in answers]
                 ),
@@ -400,7 +398,7 @@ def upstream_versions(python: Path) -> dict[str, str]:
 
 def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool) -> dict[str, Any]:
     """Start everything, judge, measure. Raises NotEqual."""
-    texts, clients = ({"long": LONG}, (2,)) if quick else (TEXTS, CLIENTS)
+    texts, clients, requests = ({"long": LONG}, (2,), 4) if quick else (TEXTS, CLIENTS, STORM)
     bundles = {"exact": exact_bundle(work / "bundle")} | ({} if quick else {"shipped": DEMO / "bundle"})
     at, machine, before = time.time(), describe(Box()), load()
     say("taking the demo's weights apart for upstream")
@@ -437,14 +435,14 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         neighbours = Neighbours(tuple(contender.pid for contender in contenders))
         table = latencies(contenders, texts, rounds)
         check_durations(table)
-        minutes = storms(contenders[1:], clients, rounds)
+        minutes = storms(contenders[1:], clients, requests, rounds)
         busy = neighbours.busiest()
         memory = {c.name: round(memory_mb(c.pid)["peak"], 1) for c in contenders}
     return {
         "schema": SCHEMA,
         "kind": "upstream",
         "rounds": rounds,
-        "clients_requests": STORM,
+        "requests": requests,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         "took_s": round(time.time() - at, 1),
         "machine": machine,
@@ -467,7 +465,7 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Parse the command line, compare, write the record and print its table."""
+    """Parse the command line, compare and write the record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -475,11 +473,14 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="a minute: the long text, two clients, no `shipped`"
     )
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="that count (%(default)s)")
     parser.add_argument(
         "--threads", type=int, default=CORES, metavar="N", help="of each server (%(default)s)"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the record")
     options = parser.parse_args()
+    if min(options.rounds, options.threads) < 1:
+        parser.error("--rounds and --threads must be at least 1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave no server behind
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", PORT)) == 0:
@@ -490,11 +491,11 @@ def main() -> int:
             record = compare(
                 options.python.absolute(), Path(folder), options.threads, options.rounds, quick=options.quick
             )
-        except NotEqual as error:
+        except (NotEqual, CallFailed) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
     options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(json.dumps(record, indent=1))
+    say(f"{record['took_s']:.0f} s in all; {options.out}")
     return 0
 
 
