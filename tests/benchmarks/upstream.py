@@ -33,16 +33,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from appliance.bench.machine import Neighbours, describe, memory_mb
+from appliance.bench.machine import TICK_S, Neighbours, cpu_seconds, describe, memory_mb
 from appliance.bench.measure import summary
 from appliance.box.system import Box
-from appliance.client import CallFailed, Client, Options, Reply
+from appliance.client import CallFailed, Client, Reply
 from appliance.config import SynthesisConfig
 from appliance.contract.mel import MelSpec, filterbank, log_mel
 from tests.daemons import ROOT, running
@@ -70,6 +70,8 @@ REPLY_S = 120.0
 """Within which upstream has to send something."""
 SETTLE_S = 2.0
 """How long the machine is watched before and after."""
+OPTIONS: Any = {"text_handling": "verbatim", "encoding": "pcm16", "playout": "overlap"}
+"""Of our requests: each reply has a listener of its own, as upstream's have."""
 END = b"END"
 MOST_DURATION_ERROR = 0.03
 MOST_MEL_ERROR = 0.02
@@ -244,26 +246,14 @@ def exact_bundle(out: Path) -> Path:
     return out
 
 
-def options_of(seed: int, segmentation: Literal["upstream", "low_latency"]) -> Options:
-    """Nothing is refused for the load, and each reply has a listener of its own, as upstream's have."""
-    return {
-        "seed": seed,
-        "segmentation": segmentation,
-        "text_handling": "verbatim",
-        "encoding": "pcm16",
-        "playout": "overlap",
-        "queue_timeout": START_S,
-    }
-
-
 def whole(client: Client, text: str, seed: int) -> Reply:
-    """Unary, cut as upstream cuts."""
-    return client.speak(text, "demo", **options_of(seed, "upstream"))
+    """Unary, cut as upstream cuts; it may wait for others, as upstream's do."""
+    return client.speak(text, "demo", seed=seed, segmentation="upstream", queue_timeout=START_S, **OPTIONS)
 
 
 def streamed(client: Client, text: str, seed: int) -> Reply:
     """As it comes, cut for an early first sound."""
-    return client.stream(text, "demo", **options_of(seed, "low_latency")).reply()
+    return client.stream(text, "demo", seed=seed, segmentation="low_latency", **OPTIONS).reply()
 
 
 def answer(reply: Reply) -> Answer:
@@ -360,7 +350,7 @@ def storms(
     for turn in range(rounds):
         for count in clients:
             for contender in contenders:
-                ask, seeds = contender.stream or contender.whole, itertools.count(1000 * turn)
+                ask, seeds = contender.whole, itertools.count(1000 * turn)
                 begun = time.perf_counter()
                 with ThreadPoolExecutor(count) as pool:
                     answers = list(
@@ -382,11 +372,31 @@ def storms(
     }
 
 
+@dataclass
+class Others(Neighbours):
+    """Neighbours, and how much they took together: those too that ended, and other machines on its cores."""
+
+    def __post_init__(self) -> None:
+        self._taken_s = self._busy_s()
+
+    def cores(self) -> float:
+        """Mean since this was made."""
+        return round((self._busy_s() - self._taken_s) / (time.monotonic() - self.begun), 2)
+
+    def _busy_s(self) -> float:
+        """CPU seconds of this machine since it started, without ours."""
+        user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text("ascii").split()[1:9])
+        known = cpu_seconds()
+        ours = sum(known[pid][1] for pid in (*self.own, os.getpid()) if pid in known)
+        return (user + nice + system + sum(interrupts)) * TICK_S - ours
+
+
 def load() -> dict[str, Any]:
     """What else runs on the machine, watched for SETTLE_S."""
-    neighbours = Neighbours()
+    others = Others()
     time.sleep(SETTLE_S)
-    return {"average": round(os.getloadavg()[0], 2), "neighbours": neighbours.busiest()}
+    average = round(os.getloadavg()[0], 2)
+    return {"average": average, "cores": others.cores(), "neighbours": others.busiest()}
 
 
 def upstream_versions(python: Path) -> dict[str, str]:
@@ -432,11 +442,11 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         ]
         equal = judge(filed, daemons[0][1], work)
         say(f"the same noise gives log-mels that differ by {equal['log_mel_error']:.2%}")
-        neighbours = Neighbours(tuple(contender.pid for contender in contenders))
+        others = Others(tuple(contender.pid for contender in contenders))
         table = latencies(contenders, texts, rounds)
         check_durations(table)
         minutes = storms(contenders[1:], clients, requests, rounds)
-        busy = neighbours.busiest()
+        during = {"cores": others.cores(), "neighbours": others.busiest()}
         memory = {c.name: round(memory_mb(c.pid)["peak"], 1) for c in contenders}
     return {
         "schema": SCHEMA,
@@ -447,7 +457,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         "took_s": round(time.time() - at, 1),
         "machine": machine,
         "upstream_versions": upstream_versions(python),
-        "load": {"before": before, "during": busy, "after": load()},
+        "load": {"before": before, "during": during, "after": load()},
         "threads": threads,
         "nfe": NFE,
         "weights": "the demo bundle's, rebuilt in upstream's layout",
