@@ -103,6 +103,12 @@ def bigvgan_module() -> types.ModuleType:
     return _modules()["bigvgan.bigvgan"]
 
 
+def torchaudio_stand_in() -> dict[str, types.ModuleType]:
+    """Modules that take the place of torchaudio's in `sys.modules`."""
+    require()
+    return _torchaudio()
+
+
 def make_bigvgan(config: dict[str, Any]) -> Any:
     """A BigVGAN generator of `config` (the keys of its config.json), weight norm in place, eval mode."""
     module = bigvgan_module()

@@ -12,7 +12,7 @@ from appliance import cli
 from appliance.bench.lines import CHINESE, chinese_of
 from appliance.bench.measure import STAGES, Cell, Series, figures, stages_ms
 from appliance.client import Header, Reply, Timings
-from tests.benchmarks.table import README, RECORD, written
+from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
 
 TIMINGS = Timings(
@@ -77,7 +77,8 @@ def test_a_run_over_a_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert "endless is none of short, medium, long" in capsys.readouterr().err
 
 
-def test_the_readme_shows_the_record() -> None:
+@pytest.mark.parametrize("record", [RECORD, UPSTREAM], ids=lambda path: path.stem)
+def test_the_readme_shows_the_record(record: Path) -> None:
     page = README.read_text("utf-8")
-    assert written(page, json.loads(RECORD.read_text("utf-8"))) == page
+    assert written(page, json.loads(record.read_text("utf-8"))) == page
     assert "real-time factor" in page
