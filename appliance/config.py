@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import yaml
 
+from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.contract.bundle import from_mapping
 from appliance.contract.schedule import MAX_NFE
 from appliance.errors import ConfigError
@@ -289,8 +290,13 @@ class DeviceConfig:
     """The tree that stands for the machine's files; another than / only in tests."""
     clocks: Path = Path("/run/f5-appliance/clocks.json")
     """Inside it: what root's check of the clocks publishes."""
+    power_mode: str | None = None
+    """Power mode that supply and cooling allow, as nvpmodel.conf names it; null: MAXN_SUPER or MAXN.
+    Root's commands read it in /etc/f5-appliance/appliance.yaml, on a line of its own."""
 
     def __post_init__(self) -> None:
+        if self.power_mode is not None and not re.fullmatch(r"\w+", self.power_mode, re.ASCII):
+            raise ValueError(f"power_mode: must be the name of a power mode or null, not {self.power_mode!r}")
         _absolute("sysroot", self.sysroot)
         _absolute("clocks", self.clocks)
 
@@ -331,6 +337,18 @@ def load(path: Path | None, overrides: Iterable[str] = ()) -> Config:
     return config
 
 
+def _compare_power_mode(path: Path, text: str, raw: Any) -> None:
+    """Root's commands have no YAML: what they make of the file has to be what YAML makes of it."""
+    device = raw.get("device") if isinstance(raw, dict) else None
+    named = device.get("power_mode") if isinstance(device, dict) else None
+    try:
+        same = power_mode(text) == (named or "")
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
+
+
 def split_address(name: str, address: str) -> tuple[str, int]:
     """ "host:port" as its parts; brackets around an IPv6 host are kept. Raises ValueError."""
     host, colon, port = address.rpartition(":")
@@ -349,11 +367,13 @@ def is_loopback(host: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        raw = yaml.safe_load(text)
     except FileNotFoundError as missing:
         raise ConfigError(f"{path}: no such file") from missing
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
+    _compare_power_mode(path, text, raw)
     if raw is None:
         return {}
     if not isinstance(raw, dict):

@@ -137,7 +137,8 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_run(
     monkeypatch.setattr("appliance.box.judge.storage.judge_memory", breaks)
     findings = {f.check: f for f in judge.examine(well(tmp_path / "box").box(), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
-    assert "nobody thought of this" in findings["memory"].value
+    assert "a fault in this program" in findings["memory"].value
+    assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
     assert findings["disk"].level is PASS
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from appliance.box import paths
 from appliance.box.clocks import modes
+from appliance.box.root import Root
 from appliance.box.tools import Ran
 from tests.fakes.jetson import PROFILES, Jetson
 
@@ -85,12 +86,20 @@ def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
     assert modes.complaints(Ran(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
 
 
-def test_the_best_mode_is_chosen_by_name() -> None:
+def wanted(folder: Path, conf: modes.Conf, now: str = "", config: str | None = None) -> modes.Wanted:
+    if config is not None:
+        (folder / "etc/f5-appliance").mkdir(parents=True, exist_ok=True)
+        (folder / "etc/f5-appliance/appliance.yaml").write_text(config)
+    return modes.wanted(Root(folder), conf, now)
+
+
+def test_the_best_mode_is_chosen_by_name(tmp_path: Path) -> None:
     conf = modes.parse_conf(SUPER)
-    best = modes.best(conf)
+    best = wanted(tmp_path, conf).mode
     assert best is not None
     assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
-    assert modes.best(modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >")) is None
+    lesser = wanted(tmp_path, modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"))
+    assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
 def test_caps_and_masks() -> None:
@@ -120,7 +129,7 @@ def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
 def test_every_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     conf = modes.read_conf(jetson.box().root)
-    best = modes.best(conf)
+    best = modes.wanted(jetson.box().root, conf, "MODE_30W").mode
     assert best is not None and best.name == "MAXN"
     for wanted in jetson.profile.modes:
         mode = conf.by_name(wanted.name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks.published import Unpin, parse_unpin
+from appliance.box.clocks.published import Unpin, number, parse_unpin
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 
@@ -82,7 +82,7 @@ def recall(box: Box) -> Ledger:
     if not is_private_file(box.root, paths.LEDGER):
         return fresh
     try:
-        ledger = _parse(json.loads(box.root.read(paths.LEDGER)))
+        ledger = _parse(box.root.record(paths.LEDGER))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return fresh
     return ledger if ledger.boot_id == box.boot_id else fresh
@@ -119,10 +119,10 @@ def _wait_for(box: Box, handle: int) -> None:
 
 def _parse(document: dict[str, Any]) -> Ledger:
     last = document.pop("last_unpin")
-    attempts = tuple(float(at) for at in document.pop("attempts"))
+    attempts = tuple(number(at) for at in document.pop("attempts"))
     for name in ("unlocked_at", "held_at"):
-        document[name] = None if document[name] is None else float(document[name])
-    document["repins"] = int(document["repins"])
+        document[name] = None if document[name] is None else number(document[name])
+    document["repins"] = int(number(document["repins"]))
     for name in ("boot_id", "reboot_for", "mode", "problem"):
         if not isinstance(document[name], str):
             raise TypeError(f"{name} is no text")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from appliance.box.clocks.readings import KHZ, Range
 
-FREQUENCY = re.compile(r"\b(Min|Max|Current)Freq=(\d+)")
+FREQUENCY = re.compile(r"\b(Min|Max|Current)Freq=([0-9]{1,15})\b")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Show:
 def parse(text: str) -> Show:
     """Read the output; lines that are not known are passed over. Does not raise."""
     online = _numbers(_after(r"Online CPUs:[ \t]*([-\d,]*)", text).rstrip(","))
-    tpcs = _after(r"Active GPU TPCs:[ \t]*(\d+)", text)
+    tpcs = _after(r"Active GPU TPCs:[ \t]*([0-9]{1,3})\b", text)
     emc = _line("EMC", text)
     override = re.search(r"FreqOverride=(\d)", emc)
     return Show(
@@ -82,7 +82,7 @@ def parse(text: str) -> Show:
 
 def _cores(text: str, online: tuple[int, ...]) -> list[tuple[int, Core]]:
     cores = []
-    for number, line in re.findall(r"^cpu(\d+):(.*)$", text, re.MULTILINE):
+    for number, line in re.findall(r"^cpu([0-9]{1,4}):(.*)$", text, re.MULTILINE):
         told = re.search(r"\bOnline=(\d)", line)
         idle = re.findall(r"(\w+)=([01])\b", line.partition("IdleStates:")[2])
         core = Core(
@@ -122,6 +122,6 @@ def _numbers(spans: str) -> tuple[int, ...]:
     ends = [
         [int(end) for end in span.split("-")]
         for span in spans.split(",")
-        if re.fullmatch(r"\d+(-\d+)?", span)
+        if re.fullmatch(r"[0-9]{1,4}(-[0-9]{1,4})?", span)
     ]
     return tuple(number for end in ends for number in range(end[0], end[-1] + 1))

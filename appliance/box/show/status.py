@@ -19,8 +19,10 @@ from appliance.box.clocks.outcome import UNLOCKED, Outcome
 from appliance.box.clocks.published import SCHEMA, Clocks
 from appliance.box.clocks.readings import Range
 from appliance.box.clocks.show import Show
-from appliance.box.clocks.verdict import Sight, look, megahertz, span
+from appliance.box.clocks.verdict import NEEDS_ROOT, Sight, look, megahertz, span
 from appliance.box.platform import Platform
+from appliance.box.root import reason
+from appliance.box.show.findings import plain
 from appliance.box.system import Box
 
 SHOW_S = 30.0
@@ -61,7 +63,7 @@ def document(status: Status) -> str:
 
 def table(status: Status) -> str:
     """For people."""
-    return "\n".join([*_head(status), *_rows(status.clocks.domains)])
+    return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
 # Where root's word comes in.
@@ -71,7 +73,7 @@ def _as_root(box: Box, sight: Sight, notes: list[str]) -> Clocks:
     try:
         ledger = recall(box)
     except OSError as error:
-        notes.append(f"what was remembered of this boot is not used: {error}")
+        notes.append(f"what was remembered of this boot is not used: {reason(error)}")
         ledger = Ledger()
     return _now(box, Outcome(sight, ledger).clocks)
 
@@ -81,10 +83,14 @@ def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> C
     if last.state == "unknown":
         return _now(box, seen)
     clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
-    if emc := last.domains.get("emc"):
-        age_s = box.uptime() - last.checked_at
-        notes.append(f"EMC needs root: what root's check found {age_s:.0f} s ago is shown ({paths.CLOCKS})")
-        clocks = dataclasses.replace(clocks, domains={**seen.domains, "emc": emc})
+    hidden = [name for name, domain in seen.domains.items() if domain["why"] == NEEDS_ROOT]
+    found = {name: last.domains[name] for name in hidden if name in last.domains}
+    if "mode" in hidden and (last.state, last.mode) == ("pinned", seen.mode):
+        found["mode"] = {"pinned": True, "why": ""}
+    if found:
+        names, age_s = ", ".join(found), box.uptime() - last.checked_at
+        notes.append(f"needs root: {names}: what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
+        clocks = dataclasses.replace(clocks, domains={**seen.domains, **found})
         if seen.state == "unknown":
             clocks = dataclasses.replace(clocks, **_judged_again(clocks.domains))
     by_root = last.state == "reboot_pending" or last.why.startswith(UNLOCKED)
@@ -169,7 +175,8 @@ def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for names, domain in _alike(domains):
         if "expected" in domain:
             counted = f"{domain['value']} of {domain['expected']}"
-            cells = f"mask {domain['value']}" if names == "tpc" else counted
+            others = {"tpc": f"mask {domain['value']}", "railgate": ("off", "on")[bool(domain["value"])]}
+            cells = others.get(names, counted)
         else:
             cells = "".join(f"{megahertz(domain.get(column)):>14}" for column in COLUMNS)
         word = {True: "pinned", False: "NOT PINNED", None: domain["why"]}[domain["pinned"]]

@@ -123,12 +123,13 @@ SETTINGS = {
         "stall_s",
         "drain_s",
     },
-    "device": {"sysroot", "clocks"},
+    "device": {"sysroot", "clocks", "power_mode"},
     "log": {"level"},
 }
 """Keys of the configuration that may be shown, and of those only values of a known kind."""
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
+    r"|MAXN(?:_SUPER)?|(?:MODE_)?\d{1,3}W"
     r"|auto|name|drop|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
     r"|\[\"\*\"\]|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
     r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
