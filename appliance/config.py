@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import yaml
 
-from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.contract.bundle import from_mapping
 from appliance.contract.schedule import MAX_NFE
 from appliance.errors import ConfigError
@@ -337,18 +336,6 @@ def load(path: Path | None, overrides: Iterable[str] = ()) -> Config:
     return config
 
 
-def _compare_power_mode(path: Path, text: str, raw: Any) -> None:
-    """Root's commands have no YAML: what they make of the file has to be what YAML makes of it."""
-    device = raw.get("device") if isinstance(raw, dict) else None
-    named = device.get("power_mode") if isinstance(device, dict) else None
-    try:
-        same = power_mode(text) == (named or "")
-    except ValueError:
-        same = False
-    if not same:
-        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
-
-
 def split_address(name: str, address: str) -> tuple[str, int]:
     """ "host:port" as its parts; brackets around an IPv6 host are kept. Raises ValueError."""
     host, colon, port = address.rpartition(":")
@@ -367,13 +354,11 @@ def is_loopback(host: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text("utf-8")
-        raw = yaml.safe_load(text)
+        raw = yaml.safe_load(path.read_text("utf-8"))
     except FileNotFoundError as missing:
         raise ConfigError(f"{path}: no such file") from missing
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
-    _compare_power_mode(path, text, raw)
     if raw is None:
         return {}
     if not isinstance(raw, dict):

@@ -126,7 +126,7 @@ def tpc_mask(root: Root, conf: Conf | None) -> int | None:
     """A bit for each TPC that is off."""
     told = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
     masks = (told, *paths.TPC_MASKS) if told else paths.TPC_MASKS
-    return next((mask for path in masks if (mask := whole(root.text(path))) is not None), None)
+    return next((mask for path in masks if (mask := whole(root.text(path))) is not None and mask >= 0), None)
 
 
 def core_switch(number: int) -> str:
