@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from appliance.box import paths
 from appliance.box.clocks import modes
@@ -100,6 +101,55 @@ def test_the_best_mode_is_chosen_by_name(tmp_path: Path) -> None:
     assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
     lesser = wanted(tmp_path, modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"))
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "device:\n  power_mode: MODE_50W\n",
+        "device:\n  power_mode: MODE_50W   # the van\n",
+        "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
+        'device:\n  sysroot: /\n  power_mode: "MAXN"\n',
+        "device:\n  power_mode: null\n",
+        "device:\n  power_mode: ~\n",
+        "device:\n  power_mode:\n",
+        "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
+        "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
+        "device: {power_mode: MODE_50W}\n",
+        "device:\n  {power_mode: MODE_50W}\n",
+        '"device":\n  power_mode: MODE_50W\n',
+        "device:\n  'power_mode': MODE_50W\n",
+        "device:\n  power_mode: >\n    MODE_50W\n",
+        "device:\n  power_mode: MODE 50W\n",
+        "device:\n  power_mode: [MODE_50W]\n",
+        "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
+        "gateway:\n  power_mode: MODE_50W\n",
+        "  device:\n    power_mode: MODE_50W\n",
+        "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
+    ],
+)
+def test_root_reads_the_sites_mode_as_yaml_does_or_refuses(text: str) -> None:
+    said = (yaml.safe_load(text) or {}).get("device") or {}
+    try:
+        found = modes.power_mode(text)
+    except ValueError as refusal:
+        assert "on a line of its own" in str(refusal) or "more than once" in str(refusal)
+        assert "power_mode" in text
+    else:
+        assert found == (said.get("power_mode") or "")
+
+
+@pytest.mark.parametrize("text", ["device: {power_mode: A}", "device:\n  power_mode: A\n  power_mode: B"])
+def test_what_is_not_read_by_line_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="power_mode"):
+        modes.power_mode(text)
+
+
+def test_the_shipped_configuration_is_read(root: Path) -> None:
+    shipped = (root / "configs" / "appliance.yaml").read_text()
+    assert modes.power_mode(shipped) == ""
+    assert modes.power_mode(shipped.replace("power_mode: null", "power_mode: MODE_50W")) == "MODE_50W"
 
 
 def test_caps_and_masks() -> None:
