@@ -112,6 +112,10 @@ def nvpmodel_restarted(jetson: Jetson) -> None:
     lock(quick(jetson))
 
 
+def locked(jetson: Jetson) -> None:
+    lock(quick(jetson))
+
+
 def railgated(jetson: Jetson) -> None:
     jetson.write(f"{jetson.profile.gpu_parent}/railgate_enable", "1\n")
 
@@ -153,8 +157,8 @@ TABLE = [
     Row("site: in another form", site("device: {power_mode: MAXN}\n"), "power_mode", FAIL,
         "to be written as", SITE, 1, site_names("MAXN")),
     Row("site: a lesser one", site("device:\n  power_mode: MODE_50W\n"), "power_mode", WARN, "MAXN",
-        "sudo f5-clock-lock lock", 1, lambda jetson: lock(quick(jetson))),
-    Row("heat", hot, "clocks", WARN, "held down: cpu0–cpu11: capped at 1190.4 MHz", "cool the box", 1, cooled),
+        "sudo f5-clock-lock lock", 1, locked),
+    Row("heat", hot, "clocks", WARN, "held down: cpu0–cpu11: capped at 1190", "cool the box", 1, cooled),
     Row("heat: caps", hot, "caps", WARN, "1190.4 MHz of 2201.6 MHz", "cool the box", 1, cooled),
     Row("the desktop's menu", by_the_menu, "power_mode", WARN, "nvpmodel_indicator",
         "sudo pkill -f nvpmodel_indicator; then run: sudo f5-clock-lock lock", 1, menu_ended),
