@@ -33,7 +33,7 @@ FILE_MODE = 0o644
 
 
 class Role(enum.Enum):
-    """What a token allows."""
+    """Permissions of a token."""
 
     SPEAK = "speak"
     """Speak, cancel a request by its id, see the queue and the voices."""
@@ -45,7 +45,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """What is kept of a token."""
+    """Stored record of a token; never the token itself."""
 
     name: str
     roles: tuple[Role, ...]
@@ -54,7 +54,7 @@ class Token:
     """RFC 3339, UTC."""
 
     def allows(self, wanted: Iterable[Role]) -> bool:
-        """Whether one of its roles is among these, or is admin."""
+        """True if one of its roles is among these, or is admin."""
         return Role.ADMIN in self.roles or any(role in self.roles for role in wanted)
 
 
@@ -84,7 +84,7 @@ class Tokens:
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
     def find(self, token: str) -> Token | None:
-        """What is kept of a token, if it is good."""
+        """Return the record of a valid token."""
         return self._current().get(_hash(token))
 
     def _current(self) -> Mapping[str, Token]:
@@ -104,8 +104,8 @@ class Tokens:
 def add(path: Path, name: str, roles: Iterable[Role]) -> str:
     """Make a token and return it; only its hash is kept. Raises InvalidRequest, StorageError."""
     if not NAME_RULE.fullmatch(name):
-        told = 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-", beginning with a letter or digit'
-        raise InvalidRequest("name", told)
+        reason = 'must be 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-", beginning with a letter or digit'
+        raise InvalidRequest("name", reason)
     token = PREFIX + secrets.token_urlsafe(32)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     made = Token(name, tuple(dict.fromkeys(roles)), _hash(token), now)

@@ -43,7 +43,7 @@ NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
 class Wrong(Exception):
-    """What a check found; its message is one line for a person."""
+    """Failure of a check; its message is one line for a person."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def _of_the_application(inspection: Inspection, only: set[str]) -> list[Finding]
 
 
 class Inspection:
-    """What the application's checks share."""
+    """State that the application's checks share."""
 
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
@@ -127,7 +127,7 @@ class Inspection:
 
     @property
     def manifest_sha256(self) -> str:
-        """What names the bundle. Raises BundleError."""
+        """SHA-256 of the bundle's manifest, which identifies it. Raises BundleError."""
         folder = bundle.read(self.config.bundle.path, verify=False).folder
         return bundle.sha256(folder / bundle.MANIFEST)
 
@@ -170,7 +170,7 @@ def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: 
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
-    """Whether a file that only others may read is at the bottom of it."""
+    """True if the cause is a file that this user may not read."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True
@@ -189,9 +189,9 @@ def _bundle(inspection: Inspection) -> Finding:
         path = folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
             raise Wrong(f"{path}: missing, or not {file.size_bytes} bytes long")
-    told = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
+    summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
-    return judge.passed("bundle", told, LIMITS["bundle"], figures)
+    return judge.passed("bundle", summary, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:

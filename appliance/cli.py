@@ -470,8 +470,8 @@ def _voices_sync(options: argparse.Namespace) -> int:
         except CallFailed as error:
             failed = True
             rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
-    for address, name, told in rows:
-        print(f"{address:<24}  {name:<24}  {told}")
+    for address, name, state in rows:
+        print(f"{address:<24}  {name:<24}  {state}")
     return FAILED if failed else 0
 
 

@@ -102,7 +102,7 @@ WAV_HEADER_BYTES = 44
 DETAILS_KEY = "grpc-status-details-bin"
 CHANNEL_KEY = "x-channel"
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
-"""Before the first retry; twice as long before each one after it, up to the second."""
+"""Wait before the first retry, doubled with each one after it up to the second value."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
 """Statuses with which a proxy, or gRPC itself, ends a call whose box went away."""
 
@@ -114,7 +114,7 @@ PRIORITIES: tuple[str, ...] = get_args(Priority)
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a client knows the box, and shows who it is."""
+    """Server certificate, client certificate and token of a connection."""
 
     authority: bytes = b""
     """PEM of the certificate, or of its authority, that the box has to show; empty: plain text."""
@@ -243,7 +243,7 @@ class Reply:
     first_audio_s: float
     """Equal to `wall_s` for a reply in one message."""
     words: Sequence[WordTiming] = ()
-    """When each word is said, with `word_timings`."""
+    """Start and end of each word; filled with `word_timings`."""
 
     @property
     def audio_s(self) -> float:
@@ -530,7 +530,7 @@ class Client:
         self._call(method, request, timeout)
 
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """What waits and sounds on a channel, or on all, in order of playing."""
+        """Return the waiting and sounding requests of a channel, or of all, in order of playing."""
         return list(self.queue(channel, timeout=timeout).utterances)
 
     def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
@@ -540,7 +540,7 @@ class Client:
         return response
 
     def watch(self, channel: str = "") -> Iterator[QueueEvent]:
-        """What waits and sounds, and then each change; leaving the iteration ends the watch."""
+        """Yield the waiting and sounding requests, then each change; leaving the iteration ends the watch."""
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
         try:
             with _failures():
@@ -549,7 +549,7 @@ class Client:
             call.cancel()
 
     def listen(self, channel: str = "") -> Iterator[Heard]:
-        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+        """Yield the audio of a channel, or of all, for any caller's requests; leaving the iteration ends it.
 
         First the paused channels: what begins from then on is heard.
         """
@@ -667,7 +667,7 @@ class Operator:
         self._connection.close()
 
     def status(self) -> Status:
-        """What the daemon is and does."""
+        """Return the daemon's description and state."""
         status: Status = self._call(self._admin.GetStatus, admin_pb2.GetStatusRequest())
         return status
 
@@ -756,7 +756,7 @@ class AsyncClient:
         await self._call(method, request, timeout)
 
     async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """What waits and sounds on a channel, or on all, in order of playing."""
+        """Return the waiting and sounding requests of a channel, or of all, in order of playing."""
         return list((await self.queue(channel, timeout=timeout)).utterances)
 
     async def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
@@ -766,7 +766,7 @@ class AsyncClient:
         return response
 
     async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
-        """What waits and sounds, and then each change; leaving the iteration ends the watch."""
+        """Yield the waiting and sounding requests, then each change; leaving the iteration ends the watch."""
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
         try:
             with _failures():
@@ -776,7 +776,7 @@ class AsyncClient:
             call.cancel()
 
     async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
-        """What a channel speaks, or all that is spoken, whoever asked for it; leaving the iteration ends it.
+        """Yield the audio of a channel, or of all, for any caller's requests; leaving the iteration ends it.
 
         First the paused channels: what begins from then on is heard.
         """

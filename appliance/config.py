@@ -41,7 +41,7 @@ class BundleConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What computes."""
+    """Settings of the engine: backend, device memory, threads."""
 
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
     """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes on."""
@@ -65,7 +65,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class SynthesisConfig:
-    """What a request gets that does not say otherwise, and what it may ask for."""
+    """Defaults of a synthesis request, and the range that it may ask for."""
 
     nfe: int = 7
     """Function evaluations of the flow; 5 is quicker, 16 and 32 are finer."""
@@ -98,25 +98,25 @@ class SynthesisConfig:
 
 @dataclass(frozen=True)
 class TextConfig:
-    """What becomes of chat for which there is no one reading."""
+    """Choices for chat that has more than one reading."""
 
     links: Literal["name", "drop"] = "name"
     """name: "link" is said for each."""
     emoji: Literal["name", "drop"] = "name"
     """name: each run is named once."""
     language: Literal["en", "zh"] = "en"
-    """Of lines without a word, such as "666"."""
+    """Language of lines without a word, such as "666"."""
 
 
 @dataclass(frozen=True)
 class VoicesConfig:
-    """Where reference voices live."""
+    """Settings of the voice store."""
 
     folder: Path = Path("/var/lib/f5-appliance/voices")
     cache: Path = Path("/var/cache/f5-appliance")
     """Prepared references; may be emptied at any time."""
     memory_entries: int = 64
-    """How many prepared references stay in memory."""
+    """Number of prepared references kept in memory."""
     max_reference_bytes: int = 12 * MIB
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class CacheConfig:
     """Replies that are kept, so that a phrase which comes again costs the engine nothing."""
 
     phrases_bytes: int = 64 * MIB
-    """Of samples in memory, 96 kB a second at 24 kHz; 0 keeps none."""
+    """Limit of the samples kept in memory, 96 kB a second at 24 kHz; 0 keeps none."""
     drawn_seeds: bool = False
     """Keep replies to requests without a seed too: the same text then always sounds the same."""
 
@@ -144,11 +144,11 @@ class SchedulerConfig:
     policy: Literal["deadline", "fifo"] = "deadline"
     """fifo: one request after the other, for comparison."""
     realtime_s: float = 0.3
-    """Until the first audio of a REALTIME request; or 1.4 times what it takes on an idle box, if longer."""
+    """Target for the first audio of a REALTIME request; or 1.4 times its time on an idle box, if longer."""
     high_s: float = 0.45
-    """Until that of a HIGH one; or 1.8 times."""
+    """Target of a HIGH request; or 1.8 times."""
     normal_s: float = 0.6
-    """Until that of a NORMAL one; or 2.2 times."""
+    """Target of a NORMAL request; or 2.2 times."""
     queue_length: int = 128
     """Requests that may wait; half as many of one client, channel or user."""
     backlog_s: float = 120.0
@@ -170,7 +170,7 @@ class SchedulerConfig:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where and how the daemon listens."""
+    """Addresses, sockets and limits of the gRPC server."""
 
     listen: str = LOOPBACK_GRPC
     """host:port; port 0 takes a free one. Beyond loopback it needs TLS or `open_to_network`."""
@@ -204,15 +204,15 @@ class ServerConfig:
     max_calls: int = 256
     """Synthesis calls and sessions at a time; one more is refused."""
     max_calls_of_peer: int = 128
-    """Of these, over TCP from one address or with one token."""
+    """Part of these that one address or one token may use over TCP."""
     session_idle_s: float = 600.0
     """Seconds without a word and without anything to say, after which a session ends."""
     drain_s: float = 20.0
-    """How long requests may take to finish after SIGTERM."""
+    """Time that requests may take to finish after SIGTERM."""
 
     @property
     def admin(self) -> Path | None:
-        """Where the Admin service listens, if it does."""
+        """Path of the Admin service's socket, if it listens."""
         if self.admin_socket is None:
             return Path(self.socket).with_name("admin.sock") if self.socket else None
         return Path(self.admin_socket) if self.admin_socket else None
@@ -265,7 +265,7 @@ class GatewayConfig:
     stall_s: float = 30.0
     """Seconds without progress of a request on its way in, or a reply on its way out; then it is cut off."""
     drain_s: float = 20.0
-    """How long replies may take to finish after SIGTERM."""
+    """Time that replies may take to finish after SIGTERM."""
 
     def __post_init__(self) -> None:
         split_address("listen", self.listen)
@@ -302,7 +302,7 @@ class DeviceConfig:
 
 @dataclass(frozen=True)
 class LogConfig:
-    """What is written to standard error; never the texts that are spoken."""
+    """Settings of the log on standard error; the texts that are spoken are never logged."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 

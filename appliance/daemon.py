@@ -80,11 +80,11 @@ from appliance.voices import VoiceStore, open_store
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""How long the engine's present call may take once everything else has ended."""
+"""Time that the engine's present call may take once everything else has ended."""
 GRACE_S = 1.0
-"""How long calls may take to end once the server stops."""
+"""Time that calls may take to end once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""From the end of the drain to that of the process, with some to spare; f5-appliance.service allows it."""
+"""Time from the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
 STALLED_S = 1.0
 """While draining: a reader that takes nothing for so long is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
@@ -92,7 +92,7 @@ LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 
 
 class Exit(enum.IntEnum):
-    """How the daemon ends; the numbers are those of sysexits.h."""
+    """Exit statuses of the daemon, numbered as in sysexits.h."""
 
     OK = 0
     BUNDLE = 65
@@ -162,7 +162,7 @@ class Daemon:
         self._hurry = asyncio.Event()
 
     async def live(self) -> None:
-        """From the first listening socket to the last released thread.
+        """Life of the daemon, from the first listening socket to the last released thread.
 
         Raises what main() has an exit status for.
         """
@@ -257,7 +257,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.standing.told, bool(self._clocks.standing.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
@@ -269,8 +269,8 @@ class Daemon:
         """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
-        told = self._clocks.standing.told
-        return f"{'ready' if self._warm.is_set() else 'draining'}: {counts}" + (f"; {told}" if told else "")
+        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.standing.told
+        return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
 
     async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: Synthesizer) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
@@ -424,7 +424,7 @@ class Daemon:
         logging.getLogger().setLevel(config.level.upper())
 
     def describe(self) -> admin_pb2.Status:
-        """What it is and does now, for its operator."""
+        """Return the description and present state, for the operator."""
         manifest, load = self._bundle.manifest, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),

@@ -1,4 +1,4 @@
-"""What can go wrong, in the domain's words. `rpc/status.py` holds the one table to gRPC codes."""
+"""Errors of the domain. `rpc/status.py` holds the one table to gRPC codes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TooManyCalls(ResourceExhausted):
 
 
 class UploadsFull(ResourceExhausted):
-    """As many voices are being uploaded as may wait."""
+    """The number of uploads under way is at its limit."""
 
 
 class Superseded(ApplianceError):

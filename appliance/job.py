@@ -16,7 +16,7 @@ FloatArray = NDArray[np.float32]
 
 
 class Encoding(enum.Enum):
-    """How audio leaves the daemon."""
+    """Encodings of the audio that leaves the daemon."""
 
     WAV = "wav"
     """RIFF header, then 16-bit little-endian mono samples."""
@@ -30,16 +30,16 @@ class Encoding(enum.Enum):
 
 
 class Segmentation(enum.Enum):
-    """How a text is cut into segments."""
+    """Ways to cut a text into segments."""
 
     UPSTREAM = "upstream"
-    """As upstream's `chunk_text` does: as long as the reference leaves room for."""
+    """Upstream's `chunk_text`: pieces as long as the reference leaves room for."""
     LOW_LATENCY = "low_latency"
     """A short first segment, then growing ones: first sound early."""
 
 
 class Priority(enum.IntEnum):
-    """How soon the first sound is due; the configuration holds the targets."""
+    """Classes of urgency; the configuration holds each one's target for the first sound."""
 
     BULK = 1
     """No promise: what the others leave."""
@@ -49,7 +49,7 @@ class Priority(enum.IntEnum):
 
 
 class Playout(enum.Enum):
-    """How the replies of one channel are played."""
+    """Ways to play the replies of one channel."""
 
     SERIAL = "serial"
     """One after the other, in order of arrival."""
@@ -67,14 +67,14 @@ class Change:
 
 
 class Handling(enum.Enum):
-    """What becomes of a text before it is spoken."""
+    """Rewriting of a text before it is spoken."""
 
     CHAT = "chat"
     """Links, emoji, names, repeats and numbers become words."""
     VERBATIM = "verbatim"
-    """Only what the vocabulary cannot say is mapped or left out."""
+    """Maps or drops only what the vocabulary cannot say."""
     SSML = "ssml"
-    """As CHAT, with pauses and readings marked."""
+    """CHAT, with pauses and readings marked."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Spoken:
     """Empty where nothing is left."""
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """In order; none before the first word."""
+    """Pauses in order; none before the first word."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class Request:
     encoding: Encoding = Encoding.WAV
     sample_rate_hz: int = 24_000
     stream: bool = False
-    """Whether audio is sent while it is made."""
+    """True if audio is sent while it is made."""
     changes: tuple[Change, ...] = ()
-    """What was changed in the text."""
+    """Changes made to the text."""
     pauses: tuple[Pause, ...] = ()
     max_spoken_s: float = 0.0
     """The text is cut to so much speech; 0: nowhere."""
@@ -122,24 +122,24 @@ class Request:
 
 @dataclass(frozen=True)
 class Terms:
-    """How a request stands to the others; what `Request` is to the sound, this is to the scheduler."""
+    """Scheduling terms of a request: priority, channel, limits; `Request` holds what determines the sound."""
 
     request_id: str
     client: str = ""
     """The connection that it came by."""
     channel: str = ""
-    """What plays the reply, where that was named."""
+    """Channel that plays the reply, if named."""
     user: str = ""
     supersede: str = ""
     merge: str = ""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
-    """How much later than its target the first sound may come; None: not at all."""
+    """Delay of the first sound beyond its target that the caller accepts; None: none."""
 
     @property
     def line(self) -> str:
-        """What is kept in order: the channel, else the connection; empty where only the request itself is.
+        """Key within which replies keep their order: the channel, else the connection; empty for none.
 
         Over a Unix socket nothing tells one connection from another.
         """
@@ -149,7 +149,7 @@ class Terms:
 
     @property
     def payer(self) -> str:
-        """Whose share of the engine it takes: the channel's, else the connection's, else its own."""
+        """Key of the fair share: the channel, else the connection, else the request itself."""
         return self.channel or self.client or self.request_id
 
     @property
@@ -164,12 +164,12 @@ class Terms:
 
 
 MAX_REFERENCE_S = 12
-"""Of a reference voice, once trimmed."""
+"""Length of a reference voice, once trimmed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """What is computed from a reference's audio, whatever is said in it. Cached equals fresh, bit for bit."""
+    """Features of a reference's audio, independent of its transcript. Cached equals fresh, bit for bit."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
@@ -178,7 +178,7 @@ class Features:
     rms: float
     """Measured on the mono audio at its own rate, before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
-    """What makes the audio a poor reference; only in new features, for the voice's record."""
+    """Warnings that make the audio a poor reference; only in new features, for the voice's record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ class Reference:
     """A reference voice, ready to condition on."""
 
     transcript: str
-    """As upstream completes it: ends in ". " or "。"."""
+    """Transcript completed as upstream does: ends in ". " or "。"."""
     features: Features
 
 
@@ -208,7 +208,7 @@ class Segment:
     """(NFE + 1,) strictly increasing time grid from 0 to 1."""
     guidance: float
     seed: int = 0
-    """Of the noise, together with `index`."""
+    """Seed of the noise, together with `index`."""
     noise: FloatArray | None = None
     """(N, mels) to begin with, where it is given; otherwise drawn when the segment's lane opens."""
     gain: float = 1.0
@@ -243,7 +243,7 @@ class Cost:
     finish_s: float
 
     def left_s(self, opened: bool, steps: int) -> float:
-        """What is left once so many steps are done."""
+        """Cost that remains once so many steps are done."""
         return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
 
 
@@ -261,14 +261,14 @@ class Made:
 
 @dataclass
 class Timings:
-    """Where the time of one request went; seconds. Filled in on its way."""
+    """Time spent in each stage of one request, in seconds."""
 
     queue_s: float = 0.0
-    """From arrival to the engine."""
+    """Time from arrival to the engine."""
     text_s: float = 0.0
-    """From arrival to admission, a part of `queue_s`."""
+    """Time from arrival to admission, a part of `queue_s`."""
     first_audio_s: float = 0.0
-    """From arrival to the first audio that is handed to the transport."""
+    """Time from arrival to the first audio handed to the transport."""
     condition_s: float = 0.0
     steps_s: float = 0.0
     vocoder_s: float = 0.0
@@ -288,10 +288,10 @@ class Timings:
 
 @dataclass(frozen=True)
 class Load:
-    """How busy the scheduler is, in requests."""
+    """Load of the scheduler, in requests."""
 
     waiting: int = 0
-    """Not begun."""
+    """Requests admitted and not begun."""
     running: int = 0
     """Begun and not finished, those set aside among them."""
     parked: int = 0

@@ -33,7 +33,7 @@ class Phrases(Protocol):
 
 
 class Metrics:
-    """What one daemon counts, in a registry of its own."""
+    """Metrics of one daemon, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -89,7 +89,7 @@ class Metrics:
             self._rejects.labels(reason).inc()
 
     def skipped(self) -> None:
-        """Nothing of a request can be spoken."""
+        """Count a request of which nothing can be spoken."""
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
@@ -145,7 +145,7 @@ class Metrics:
             gauge.set_function(partial(getattr, phrases, attribute))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """How the clocks are: one of `states`. Root counts `repins`, anew at each boot; None: not known."""
+        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: not known."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)

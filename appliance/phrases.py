@@ -29,7 +29,7 @@ class Phrase:
 
     @property
     def size_bytes(self) -> int:
-        """What its samples take."""
+        """Bytes of its samples."""
         return sum(made.samples.nbytes for made in self.made)
 
 
@@ -49,7 +49,7 @@ class Phrases:
         self.misses = 0
 
     def takes(self, *, seeded: bool) -> bool:
-        """Whether replies to requests with or without a seed are kept."""
+        """True if replies to requests with or without a seed are kept."""
         return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
 
     def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:

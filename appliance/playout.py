@@ -1,4 +1,4 @@
-"""When each segment of a reply is due: jobs, and the channels that play them one after the other.
+"""Due times of a reply's segments: jobs, and the channels that play them one after the other.
 
 A stream's first segment is due at its target, or when what plays before it on its channel ends; segment j
 when the listener would run dry: start of playout + audio of the segments before it. Until it has started, the
@@ -19,7 +19,7 @@ from appliance.errors import ApplianceError
 from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
 
 Result = Made | ApplianceError
-"""What a job delivers: audio, until its last segment or an error."""
+"""Deliveries of a job: audio, until its last segment or an error."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,27 @@ class Job:
     deadline: float = math.inf
     """The caller's: after it nobody wants the reply."""
     stream: bool = True
-    """Whether audio is sent while it is made."""
+    """True if audio is sent while it is made."""
     buffer_s: float = math.inf
     """Made audio that may wait for the reader before the job is set aside."""
 
     voice: str = ""
     text: str = ""
-    """As it is spoken; both for those who watch the queue."""
+    """Text as it is spoken; both are for watchers of the queue."""
     merged: int = 1
     """Requests that this one speaks for."""
     kept: tuple[Made, ...] = ()
     """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
 
     engine: Any = None
-    """What computes it; the scheduler's, set when it is admitted."""
+    """Engine that computes it; set by the scheduler at admission."""
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
     due: float = math.inf
     """Promised for the first audio, or for the whole of a reply that is not streamed."""
     late_s: float = 0.0
-    """What is added to every deadline on a box that is too slow for this job even when idle."""
+    """Seconds added to every deadline on a box that is too slow for this job even when idle."""
     number: int = 0
     """Order of arrival."""
 
@@ -73,9 +73,9 @@ class Job:
     steps: int = 0
     """Steps done of that segment."""
     begun: bool = False
-    """Whether the engine has touched it."""
+    """True if the engine has worked on it."""
     audible: float | None = None
-    """When its first audio, or the whole of a reply that is not streamed, was delivered."""
+    """Time at which the first audio, or the whole of a reply that is not streamed, was delivered."""
     held: list[Made] = field(default_factory=list)
     """Segments of a stream that does not sound yet."""
     made_s: float = 0.0
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def made(self) -> bool:
-        """Whether the engine has finished it; on a paused channel it may still be held."""
+        """True if the engine has finished it; on a paused channel it may still be held."""
         return self.number > 0 and self.done == len(self.segments)
 
     @property
@@ -101,17 +101,17 @@ class Job:
 
     @property
     def steps_left(self) -> int:
-        """Of the segment under way."""
+        """Steps left of the segment under way."""
         return self.segment.nfe - self.steps
 
     @property
     def guaranteed(self) -> bool:
-        """Whether its deadlines are promised."""
+        """True if its deadlines are promised."""
         return self.terms.priority is not Priority.BULK
 
     @property
     def has_room(self) -> bool:
-        """Whether its reader has kept up."""
+        """True if its reader has kept up."""
         return self.made_s - self.written_s <= self.buffer_s
 
     @property
@@ -120,13 +120,13 @@ class Job:
         return sum(segment.audio_s for segment in self.segments)
 
     def cost_s(self, index: int) -> float:
-        """What is left to compute of a segment."""
+        """Remaining cost of a segment."""
         if index == self.done:
             return self.costs[index].left_s(self.lane is not None, self.steps)
         return self.costs[index].left_s(False, 0)
 
     def starts(self, now: float) -> float:
-        """When it can be heard, on a channel that is free."""
+        """Time at which it can be heard on a free channel."""
         if self.audible is not None:
             return self.audible
         return self.due if self.due < math.inf else now + self.audible_in_s()
@@ -137,7 +137,7 @@ class Job:
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """What is left of it, when the channel is free from `free` on and it starts to play at `starts`."""
+        """Yield its remaining demands if the channel is free from `free` on and it plays from `starts` on."""
         # A reader that has been given little cannot have played more.
         dry = max(starts, now - self.written_s) if self.audible is not None else starts
         dry += sum(segment.audio_s for segment in self.segments[: self.done])
@@ -161,9 +161,9 @@ class Channel:
     jobs: list[Job] = field(default_factory=list)
     """Those not finished, and those finished that have not been played."""
     free: float = -math.inf
-    """When what is no longer in `jobs` has been played."""
+    """Time at which the replies no longer in `jobs` have been played."""
     paused: float | None = None
-    """Since when nothing is played."""
+    """Start of the present pause."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
         """Each job, when the channel is free for it, and the start of its playout, known or promised."""
@@ -174,14 +174,14 @@ class Channel:
             free = starts + job.audio_s
 
     def free_from(self, now: float) -> float:
-        """When everything that is in it has been played."""
+        """Time at which all its replies have been played."""
         free = self.free
         for job, _, starts in self.playing(now):
             free = starts + job.audio_s
         return free
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """What is left to compute for it; while it is paused nothing is due."""
+        """Remaining demands of the channel; while it is paused nothing is due."""
         for job, free, starts in self.playing(now):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
@@ -220,12 +220,12 @@ class Channel:
 
 
 class State(enum.Enum):
-    """How far a request has come."""
+    """Progress of a request."""
 
     WAITING = "waiting"
-    """Nothing of it is heard yet."""
+    """No audio of it has begun to sound."""
     SOUNDING = "sounding"
-    """By what the daemon knows: its audio was sent, and what plays before it on its channel has ended."""
+    """Sounding as far as the daemon knows: its audio was sent, and what plays before it has ended."""
     ENDED = "ended"
 
 
@@ -236,13 +236,13 @@ class Utterance:
     job: Job
     state: State
     starts: float
-    """When it began or is to begin to sound; the clock's now for one that has ended."""
+    """Time at which it begins to sound; the present time for one that has ended."""
     why: ApplianceError | None = None
     """Why it ended before it was spoken, if it did."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
-    """When the next of them begins or ends to sound by itself; infinite where none does."""
+    """Time at which the next of them begins or ends to sound by itself; infinite if none does."""
     times = (
         when
         for u in present

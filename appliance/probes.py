@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
 PAUSE_S = 5.0
-"""How long a client may pause within its request or answer."""
+"""Time that a client may pause within its request or answer."""
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):

@@ -36,7 +36,7 @@ class Source:
     folder: Path
     voices: Mapping[str, Voice]
     damaged: Mapping[str, str]
-    """By name, what is wrong: neither copied nor removed elsewhere."""
+    """Problems by voice name; such a voice is neither copied nor removed elsewhere."""
 
 
 def read_source(folder: Path) -> Source:

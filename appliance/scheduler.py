@@ -1,4 +1,4 @@
-"""Who gets the engine next, and who is let in at all: admit → pick → one call of the engine → settle.
+"""Admission and order of the engine's work: admit → pick → one call of the engine → settle.
 
 In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
 runs. So a newcomer is admitted only when every deadline, its own and those promised before, can be kept:
@@ -49,13 +49,13 @@ logger = logging.getLogger(__name__)
 BIAS = 1.1
 """Estimates are multiplied by this: one that is too long refuses too much, one too short breaks promises."""
 MARGIN_S = 0.03
-"""From the engine to the caller's end of the wire."""
+"""Time from the engine to the caller's end of the connection."""
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """No target is shorter than this times the request's own cost on an idle box."""
 IDLE_TURN_S = 1.0
-"""How long the loop rests at most before it shows a sign of life."""
+"""Longest rest of the loop before it records a heartbeat."""
 INTERRUPT_S = 0.02
-"""Until a call that is to be interrupted has ended."""
+"""Time until an interrupted call has ended."""
 FAULTS_IN_A_ROW = 3
 """Segments that fail without one that is finished in between, before the engine has to prove itself."""
 
@@ -78,7 +78,7 @@ class Lane(Protocol):
 
 
 class Costs(Protocol):
-    """What calls of the engine take, in seconds."""
+    """Estimates of the engine's calls, in seconds."""
 
     def of(self, segment: Segment) -> Cost:
         """One segment alone."""
@@ -98,7 +98,7 @@ class Costs(Protocol):
 
 
 class Engine(Protocol):
-    """What the scheduler drives, from one thread only."""
+    """Interface of the engine that the scheduler drives, from one thread only."""
 
     @property
     def backend(self) -> str:
@@ -156,11 +156,11 @@ class Call:
     begun: float
     cost_s: float
     due: float
-    """Of the job that it is made for."""
+    """Deadline of the job that it is made for."""
 
     @property
     def steps(self) -> list[tuple[Segment, int]]:
-        """What it works on."""
+        """Segments and steps that the call works on."""
         return [(job.segment, job.steps) for job in self.jobs]
 
 
@@ -185,21 +185,21 @@ class Scheduler:
         self._retired: list[Engine] = []
         """Engines that another has replaced, until their last job has ended."""
         self._trials: list[Callable[[float | Exception], None]] = []
-        """Who waits for a test of the engine."""
+        """Callbacks that wait for a test of the engine."""
         self.generation = 0
-        """How often the engine has been replaced: jobs planned for an earlier one are planned again."""
+        """Number of times the engine has been replaced: jobs planned for an earlier one are planned again."""
         self._channels: dict[str, Channel] = {}
         self._jobs: dict[str, Job] = {}
-        """By request id, in order of arrival."""
+        """Jobs by request id, in order of arrival."""
         self._call: Call | None = None
         self._leaving: list[tuple[Engine, int]] = []
         """Lanes of jobs that have ended."""
         self._used_s: dict[str, float] = {}
-        """By channel, else client: engine time without a promise that it has had, by its weight."""
+        """Weighted engine time used without a promise, by channel, else client."""
         self._rates: dict[str, float] = {}
-        """By user: when what it has sent will be forgotten."""
+        """Time at which a user's requests no longer count, by user."""
         self._typical_s = 0.0
-        """What a newcomer needs of the engine until it is heard: a moving average."""
+        """Moving average of the engine time that a new request needs until its first sound."""
         self._faults = 0
         self._number = 0
         self._paused: dict[str, float] = {}
@@ -215,7 +215,7 @@ class Scheduler:
 
     @property
     def load(self) -> Load:
-        """How busy it is."""
+        """Load, in requests."""
         with self._changed:
             jobs = list(self._jobs.values())
         return Load(
@@ -631,24 +631,24 @@ class Scheduler:
         if short_s == math.inf:
             left_s = job.deadline - now
             raise DeadlineMissed(f"takes {min(totals):.2f} s and the deadline is in {left_s:.2f} s")
-        told = f"would come {short_s:.2f} s too late beside what was admitted before"
-        raise Overloaded(told, retry_s=max(short_s, 0.1))
+        reason = f"would come {short_s:.2f} s too late beside what was admitted before"
+        raise Overloaded(reason, retry_s=max(short_s, 0.1))
 
     def _check_backlog(self, job: Job, now: float) -> float:
-        """When the channel is free for this job. Raises QueueFull, Overloaded when that is too late."""
+        """Return when the channel is free for this job. Raises QueueFull, Overloaded if that is too late."""
         free = job.channel.free_from(now)
         wait_s, timeout_s = free - now, job.terms.queue_timeout_s
         if wait_s > self.config.backlog_s:
             most_s = self.config.backlog_s
-            told = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            raise QueueFull(told, retry_s=wait_s - most_s)
+            reason = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
+            raise QueueFull(reason, retry_s=wait_s - most_s)
         if timeout_s is not None and wait_s > timeout_s + self.config.normal_s:
-            told = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
-            raise Overloaded(told, retry_s=wait_s - timeout_s)
+            reason = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
+            raise Overloaded(reason, retry_s=wait_s - timeout_s)
         return free
 
     def _targets(self, job: Job, own_s: float, now: float) -> list[float]:
-        """When its first audio may be due: by its priority, by lower ones, then as late as it allows."""
+        """Return due times of its first audio: by its priority, by lower ones, then as late as it allows."""
         floors = {
             Priority.REALTIME: self.config.realtime_s,
             Priority.HIGH: self.config.high_s,
@@ -671,7 +671,7 @@ class Scheduler:
         blocking_s: Callable[[float], float] = lambda due: 0.0,
         newcomer: Job | None = None,
     ) -> float:
-        """By how much the worst deadline cannot be kept; 0 or less when all can.
+        """Return the excess over the worst deadline; 0 or less if all can be kept.
 
         With a newcomer only those from its first on: it delays nothing that is due earlier.
         """
@@ -721,7 +721,7 @@ class Scheduler:
                 return
 
     def _gives_way(self, call: Call | None) -> bool:
-        """Whether promised work stops this call: if the engine can do that, and nothing in it is promised."""
+        """True if promised work interrupts this call: the engine can, and nothing in it is promised."""
         return (
             call is not None
             and call.jobs[0].engine.can_interrupt
@@ -782,11 +782,11 @@ class Scheduler:
         for what in ("client", "channel", "user"):
             own = getattr(job.terms, what)
             if own and sum(getattr(terms, what) == own for terms in waiting) - without >= share:
-                told = f"{share} requests of this {what} wait already, which is its share"
-                raise QueueFull(told, retry_s=self._typical_s)
+                reason = f"{share} requests of this {what} wait already, which is its share"
+                raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """When the user's requests will be forgotten with this one. Raises RateLimited."""
+        """Return the time at which the user's requests no longer count. Raises RateLimited."""
         per_minute, user = self.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -888,7 +888,7 @@ class Scheduler:
         return self._call_of("step", tuple(batch), cost_s, due, now)
 
     def _spare_s(self, demands: Sequence[Demand], before: float, now: float) -> float:
-        """By how much all that is due before then could be put off."""
+        """Return the slack of all that is due before then."""
         work_s, spare_s = 0.0, math.inf
         for demand in demands:
             if demand.due >= before:
@@ -1097,10 +1097,10 @@ class Scheduler:
     def _drop_expired(self) -> None:
         now = self._clock()
         for job in [job for job in self._jobs.values() if job.deadline <= now]:
-            told = "the request was worked on" if job.begun else "the request waited for the engine"
+            reason = "the request was worked on" if job.begun else "the request waited for the engine"
             if job.channel.paused is not None:
-                told = "its channel was paused"
-            self._end(job, DeadlineMissed(f"the deadline passed while {told}"))
+                reason = "its channel was paused"
+            self._end(job, DeadlineMissed(f"the deadline passed while {reason}"))
 
     def _rest_s(self) -> float:
         soonest = min((job.deadline for job in self._jobs.values()), default=math.inf)

@@ -76,26 +76,26 @@ NOTES = {
 
 @dataclass(frozen=True)
 class Voice:
-    """What is known of a stored voice."""
+    """Record of a stored voice."""
 
     name: str
     transcript: str
-    """As given."""
+    """Transcript as given."""
     consent_note: str
     created: str
     """RFC 3339, UTC."""
     sha256: str
-    """Of the audio file as given."""
+    """SHA-256 of the audio file as given."""
     size_bytes: int
     duration_s: float
-    """After trimming."""
+    """Duration after trimming."""
     rms: float
     """Measured before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
-    """What makes it a poor reference, if anything."""
+    """Warnings that make it a poor reference."""
     display_name: str = ""
     pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
-    """How words are said in every request with it."""
+    """Pronunciations applied to every request with it."""
     problem: str = ""
     """Why it cannot be used; only in a list."""
 
@@ -182,12 +182,12 @@ class VoiceStore:
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
 
     def at_hand(self, name: str) -> bool:
-        """Whether `reference` has this voice in memory."""
+        """True if `reference` has this voice in memory."""
         known = self._records.get(name)
         return known is not None and self._key(known[1]) in self._features
 
     def get(self, name: str) -> Voice:
-        """What is known of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        """Return the record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = os.path.join(self._folder, name, RECORD)
@@ -206,7 +206,7 @@ class VoiceStore:
         return known[1]
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
-        """How words are said in this voice; none where it cannot be used."""
+        """Return the pronunciations of a voice; none if it cannot be used."""
         try:
             return self.get(name).pronunciations
         except (VoiceNotFound, StorageError):
@@ -339,7 +339,7 @@ class VoiceStore:
                     logger.info("%s: not swept, another process is writing there", folder)
 
     def check(self) -> list[str]:
-        """What is wrong with stored voices, a line for each; empty when all can be used."""
+        """Return a line for each stored voice that cannot be used."""
         problems = []
         for name in self.names():
             try:
@@ -508,7 +508,7 @@ def _pack(features: Features) -> bytes:
 
 
 def _read_features(path: Path) -> Features | None:
-    """None when there is no such file or it is damaged."""
+    """Return the stored record; None if the file is absent or damaged."""
     try:
         packed = path.read_bytes()
     except FileNotFoundError:
@@ -529,7 +529,7 @@ def _read_features(path: Path) -> Features | None:
 
 
 def _display_name(given: str) -> str:
-    """As it is stored. Raises InvalidRequest."""
+    """Return the name as it is stored. Raises InvalidRequest."""
     name = normalise(given)
     if len(name) > MAX_DISPLAY_CHARACTERS:
         raise InvalidRequest(

@@ -25,7 +25,7 @@ QUIET_DB = 25.0
 PAUSE_S = 0.1
 """A shorter silence may be the stop of a consonant."""
 REACH_S = 0.6
-"""From where a pause is expected to where one is looked for."""
+"""Distance from an expected pause within which one is searched."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -36,10 +36,10 @@ _PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
 
 @dataclass(frozen=True)
 class Word:
-    """When a word is said, in seconds of the reply."""
+    """Start and end of a word, in seconds of the reply."""
 
     text: str
-    """With the punctuation beside it; Chinese is timed character by character."""
+    """Word with the punctuation beside it; Chinese is timed character by character."""
     start_s: float
     end_s: float
     segment: int
@@ -61,7 +61,7 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
 
 
 def starts_s(segments: Sequence[Segment]) -> list[float]:
-    """Where the audio of each segment begins in the reply."""
+    """Return the start of each segment's audio in the reply."""
     return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
 
 
@@ -107,7 +107,7 @@ def split(text: str) -> list[str]:
 
 
 def weight(word: str) -> float:
-    """How long a word takes, in letters."""
+    """Return the relative duration of a word, in letters."""
     letters = sum(character.isalnum() for character in word)
     letters += len(_VOWELS.findall(word.lower()))
     ideographs, digits = len(_IDEOGRAPHS.findall(word)), sum(map(str.isdigit, word))

@@ -18,7 +18,8 @@ import pytest
 import soundfile
 import yaml
 
-from appliance import cli, health
+from appliance import cli
+from appliance.box.judge import CHECKS
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
@@ -300,7 +301,7 @@ def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.Captu
     assert "1 readable" in found["voices"]["value"]
     assert found["synthesis"]["figures"]["audio_s"] > 0.2
     assert found["synthesis"]["figures"]["peak"] > 0
-    assert {finding["value"] for name, finding in found.items() if name in health.CHECKS} >= {"not a Jetson"}
+    assert {finding["value"] for name, finding in found.items() if name in CHECKS} >= {"not a Jetson"}
 
 
 def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from appliance import config
-from appliance.box import paths
+from appliance.box.paths import CLOCKS
 from appliance.config import Config, load
 from appliance.errors import ConfigError
 
@@ -46,7 +46,7 @@ def test_names_that_must_not_drift() -> None:
     assert str(defaults.voices.folder) == "/var/lib/f5-appliance/voices"
     assert str(defaults.engine.cache) == "/var/cache/f5-appliance/engines"
     assert str(defaults.voices.cache) == "/var/cache/f5-appliance"
-    assert str(defaults.device.clocks) == paths.CLOCKS == "/run/f5-appliance/clocks.json"
+    assert str(defaults.device.clocks) == CLOCKS == "/run/f5-appliance/clocks.json"
     assert [f.name for f in dataclasses.fields(Config)] == (
         [
             "bundle",

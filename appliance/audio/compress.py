@@ -15,7 +15,7 @@ from appliance.job import Encoding
 
 @dataclass(frozen=True)
 class Format:
-    """How libsndfile names a format, and what it can hold."""
+    """libsndfile's name of a format, and its limits."""
 
     container: str
     codec: str
@@ -48,7 +48,7 @@ OGG_PAGE_MS = 50.0
 
 
 def is_available(encoding: Encoding) -> bool:
-    """Whether this machine's libsndfile writes it: an old one of the system's may lack MP3 or Opus."""
+    """True if this machine's libsndfile writes it; an old system library may lack MP3 or Opus."""
     form = FORMATS[encoding]
     return bool(soundfile.check_format(form.container, form.codec))
 
@@ -125,7 +125,7 @@ class _Sink:
         return data
 
     def take(self) -> bytes:
-        """What was appended since it was last called; what was rewritten before that has left."""
+        """Return the bytes appended since the last call; earlier ones have been sent and stay as they are."""
         data = bytes(self.written[self._taken :])
         self._taken = len(self.written)
         return data

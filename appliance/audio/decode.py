@@ -13,7 +13,7 @@ from appliance.audio.recording import Recording
 from appliance.errors import InvalidReference
 
 MAX_DURATION_S = 60.0
-"""Before silence is cut; enough to find a 12-second reference in, and quick to decode."""
+"""Limit before silence is cut: enough to find a 12-second reference in, and quick to decode."""
 MAX_SAMPLES = 60 * 48_000 * 2
 """Samples of all channels together: a minute of 48 kHz stereo, or a quarter of one at 192 kHz. To decode and
 trim that many takes under 100 MB."""
@@ -23,12 +23,12 @@ MAX_CHANNELS = 2
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
 FIELD = "audio"
 UNKNOWN_FRAMES = (1 << 63) - 1
-"""What libsndfile says of a stream whose header has no length."""
+"""libsndfile's frame count for a stream whose header has no length."""
 
 _BYTES_OF_SUBTYPE = {"PCM_S8": 1, "PCM_U8": 1, "PCM_24": 4, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 4}
 """Width of the samples that upstream would get; everything else, lossy codecs too, has 2 bytes."""
 _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
-"""What writers put into a header whose length they did not know."""
+"""Data sizes that writers put into a header whose length they did not know."""
 
 
 def decode(audio: bytes) -> Recording:

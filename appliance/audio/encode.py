@@ -17,7 +17,7 @@ RATES_HZ = (8_000, 48_000)
 PCM_SCALE = 32_767
 BYTES_PER_SAMPLE = 2
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""In the header of a stream, whose length its first packet cannot know; readers then read to the end."""
+"""Size field of a stream's header, as its length is not known yet; readers then read to the end."""
 
 
 def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:

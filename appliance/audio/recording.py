@@ -31,11 +31,11 @@ class Recording:
 
     @property
     def frames_per_ms(self) -> float:
-        """Not whole at 44.1 kHz and its like."""
+        """Frames per millisecond; no whole number at 44.1 kHz."""
         return self.rate_hz / 1000.0
 
     def cut(self, start_ms: int, end_ms: int) -> Recording:
-        """From `start_ms` to `end_ms`, clipped to the duration.
+        """Return the part from `start_ms` to `end_ms`, clipped to the duration.
 
         Since the duration is rounded, up to half a millisecond at the end is lost or filled with zeros.
         """

@@ -37,7 +37,7 @@ MIN_RMS = 0.001
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
-"""Between a voice and what is behind it; less is heard in every reply."""
+"""Least distance between a voice and its background, in dB; with less it is heard in every reply."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 PACES_BYTES_PER_S = (3.0, 50.0)
 """Speech has 8 to 25 bytes of UTF-8 a second in most languages, up to 45 in fast Hindi or Thai."""

@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def is_costly(self) -> bool:
-        """Whether encoding takes milliseconds per message."""
+        """True if encoding takes milliseconds per message."""
         return self._encoding in compress.FORMATS
 
     def messages(self, made: Made) -> Iterator[tuple[bytes, int]]:

@@ -1,4 +1,4 @@
-"""Where a recording is silent: pydub's `split_on_silence` and `detect_leading_silence` on cumulative sums.
+"""Silent ranges of a recording: pydub's `split_on_silence` and `detect_leading_silence` on cumulative sums.
 
 pydub slides a window over the audio and takes its RMS anew at each stop. Here one running sum of squares
 serves them all: milliseconds instead of seconds for a 10-second reference, and the same cuts.
@@ -45,7 +45,7 @@ class Loudness:
 
 @dataclass(frozen=True)
 class Silence:
-    """What counts as silence, and how much of it stays around what is kept; pydub's parameters."""
+    """pydub's parameters: the threshold of silence, and how much of it stays around what is kept."""
 
     minimum_ms: int
     threshold_dbfs: float
@@ -98,7 +98,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def leading_silence_ms(recording: Recording, threshold_dbfs: float, step_ms: int = 10) -> int:
-    """How long the recording stays below the threshold, in steps; its whole duration if it never rises."""
+    """Length of the leading silence, in steps; the whole duration if all is below the threshold."""
     starts: Milliseconds = np.arange(0, recording.duration_ms, step_ms, dtype=np.int64)
     level = Loudness(recording).rms(starts, step_ms) / recording.full_scale
     with np.errstate(divide="ignore"):

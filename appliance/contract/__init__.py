@@ -1,1 +1,1 @@
-"""What the workshop and the device agree on. Imports numpy and PyYAML only."""
+"""Contract between the workshop and the device. Imports numpy and PyYAML only."""

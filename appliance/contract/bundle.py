@@ -103,7 +103,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Licence:
-    """Under what terms the weights came, and from where."""
+    """Licence and origin of the weights."""
 
     weights: str
     source: str
@@ -122,7 +122,7 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a bundle is."""
+    """Manifest of a bundle."""
 
     format: str
     family: str
@@ -135,7 +135,7 @@ class Manifest:
     what that backend runs; it lists the graphs that differ from the default's."""
     backends: tuple[str, ...]
     batch_invariant: bool
-    """Whether a lane's result is the same whatever shares its batch."""
+    """True if a lane's result does not depend on what shares its batch."""
     max_frames: int
     vocab_size: int
     licence: Licence
@@ -153,7 +153,7 @@ class Manifest:
 
     @property
     def dimensions(self) -> graphs.Dimensions:
-        """What the graph signatures depend on."""
+        """Sizes that the graph signatures depend on."""
         return dimensions(self.arch, self.mel.mels, self.precision)
 
 

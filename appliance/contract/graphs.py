@@ -43,7 +43,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """What a graph takes and gives, in order."""
+    """Inputs and outputs of a graph, in order."""
 
     name: str
     inputs: tuple[TensorSpec, ...]

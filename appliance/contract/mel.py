@@ -26,7 +26,7 @@ MEL_VERSION = 1
 
 @dataclass(frozen=True)
 class MelSpec:
-    """How a log-mel is made; also every length that follows from it."""
+    """Parameters of the log-mel, and every length that follows from them."""
 
     kind: Kind
     sample_rate_hz: int = 24_000

@@ -50,7 +50,7 @@ class Backend(Protocol):
     """A runtime: loads graphs and owns memory."""
 
     name: str
-    """As manifests list it under `backends`."""
+    """Name that manifests list under `backends`."""
     label: str
     """The name, with the arithmetic of the steps where a graph does not fix it."""
     exact_shapes: bool

@@ -20,7 +20,7 @@ AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
 
 @dataclass(frozen=True)
 class Options:
-    """What backends are opened with; each takes what concerns it."""
+    """Options that backends are opened with; each reads those that concern it."""
 
     threads: int = 0
     """CPU threads; 0 takes one for each core."""

@@ -34,10 +34,10 @@ WEAKLY_TYPED = ((10, 0), (10, 12))
 """TensorRT from the first that we support to that which deprecates weak typing (its release notes)."""
 
 REPORT_S = 1.0
-"""Between two lines about the progress of a build."""
+"""Period of the lines about a build's progress."""
 
 Report = Callable[[str], None]
-"""What is given a line about what goes on. It may raise Interrupted to end that."""
+"""Callback for a line about progress. It may raise Interrupted to end the build."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Least, usual and greatest size of an axis."""
@@ -108,12 +108,12 @@ def import_runtime(backend: str) -> Any:
         import tensorrt
     except (ImportError, OSError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "tensorrt":
-            told = "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack"
+            reason = "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack"
         else:
-            told = f"TensorRT cannot be imported: {_line(str(error))}"
+            reason = f"TensorRT cannot be imported: {_line(str(error))}"
         if "libnvdla_compiler" in str(error):
-            told += "; on a Jetson the package nvidia-l4t-dla-compiler holds that library"
-        raise BundleError(f"backend {backend!r}: {told}") from error
+            reason += "; on a Jetson the package nvidia-l4t-dla-compiler holds that library"
+        raise BundleError(f"backend {backend!r}: {reason}") from error
     return tensorrt
 
 
@@ -204,11 +204,11 @@ def _build(
     )
     parser = runtime.OnnxParser(network, log)
     if not parser.parse_from_file(str(path)):
-        told = []
+        refusals = []
         for number in range(parser.num_errors):
             refusal = parser.get_error(number)
-            told.append(f"node {refusal.node_name()} ({refusal.node_operator()}): {refusal.desc()}")
-        reason = f": {_line('; '.join(told))}" if told else log.reason()
+            refusals.append(f"node {refusal.node_name()} ({refusal.node_operator()}): {refusal.desc()}")
+        reason = f": {_line('; '.join(refusals))}" if refusals else log.reason()
         raise BundleError(f"{path}: TensorRT {version} cannot parse it{reason}")
     found = {network.get_input(number).name for number in range(network.num_inputs)}
     if found != (wanted := {tensor.name for tensor in recipe.spec.inputs}):
@@ -352,12 +352,12 @@ class EngineCache:
 
     def _hash_of_graph(self, path: Path) -> str:
         """sha256 of a graph's file and of the files that hold its weights. Raises OSError."""
-        told = hashlib.sha256(path.read_bytes())
+        digest = hashlib.sha256(path.read_bytes())
         for beside in files_of(path):
             if beside not in self._hashes:  # the step graphs share one
                 self._hashes[beside] = sha256(beside)
-            told.update(self._hashes[beside].encode())
-        return told.hexdigest()
+            digest.update(self._hashes[beside].encode())
+        return digest.hexdigest()
 
 
 def files_of(graph: Path) -> list[Path]:

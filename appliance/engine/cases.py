@@ -27,7 +27,7 @@ TEXT = (
 
 
 def transcript(voice: str) -> str:
-    """What is said in a demo voice's recording."""
+    """Transcript of a demo voice's recording."""
     return VOICES.joinpath(f"{voice}.txt").read_text("utf-8").strip() + " "
 
 
@@ -86,7 +86,7 @@ class Speech:
         )
 
     def _ids(self, frames: int) -> NDArray[np.int32]:
-        """As many tokens as the voice needs for so many frames."""
+        """Return as many tokens as the voice needs for so many frames."""
         said = transcript(VOICE)
         count = max(round(len(said) * frames / len(self._log_mel)), 1)
         return self._vocabulary.ids("".join(itertools.islice(itertools.cycle(said + TEXT), count)))

@@ -74,17 +74,17 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 }
 
 
-def fault_of(told: str, status: int | None = None) -> EngineFault:
+def fault_of(message: str, status: int | None = None) -> EngineFault:
     """The error of a CUDA status, or of the one that a runtime's message tells of, with its remedy."""
     if status is None:
-        found = re.search(r"CUDA (?:failure|error) (\d+)", told)
+        found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         status = (
             int(found[1])
             if found
-            else next((number for text, number in TEXTS.items() if re.search(text, told, re.IGNORECASE)), 0)
+            else next((number for text, number in TEXTS.items() if re.search(text, message, re.I)), 0)
         )
     kind = STATUSES.get(status, EngineFault)
-    return kind(f"{told}; {REMEDIES[kind]}" if kind in REMEDIES else told)
+    return kind(f"{message}; {REMEDIES[kind]}" if kind in REMEDIES else message)
 
 
 class DeviceMemory:
@@ -251,9 +251,9 @@ class DeviceMemory:
         """A function of the runtime; its result without the status. Raises EngineFault."""
         status, *results = getattr(self._cuda, name)(*arguments)
         if int(status):
-            told = self._cuda.cudaGetErrorString(status)[1]
-            told = told.decode() if isinstance(told, bytes) else told
-            raise fault_of(f"CUDA: {name}: {getattr(status, 'name', status)}: {told}", int(status))
+            message = self._cuda.cudaGetErrorString(status)[1]
+            message = message.decode() if isinstance(message, bytes) else message
+            raise fault_of(f"CUDA: {name}: {getattr(status, 'name', status)}: {message}", int(status))
         return results[0] if results else None
 
 

@@ -19,7 +19,7 @@ from appliance.job import FloatArray, Segment
 UNGUIDED_BELOW = 1e-5
 """Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""
 RELEASE_FRAMES = 1024
-"""From this length on the working memory of a last step goes back to the system."""
+"""Length from which a last step's working memory is returned to the system."""
 
 
 @dataclass(eq=False)

@@ -32,7 +32,7 @@ WHOLE = "sample"
 LENGTHS = (16, 128, 512, 1280)
 """Frames at which condition and vocoder are compared, beside the bundle's longest."""
 TIMES = np.array([0.3, 0.45, 0.6])
-"""Of the compared steps: between noise and speech, and none but the first computes keys and values anew."""
+"""Times of the compared steps, between noise and speech; only the first computes keys and values anew."""
 USUAL = (400, 350)
 """Frames of the reply and of the reference in the whole sample."""
 
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether the error is within its bound."""
+        """True if the error is within its bound."""
         return self.error <= self.bound
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ def _steps(
 
 
 def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[FloatArray]]:
-    """By segment and step, how far generated frames move when the segments step together; NaN on a fault."""
+    """Return the change of generated frames by segment and step, stepping together; NaN on a fault."""
     lanes = [engine.open(segment) for segment in segments]
     moved: list[list[FloatArray]] = [[] for _ in segments]
     before = [

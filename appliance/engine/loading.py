@@ -43,8 +43,8 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
         raise
     except (MemoryError, OSError) as error:
         # A fault of the box at this moment, not of the bundle: the next start may do better.
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EngineFault(f"the engine cannot be loaded: {told}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EngineFault(f"the engine cannot be loaded: {reason}") from error
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
 

@@ -1,4 +1,4 @@
-"""How much memory of a device speaking takes: what the engine allocates, on a backend that only counts."""
+"""Device memory that speaking takes: the engine's allocations, on a backend that only counts."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 Precision = Literal["bf16", "f32"]
-"""Of the step graphs' arithmetic; the others compute in float32."""
+"""Precision of the step graphs' arithmetic; the others compute in float32."""
 
 
 PRODUCT = (256, 1024, 1024)

@@ -74,39 +74,39 @@ class Part:
     profiles: int
     kept: bool
     size_bytes: int
-    """Of the engine, or of the graph's weights where there is none."""
+    """Bytes of the engine, or of the graph's weights where there is none."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `prepare` would do."""
+    """Plan of what `prepare` would do."""
 
     device: str
     folder: Path
     parts: tuple[Part, ...]
     compared: bool
-    """Whether these engines have passed the comparison."""
+    """True if these engines have passed the comparison."""
     speaking_bytes: int
-    """What speaking will take: the graphs' weights and all tensors, without kernels and working memory."""
+    """Memory that speaking will take: weights and tensors, without kernels and working memory."""
     lanes: int
     build_s: float | None
     """Estimated from builds on this device; None where there was none."""
     step_ms: Mapping[str, Sequence[float]]
-    """Of the record."""
+    """Step times of the record."""
 
     @property
     def disk_bytes(self) -> int:
-        """What the engines to be built will take: the weights, and a tenth for kernels. A guess."""
+        """Estimated bytes of the engines to be built: the weights, and a tenth for kernels. A guess."""
         return round(1.1 * sum(part.size_bytes for part in self.parts if not part.kept))
 
     @property
     def memory_bytes(self) -> int:
-        """What a build takes: thrice the largest graph's weights, and workspace. A guess."""
+        """Estimated memory of a build: three times the largest graph's weights, and workspace. A guess."""
         largest = max((part.size_bytes for part in self.parts if not part.kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Text for a terminal."""
         lines = [
             f"engines for {self.device}, in {self.folder}",
             f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
@@ -128,10 +128,10 @@ class Plan:
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
         for frames, times in self.step_ms.items():
-            told = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
+            listed = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
             most = gaining(times)
             used = "all gain" if most == len(times) else f"not used, more than {most} gain nothing"
-            lines.append(f"a step of {frames} frames, by rows: {told} ({used})")
+            lines.append(f"a step of {frames} frames, by rows: {listed} ({used})")
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -165,7 +165,7 @@ def gaining(step_ms: Sequence[float]) -> int:
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
-    """What `prepare` would do, and what speaking takes with so many lanes.
+    """Return what `prepare` would do, and the memory that speaking takes with so many lanes.
 
     Raises BundleError, StorageError.
     """
@@ -234,7 +234,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
 
 
 def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) -> dict[str, Recipe]:
-    """What each engine is made from, by graph. Raises BundleError for a graph that is not there."""
+    """Return the sources of each engine, by graph. Raises BundleError for a graph that is not there."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
@@ -270,7 +270,7 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """Whether the engines that are kept are, to the bit, those that have passed here."""
+    """True if the stored engines are, to the bit, those that have passed here."""
     if record.platform != asdict(backend.cache.platform):
         return False
     made = recipes(bundle, backend, record.in_float32)
@@ -327,13 +327,13 @@ def _compared(
                     break
     finally:
         exact.shutdown()
-    told = {graph: str(one) for graph, one in failed.items()}
-    if [*told] == [WHOLE]:  # together they are wrong, and none is alone
-        told = dict.fromkeys(
-            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), told[WHOLE]
+    reasons = {graph: str(one) for graph, one in failed.items()}
+    if [*reasons] == [WHOLE]:  # together they are wrong, and none is alone
+        reasons = dict.fromkeys(
+            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), reasons[WHOLE]
         )
-    told.pop(WHOLE, None)
-    return told, worst
+    reasons.pop(WHOLE, None)
+    return reasons, worst
 
 
 def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:

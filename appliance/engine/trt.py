@@ -216,8 +216,8 @@ class TrtGraph:
             bound.captured = None
         self._captured.clear()
 
-    def _fault(self, *told: object) -> EngineFault:
-        return fault_of(f"TensorRT: {self._spec.name}: {' '.join(map(str, told))}{self._log.reason()}")
+    def _fault(self, *parts: object) -> EngineFault:
+        return fault_of(f"TensorRT: {self._spec.name}: {' '.join(map(str, parts))}{self._log.reason()}")
 
 
 class TrtBackend(DeviceMemory):

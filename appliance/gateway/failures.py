@@ -32,7 +32,7 @@ REASONS: Mapping[str, int] = {"OUT_OF_DEVICE_MEMORY": 503, "STORAGE_ERROR": 503,
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 """HTTP status → `type` of OpenAI's errors; else by whose mistake it is."""
 AWAY_S = 2.0
-"""When to try again while no daemon answers."""
+"""Retry-After while no daemon answers."""
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have the shape of GPT-SoVITS; all others have OpenAI's."""
 

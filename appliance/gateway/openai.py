@@ -18,7 +18,7 @@ from appliance.gateway.fields import Fields, posted, wrong
 from appliance.gateway.speech import Form, Reply, Wanted, voice_of
 
 RATE_HZ = 24_000
-"""Of all that OpenAI sends; its PCM does not say so."""
+"""Sample rate of all that OpenAI sends; its PCM has no header."""
 FORMS = {
     "mp3": Form("mp3", "audio/mpeg", RATE_HZ),
     "opus": Form("ogg_opus", "audio/ogg", RATE_HZ),

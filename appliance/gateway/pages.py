@@ -50,7 +50,7 @@ HEADERS = {
 ALIVE_S = 10.0
 """A comment is sent after so long without an event."""
 RETRY_MS = 1_000
-"""When a page comes back that has lost its connection."""
+"""Delay after which a page reconnects."""
 AHEAD = 64
 """Events that wait for a page; more wait in the daemon, which ends a listener that does not keep up."""
 RECENT = 50

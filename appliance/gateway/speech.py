@@ -58,7 +58,7 @@ class Wanted:
 
     @property
     def arguments(self) -> Options:
-        """For the client."""
+        """Keyword arguments for the client."""
         return {**self.options, "encoding": self.form.encoding, "rate": self.form.rate_hz}
 
     def silence(self) -> bytes:

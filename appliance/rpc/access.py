@@ -1,4 +1,4 @@
-"""Who may call what over TCP: tokens by role, and how a caller is told from others."""
+"""Authorisation over TCP: roles by method, and the key that identifies a caller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Door:
     """Lets a call in, and tells its caller from others; the file system is the door of the Unix socket."""
 
     tokens: Tokens | None = None
-    """Of which calls over TCP show one; None: they need none."""
+    """Tokens that calls over TCP must show; None: none needed."""
 
     def __call__(self, method: str, context: Context) -> None:
         """Raises Unauthenticated, AccessDenied."""
@@ -52,7 +52,7 @@ class Door:
             self.tokens.check(_token(context), ROLES.get(method, ()))
 
     def peer(self, context: Context) -> str:
-        """Whose call it is, for limits: its token's name, else its address without a port; empty if local."""
+        """Return the caller's key for limits: token name, else address without a port; empty if local."""
         if _is_local(context):
             return ""
         token = self.tokens.find(_token(context)) if self.tokens is not None else None

@@ -38,7 +38,7 @@ BUFFER_BYTES = 32 * MIB
 KEPT_BYTES = 64 * MIB
 """Audio of all utterances that is kept for listeners who come in the middle of one."""
 LINGER_S = 30.0
-"""How long taps are made after the last listener has left: it may come back."""
+"""Time for which audio is still copied after the last listener has left: it may come back."""
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class Listener:
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
     waiting_bytes: int = 0
     writing_since: float | None = None
-    """When the transport was given what it has not yet taken."""
+    """Time at which the transport was given the message that it has not yet taken."""
     paused: list[str] | None = None
     """Channels that it was told are paused."""
     ended_by: ApplianceError | None = None
@@ -109,7 +109,7 @@ class Taps:
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._left = -math.inf
-        """When the last listener left."""
+        """Time at which the last listener left."""
         self.changed = asyncio.Event()
         """Set when the scheduler's queue has changed."""
 

@@ -62,15 +62,15 @@ class Queue(appliance_pb2_grpc.QueueServicer):
         self._watchers.add(changed)
         try:
             _, _, number = self._scheduler.utterances()
-            told: dict[str, tuple[State, float]] = {}
+            shown: dict[str, tuple[State, float]] = {}
             paused: list[str] | None = None
             while True:
                 changed.clear()
                 present, ended, number = self._scheduler.utterances(number)
                 here = [u for u in present if _is_on(u, channel)]
                 gone = [u for u in ended if _is_on(u, channel)]
-                new = [u for u in here if _differs(u, told.get(u.job.terms.request_id))]
-                told = {u.job.terms.request_id: (u.state, u.starts) for u in here}
+                new = [u for u in here if _differs(u, shown.get(u.job.terms.request_id))]
+                shown = {u.job.terms.request_id: (u.state, u.starts) for u in here}
                 held = self._paused(channel)
                 if gone or new or held != paused:
                     utterances = [utterance_of(u, self._clock()) for u in (*gone, *new)]
@@ -154,10 +154,10 @@ def _named(message: pb.ChannelRequest) -> str:
     return channel
 
 
-def _differs(utterance: Utterance, told: tuple[State, float] | None) -> bool:
-    if told is None:
+def _differs(utterance: Utterance, shown: tuple[State, float] | None) -> bool:
+    if shown is None:
         return True
-    state, starts = told
+    state, starts = shown
     return utterance.state is not state or (
         state is State.WAITING and abs(utterance.starts - starts) > MOVED_S
     )

@@ -46,7 +46,7 @@ PRIORITIES: dict[int, Priority] = {
     pb.REALTIME: Priority.REALTIME,
 }
 MAX_KEY_CHARACTERS = 128
-"""Of a channel, user_key or supersede_key."""
+"""Longest channel, user_key or supersede_key."""
 MAX_SPOKEN_S = 3_600.0
 MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -61,7 +61,7 @@ Speakable = Callable[[str, Handling, Mapping[str, str]], Spoken]
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a request gets that does not say otherwise."""
+    """Defaults of a request."""
 
     synthesis: SynthesisConfig
     guidance: float
@@ -73,17 +73,17 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a message asks for."""
+    """Parsed request message."""
 
     ways: tuple[Request, ...]
     """The request, and how it may be served where it cannot be in time so: the best first."""
     terms: Terms
     seeded: bool
-    """Whether the caller or the configuration chose the seed."""
+    """True if the caller or the configuration chose the seed."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to speak."""
+        """True if nothing is left to speak."""
         return not self.ways[0].text
 
 
@@ -111,7 +111,7 @@ def request_id_of(message: pb.SynthesizeRequest) -> str:
 
 
 def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
-    """How the request stands to others. Raises InvalidRequest."""
+    """Return the scheduling terms of a request. Raises InvalidRequest."""
     request_id = request_id_of(message)
     if message.priority not in PRIORITIES:
         raise InvalidRequest("priority", f"must be BULK, NORMAL, HIGH or REALTIME, not {message.priority}")
@@ -138,12 +138,12 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
 
 
 def merge_count(message: pb.SynthesizeRequest) -> int:
-    """How many a request counts for. Raises InvalidRequest."""
+    """Return the number of requests that this one counts for. Raises InvalidRequest."""
     return _within("merge_count", message.merge_count or 1, 1, MAX_MERGE_COUNT)
 
 
 def text_of(message: pb.SynthesizeRequest, count: int) -> str:
-    """What is to be said of so many merged requests."""
+    """Return the text that replaces so many merged requests."""
     if count == 1:
         return message.text
     if message.merge_text:
@@ -199,7 +199,7 @@ def header_of(
     *,
     cached: bool = False,
 ) -> pb.Header:
-    """What the daemon made of a request; `promised_s` is 0 where nothing is promised."""
+    """Return the header that answers a request; `promised_s` is 0 where nothing is promised."""
     return pb.Header(
         sample_rate_hertz=request.sample_rate_hz,
         encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),

@@ -258,7 +258,7 @@ def _file_of(zero_shot: Any) -> bytes:
 
 
 def _encoder(message: Any) -> Callable[[bytes], bytes]:
-    """From our encoding of a text's audio to Riva's."""
+    """Return the conversion from our encoding of a text's audio to Riva's."""
     if message.encoding == AudioEncoding.OGGOPUS:
         return OpusPackets().push
     return alaw if message.encoding == AudioEncoding.ALAW else bytes

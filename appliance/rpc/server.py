@@ -42,11 +42,11 @@ AGE_MS = 3_600_000
 """A connection takes no new calls after this, so that a replaced certificate is shown to everybody within the
 hour; calls that are under way end in their own time, and clients connect again with the next one."""
 OTHER_STREAMS = 64
-"""Of one connection, beside as many synthesis calls as may be: watches, lookups."""
+"""Calls of one connection beside its synthesis calls: watches, lookups."""
 
 
 class AddressInUse(Exception):
-    """Somebody listens there already, or the address is not this machine's."""
+    """The address is in use, or is not this machine's."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Face:
     """A service of another interface than ours."""
 
     name: str
-    """In full, as gRPC has it."""
+    """Full gRPC name of the service."""
     add: Callable[[grpc.aio.Server], None]
 
 
@@ -182,7 +182,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
 
 
 def _answers(path: Path, key: str) -> bool:
-    """Whether a process listens there; a socket that a dead one left behind does not count."""
+    """True if a process listens there; a socket that a dead one left behind does not count."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -48,7 +48,7 @@ class Utterance:
     """Why it ends before it is spoken."""
 
     def failed(self) -> bool:
-        """Whether it has such an error."""
+        """True if it has such an error."""
         return self.error is not None
 
 
@@ -70,7 +70,7 @@ class Conversation:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def hold(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
-        """Until the client has closed its side and all has been spoken.
+        """Serve until the client has closed its side and all has been spoken.
 
         Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError,
         DeadlineMissed when nothing comes.
@@ -98,8 +98,8 @@ class Conversation:
             self._busy = self._clock()
             kind = message.WhichOneof("message")
             if (self._written is None) != (kind == "configure"):
-                told = "must be the first message, and no other"
-                raise InvalidRequest("configure", told)
+                reason = "must be the first message, and no other"
+                raise InvalidRequest("configure", reason)
             if kind == "configure":
                 await self._configure(message.configure)
             elif kind == "text":

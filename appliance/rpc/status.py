@@ -65,11 +65,11 @@ MAX_MESSAGE_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Rule:
-    """What becomes of a kind of error."""
+    """gRPC status of a kind of error."""
 
     code: grpc.StatusCode
     retry_s: int = 0
-    """When trying again may help, unless the error knows better; 0 for never."""
+    """Seconds after which a retry may help, unless the error says; 0 for never."""
 
 
 TABLE: dict[type[ApplianceError], Rule] = {
@@ -241,7 +241,7 @@ def _remaining_s(context: Context) -> float:
 
 
 def _is_past(remaining_s: float, allowed_s: float) -> bool:
-    """Whether a cancelled call's deadline passed, rather than its caller cancelled.
+    """True if the deadline of a cancelled call passed, rather than its caller having cancelled.
 
     The caller's clock is ahead by the message's way here, and gRPC rounds deadlines up by as much as 1 %.
     """

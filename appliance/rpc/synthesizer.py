@@ -62,7 +62,7 @@ SOUND_THREADS = 2
 
 
 class Observer(Protocol):
-    """Who counts what was spoken."""
+    """Counter of what was spoken."""
 
     def spoken(self, timings: Timings, promised_s: float) -> None: ...
 
@@ -71,7 +71,7 @@ class Observer(Protocol):
 
 @dataclass
 class Speech:
-    """What the service needs from the rest of the daemon."""
+    """Parts of the daemon that the service uses."""
 
     planner: Planner
     scheduler: Scheduler
@@ -79,7 +79,7 @@ class Speech:
     observer: Observer
     clock: Clock
     at_hand: Callable[[str], bool] = lambda voice: False
-    """Whether a voice can be had without reading or preparing anything."""
+    """True if a voice is in memory, prepared."""
     phrases: Phrases = field(default_factory=lambda: Phrases(0))
     degraded: Callable[[], str] = lambda: ""
     """Why requests are served worse than they should be, in one word for machines; else empty."""
@@ -93,38 +93,38 @@ class Call:
     asked: Asked
     results: asyncio.Queue[Result]
     peer: str
-    """Whose it is, for limits; empty for the box's own."""
+    """Key of the caller for limits; empty for the box's own calls."""
     task: asyncio.Task[Any]
     manifest: Manifest = field(init=False)
     """Manifest of the bundle that it is planned for."""
     request: Request = field(init=False)
-    """As it is served."""
+    """Request as it is served."""
     reply: Reply = field(init=False)
     admitted: bool = False
     """True once it has the three above."""
     cached: bool = False
-    """Whether its audio was made for an earlier request."""
+    """True if its audio was made for an earlier request."""
     key: Key | None = None
-    """Under which its phrase will be kept, if it will be."""
+    """Key under which its phrase will be kept, if it will be."""
     parts: list[Made] = field(default_factory=list)
-    """Of that phrase."""
+    """Audio of that phrase, segment by segment."""
     words: list[Word] = field(default_factory=list)
     """Heard so far, where they were asked for."""
     first_audio: float = math.nan
-    """When the transport was given the first of it, if it was."""
+    """Time at which the transport was given its first audio, if it was."""
     writing_since: float | None = None
-    """When the transport was given what it has not yet taken."""
+    """Time at which the transport was given the message that it has not yet taken."""
     ended_by: ApplianceError | None = None
     """Why the daemon ended it, if it did."""
 
     @property
     def promised_s(self) -> float:
-        """From arrival to the promised first audio; 0 without a promise."""
+        """Seconds from arrival to the promised first audio; 0 without a promise."""
         promised = math.isfinite(self.job.due) and not self.job.late_s
         return self.job.due - self.job.arrived if promised else 0.0
 
     def stalled_s(self, now: float, *, playing: bool) -> float:
-        """How long its reader has taken nothing.
+        """Seconds for which its reader has taken nothing.
 
         A client's window may hold more than a minute of audio, and one that reads as it plays (`playing`)
         takes nothing more until it has played that.
@@ -348,12 +348,12 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             if call.admitted:
                 speech.scheduler.unread(job)
-            told: object = error or "the call was cancelled"
+            reason: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
-                told = f"{error.field} is refused"  # the whole message may quote the text
+                reason = f"{error.field} is refused"  # the whole message may quote the text
             logger.info(
                 "request %s of %s, voice %.64r: %s",
-                *(asked.terms.request_id, client, message.voice, told),
+                *(asked.terms.request_id, client, message.voice, reason),
             )
             if error is None:
                 raise
@@ -379,7 +379,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
             )
 
     def asked(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> Asked:
-        """What a message asks for. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
+        """Parse a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
         self.speech.scheduler.check_open(message.request_id)
         return asked_of(message, self.speech.defaults, stream=stream, client=context.peer())
 
@@ -391,7 +391,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         return header_of(asked.ways[0], asked.terms, 0, self.speech.scheduler.backend, 0.0)
 
     def header(self, call: Call, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
-        """What the daemon made of a call's request, which in a session others came before."""
+        """Return the header of a call's request; in a session, others came before it."""
         job = call.job
         timed = words.planned(job.segments) if call.request.word_timings else []
         return header_of(

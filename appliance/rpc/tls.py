@@ -19,7 +19,7 @@ Version = tuple[tuple[int, int, int] | None, ...]
 
 
 def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
-    """Of the configured certificate; None without one. Raises ConfigError when it cannot be used."""
+    """Return the configured certificate's credentials; None without one. Raises ConfigError if unusable."""
     if not config.tls_certificate:
         return None
     files = _Files(config)
@@ -36,7 +36,7 @@ class _Files:
         self._version: Version = ()
 
     def read(self) -> Any:
-        """What gRPC wants of them. Raises ConfigError."""
+        """Read the files into gRPC's configuration. Raises ConfigError."""
         self._version = self._versions()
         chain, key = _bytes("tls_certificate", self._certificate), _bytes("tls_key", self._key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -61,7 +61,7 @@ class _Files:
         return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
 
     def changed(self) -> Any:
-        """At each handshake: a new configuration; None where nothing has changed, or what is new is wrong."""
+        """Return a new configuration at a handshake; None if nothing has changed or it cannot be used."""
         if self._versions() == self._version:
             return None
         try:

@@ -57,12 +57,12 @@ _SHORT_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Manners:
-    """What becomes of that for which there is no one reading."""
+    """Choices for input that has more than one reading."""
 
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
     language: Literal["en", "zh"] = "en"
-    """Of lines without a word, such as "666"."""
+    """Language of lines without a word, such as "666"."""
 
 
 def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
@@ -94,7 +94,7 @@ def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
 
 
 def tidied(text: str) -> str:
-    """Without doubled or leading punctuation and spaces before it."""
+    """Remove doubled or leading punctuation, and spaces before it."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"(?<=[a-z]) -(?=[A-Z])", "-", text)
@@ -106,7 +106,7 @@ def tidied(text: str) -> str:
 
 
 def is_chinese(text: str, default: str = "en") -> bool:
-    """Whether a text is read in Chinese: half as many Chinese characters as words in letters are enough."""
+    """True if a text is read in Chinese: half as many Chinese characters as words in letters are enough."""
     text = re.sub(f"{MAIL}|{LINK}", "", text)
     han, words = len(re.findall(rf"[{HAN}]", text)), len(re.findall(r"[A-Za-z]{2,}", text))
     return 2 * han >= words if han or words else default == "zh"

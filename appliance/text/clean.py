@@ -1,4 +1,4 @@
-"""What a text must be to be spoken: normalised, not empty, not endless."""
+"""Normalise a text and check that it can be spoken: not empty, not too long."""
 
 from __future__ import annotations
 

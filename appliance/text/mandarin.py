@@ -115,7 +115,7 @@ def _plain(number: str) -> str:
 
 
 def _quantity(number: str) -> str:
-    """As before a measure word, where two is 两."""
+    """Read a number as before a measure word, where two is 两."""
     return "两" if number == "2" else chinese_decimal(number)
 
 

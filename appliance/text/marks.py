@@ -34,7 +34,7 @@ class Marks:
         return PRIVATE.sub(lambda m: "".join(texts.get(mark, "") for mark in m[0]), text)
 
     def parts(self, text: str) -> list[tuple[str, float]]:
-        """What lies between pauses, each with the seconds of silence after it."""
+        """Return the pieces between pauses, each with the seconds of silence after it."""
         pieces = _PAUSE.split(text)
         seconds = [self._pauses[ord(mark) - _FIRST_PAUSE] for mark in pieces[1::2]]
         return list(zip(pieces[0::2], [*seconds, 0.0], strict=True))

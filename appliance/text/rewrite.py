@@ -45,5 +45,5 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def shortened(text: str) -> str:
-    """At most MOST_CHARACTERS of a text."""
+    """Cut a text to at most MOST_CHARACTERS."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

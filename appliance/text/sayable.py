@@ -1,4 +1,4 @@
-"""What a vocabulary cannot say: mapped to what it can, or dropped and named; never a silent space."""
+"""Characters outside the vocabulary: mapped to what it holds, or dropped and named; never a silent space."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class Front:
         return tidied("".join(parts))
 
     def _said(self, character: str, digit: Callable[[str], str]) -> str | None:
-        """What stands for a character; None for nothing."""
+        """Replacement of a character; None if there is none."""
         if self._can_say(character):
             return character
         if character.isascii() and character.isdigit():

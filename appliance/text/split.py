@@ -42,14 +42,14 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Budgets:
-    """How long pieces may be, in bytes."""
+    """Limits of a piece, in bytes."""
 
     minimum: int
     """Wanted of every piece; met unless the text itself is shorter or nothing else can be cut."""
     first: int
     largest: int
     reference: int = 0
-    """What the reference adds to the work on each piece: its own words."""
+    """Bytes that the reference's transcript adds to each piece."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.first <= self.largest:
@@ -65,7 +65,7 @@ class Budgets:
         return cls(least, first, max(largest, 1), reference)
 
     def worth_a_cut(self, first: int, text: int) -> bool:
-        """Whether a first piece of so many bytes sounds enough sooner than the whole text."""
+        """True if a first piece of so many bytes sounds enough sooner than the whole text."""
         return text > self.largest or self.reference + first <= (1 - WORTH_A_CUT) * (self.reference + text)
 
 
@@ -119,7 +119,7 @@ def cut_to_fit(text: str, most: int) -> list[str]:
 
 
 class Rank(enum.IntEnum):
-    """How well a text may be cut at a place."""
+    """Quality of a place to cut a text at."""
 
     LETTER = 0
     IDEOGRAPH = 1
@@ -133,7 +133,7 @@ class Break:
     """A place where a text may be cut."""
 
     end: int
-    """Of the piece before."""
+    """End of the piece before."""
     next: int
     """Start of the piece after; white space may lie between."""
     rank: Rank

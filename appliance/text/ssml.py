@@ -65,7 +65,7 @@ def parse(text: str) -> list[Piece]:
 
 
 class _Reader:
-    """What the parser calls; elements inside each other cost no stack."""
+    """Handlers that the parser calls; nested elements use no stack."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []

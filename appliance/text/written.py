@@ -30,12 +30,12 @@ class Written:
         return [piece for piece in pieces if piece]
 
     def rest(self) -> str:
-        """What is left, now that no more comes."""
+        """Return the rest, at the end of the input."""
         rest, self._text, self._is_first = self._text.strip(), "", True
         return rest
 
     def _end(self) -> tuple[int, int] | None:
-        """Where the next piece ends and where the one after it starts; None while it is not complete."""
+        """Return the end of the next piece and the start of the one after it; None while it is incomplete."""
         budgets = self._budgets
         limit = budgets.first if self._is_first else budgets.largest
         best = None
