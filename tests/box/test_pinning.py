@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.box.clocks import published
-from appliance.box.clocks.outcome import UNLOCKED
+from appliance.box.clocks.ledger import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
 from appliance.box.clocks.vendor import BASELINE
 from appliance.box.paths import CLOCKS, LEDGER, NVPMODEL_CONF, TURN

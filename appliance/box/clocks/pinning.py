@@ -17,9 +17,8 @@ from appliance.box import paths, platform
 from appliance.box.clocks import ledger as ledgers
 from appliance.box.clocks import minima, readings, vendor
 from appliance.box.clocks.culprits import culprits, indicator
-from appliance.box.clocks.ledger import REPINS_PER_HOUR, Ledger
+from appliance.box.clocks.ledger import LOCK_COMMAND, REPINS_PER_HOUR, Ledger, Outcome
 from appliance.box.clocks.modes import Mode
-from appliance.box.clocks.outcome import LOCK_COMMAND, Outcome
 from appliance.box.clocks.published import Clocks, Unpin, publish
 from appliance.box.clocks.verdict import Sight, look
 from appliance.box.root import reason
