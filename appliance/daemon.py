@@ -257,7 +257,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.told, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)

@@ -158,8 +158,8 @@ class R39(Tools):
             return Ran((name, *arguments), 127)
         try:
             text = known[name](arguments)
-        except OSError as error:
-            return Ran((name, *arguments), 1, f"Error: {error.strerror}")
+        except (OSError, ValueError):
+            return Ran((name, *arguments), 1, "Error: a file cannot be read")
         return Ran((name, *arguments), 0, self.garble(name, text))
 
     def _nvpmodel(self, arguments: tuple[str, ...]) -> str:
