@@ -149,7 +149,7 @@ def altered(before: str, kind: str, text: str, at: int) -> str | None:
         "replaced": text,
         "cut": before[:place],
         "inserted": before[:place] + text + before[place:],
-        "digits": re.sub(r"\d+", text, before, count=1 + at % 9),
+        "digits": re.sub(r"\d+", lambda found: text, before, count=1 + at % 9),
         "doubled": before + before,
         "shuffled": "\n".join(
             sorted(before.split("\n"), key=lambda line: zlib.crc32(f"{line}{at}".encode("utf-8", "replace")))
