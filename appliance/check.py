@@ -19,13 +19,14 @@ from functools import cached_property
 from pathlib import Path
 
 from appliance.box import judge, platform
+from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.judge import Finding, Level
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply, Voice
 from appliance.config import Config, load
 from appliance.contract import bundle
-from appliance.errors import ApplianceError, BundleError
+from appliance.errors import ApplianceError, BundleError, ConfigError
 from appliance.job import Request, Segmentation
 
 SPEAK_S = 60.0
@@ -111,6 +112,8 @@ class Inspection:
         path: Path | None = self.options.config
         try:
             self.config = load(path, self.options.set)
+            if path is not None:
+                _compare_power_mode(path)
         except ApplianceError as error:
             if _is_forbidden(error):
                 return Finding("config", Level.SKIP, NEEDS_ROOT)
@@ -141,6 +144,16 @@ class Inspection:
             except CallFailed as error:
                 why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
                 raise Wrong(f"{self.address}: {why}") from error
+
+
+def _compare_power_mode(path: Path) -> None:
+    """Root's commands have no YAML: what they make of the file has to be what YAML makes of it."""
+    try:
+        same = power_mode(path.read_text("utf-8")) == (load(path).device.power_mode or "")
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
 
 
 def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:

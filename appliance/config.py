@@ -289,8 +289,13 @@ class DeviceConfig:
     """The tree that stands for the machine's files; another than / only in tests."""
     clocks: Path = Path("/run/f5-appliance/clocks.json")
     """Inside it: what root's check of the clocks publishes."""
+    power_mode: str | None = None
+    """Power mode that supply and cooling allow, as nvpmodel.conf names it; null: MAXN_SUPER or MAXN.
+    Root's commands read it in /etc/f5-appliance/appliance.yaml, on a line of its own."""
 
     def __post_init__(self) -> None:
+        if self.power_mode is not None and not re.fullmatch(r"\w+", self.power_mode, re.ASCII):
+            raise ValueError(f"power_mode: must be the name of a power mode or null, not {self.power_mode!r}")
         _absolute("sysroot", self.sysroot)
         _absolute("clocks", self.clocks)
 

@@ -375,6 +375,22 @@ def test_check_of_a_config_that_cannot_be_used(capsys: pytest.CaptureFixture[str
     assert checked(capsys, path, "--only", "daemon")[0] == 2
 
 
+def test_a_power_mode_that_root_would_not_read_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Root's commands have no YAML: they read that key by line."""
+    path = tmp_path / "config.yaml"
+    path.write_text("device:\n  power_mode: MODE_50W\n")
+    assert checked(capsys, path, "--only", "config")[0] == 0
+    path.write_text("device: {power_mode: MODE_50W}\n")
+    code, found = checked(capsys, path, "--only", "config")
+    assert code == 2 and "device.power_mode: has to be written as `device:`" in found["config"]["value"]
+    path.write_text("device:\n  power_mode: MODE 50W\n")
+    assert (
+        "must be the name of a power mode" in checked(capsys, path, "--only", "config")[1]["config"]["value"]
+    )
+
+
 def test_check_of_what_only_others_may_read(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

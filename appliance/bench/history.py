@@ -12,7 +12,6 @@ from typing import Any
 
 from appliance.box.paths import JOURNAL
 from appliance.box.system import Box
-from appliance.box.versions import record
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
@@ -53,7 +52,7 @@ def baselines(box: Box) -> dict[str, Any]:
     every: dict[str, Any] = {}
     for path in (EARLIER, BASELINES):
         try:
-            raw = record(box.root, path)
+            raw = box.root.record(path)
         except (OSError, ValueError):
             continue
         found = raw.get("baselines")

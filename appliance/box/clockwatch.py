@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
 """How often the daemon reads the file; root's check writes it every 30 s."""
-STATES = (*published.STATES, "unknown")
+STATES = published.STATES
 NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no clocks to pin")
 
 

@@ -31,6 +31,7 @@ NVPMODEL_CONF = "/etc/nvpmodel.conf"
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
 GPU_NODE = "/dev/nvgpu/igpu0/ctrl"
 INDICATOR = "/etc/xdg/autostart/nvpmodel_indicator.desktop"
+JTOP = "/usr/local/bin/jtop"
 JTOP_SOCKET = "/run/jtop.sock"
 LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x86_64-linux-gnu")
 
@@ -42,6 +43,7 @@ BWMGR = f"{DEVFREQ}/bwmgr"
 power mode's cap."""
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """EMC on JetPack 5 and 6, in debugfs: for root only."""
+EMC_LOCK = f"{EMC}/mrq_rate_locked"
 EMC_CAPS = ("/sys/kernel/nvpmodel_clk_cap/emc", "/sys/kernel/nvpmodel_emc_cap/emc_iso_cap")
 TPC_MASKS = ("/sys/devices/platform/gpu.0/tpc_pg_mask", "/sys/devices/gpu.0/tpc_pg_mask")
 RESET_REASONS = (

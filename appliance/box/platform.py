@@ -31,6 +31,14 @@ JETPACKS = {
 }
 """L4T, as far as it tells them apart, → JetPack."""
 
+SMALL = {
+    "p3767-0000": "Jetson Orin NX 16GB",
+    "p3767-0001": "Jetson Orin NX 8GB",
+    "p3767-0003": "Jetson Orin Nano 8GB",
+    "p3767-0004": "Jetson Orin Nano 4GB",
+    "p3767-0005": "Jetson Orin Nano 8GB of the developer kit",
+}
+
 
 @dataclass(frozen=True)
 class Platform:
@@ -51,6 +59,14 @@ class Platform:
     def is_jetson(self) -> bool:
         """Whether there is an NVIDIA Tegra in it."""
         return bool(self.soc)
+
+    @property
+    def small(self) -> str:
+        """The name of an Orin with less of everything, for which nothing here was made; empty for others."""
+        if self.module.startswith("p3767"):
+            return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
+        # A carrier of another maker may name no module, but the model.
+        return next((f"Jetson Orin {name}" for name in ("NX", "Nano") if f"Orin {name}" in self.model), "")
 
     @property
     def release(self) -> str:
@@ -78,6 +94,8 @@ def refusal(platform: Platform) -> str:
         return f"this is no Jetson: {paths.COMPATIBLE} names no Tegra; {SUPPORTED}"
     if platform.soc != SOC:
         return f"the processor is {platform.soc}, not {SOC} (Orin); {SUPPORTED}"
+    if platform.small:
+        return f"the module is {platform.small}, for which this appliance is not made; {SUPPORTED}"
     if not platform.l4t:
         return f"{paths.RELEASE} is absent or names no release, so JetPack is unknown; {SUPPORTED}"
     major, minor = (*platform.l4t, 0)[:2]
@@ -89,7 +107,9 @@ def refusal(platform: Platform) -> str:
 
 def parse_release(text: str) -> tuple[int, ...]:
     """The first line of the release file → (36, 4, 3); () when it is none."""
-    found = re.search(r"^#?\s*R(\d+)\s*\(release\),\s*REVISION:\s*(\d+(?:\.\d+)*)", text, re.MULTILINE)
+    found = re.search(
+        r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
+    )
     return (int(found[1]), *map(int, found[2].split("."))) if found else ()
 
 

@@ -7,14 +7,31 @@ which Python's buffered readers turn into a TypeError from deep inside.
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import re
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
+MAX_RECORD_BYTES = 1 << 24
+"""Far more than any of ours."""
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, for a person: of an OSError what the system says, without number and path."""
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
+
+
+def where(error: Exception) -> str:
+    """File and line of an error that nobody foresaw, for the maker."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,8 @@ class Root:
 
     def read(self, path: str) -> str:
         """The text of a file, stripped. Raises OSError; BlockingIOError is a part that is powered down."""
+        if "\0" in path:
+            raise OSError(errno.EINVAL, "its name holds a NUL")
         handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             parts = []
@@ -72,7 +91,18 @@ class Root:
     def number(self, path: str) -> int | None:
         """A file that holds one whole number, or None when it does not or cannot be read."""
         text = self.text(path)
-        return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
+        return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
+
+    def record(self, path: str) -> dict[str, Any]:
+        """A JSON file that holds a mapping. Raises OSError, and ValueError in words for a person."""
+        text = self.read(path)
+        try:
+            raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
+        except (ValueError, RecursionError):
+            raw = None
+        if not isinstance(raw, dict):
+            raise ValueError("it is damaged")
+        return raw
 
     def names(self, folder: str) -> tuple[str, ...]:
         """The names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
@@ -120,4 +150,5 @@ class Root:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name))
+    parts = re.split(r"([0-9]{1,19})", name)
+    return tuple((int(part), "") if part.isdecimal() and part.isascii() else (0, part) for part in parts)

@@ -70,4 +70,4 @@ def unit(box: Box, name: str) -> Unit | None:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) < 19 else 0

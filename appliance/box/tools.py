@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from appliance.box.root import reason
+
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = ("F5_SYSROOT", "F5_TOOLS")
 """What a program gets of our own environment, beside a fixed one."""
@@ -88,7 +90,7 @@ class Tools:
                 start_new_session=True,
             )
         except OSError as error:
-            return Ran(command, NOT_FOUND, "", str(error))
+            return Ran(command, NOT_FOUND, "", f"{name} cannot be run: {reason(error)}")
         with process:
             try:
                 output, errors = process.communicate(answer or None, timeout=timeout_s)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from appliance.box import paths
-from appliance.box.root import Root
+from appliance.box.root import Root, reason
 
 Version = tuple[int, ...]
 
@@ -42,12 +39,12 @@ def tensorrt(root: Root) -> Version:
     packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
     for package in packages:
         if re.match(r"Package: libnvinfer\d+\n(?:.*\n)*?Status: (?:install|hold) ok installed\n", package):
-            found = re.search(r"^Version: (\d+)\.(\d+)\.(\d+)", package, re.MULTILINE)
+            found = re.search(r"^Version: ([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", package, re.MULTILINE)
             if found:
                 return tuple(int(part) for part in found.groups())
     for folder in paths.LIBRARIES:
         for name in root.names(folder):
-            if found := re.fullmatch(r"libnvinfer\.so\.(\d+)\.(\d+)\.(\d+)", name):
+            if found := re.fullmatch(r"libnvinfer\.so\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", name):
                 return tuple(int(part) for part in found.groups())
     return ()
 
@@ -57,28 +54,20 @@ def installed(root: Root) -> Made | None:
     return _made(root, paths.INSTALLED) if root.exists(paths.INSTALLATION) else None
 
 
-def record(root: Root, path: str) -> Mapping[str, Any]:
-    """A JSON file that holds a mapping. Raises OSError, ValueError."""
-    raw = json.loads(root.read(path))
-    if not isinstance(raw, dict):
-        raise ValueError("must hold a mapping")
-    return raw
-
-
 def _made(root: Root, path: str) -> Made:
     try:
-        raw = record(root, path)
+        raw = root.record(path)
     except FileNotFoundError:
         return Made(problem=f"{path} is missing")
     except (OSError, ValueError) as error:
-        return Made(problem=f"{path} cannot be read: {error}")
+        return Made(problem=f"{path} cannot be read: {reason(error)}")
     return Made(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
 
 
 def _version(value: object) -> Version:
     """From "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
     text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
-    found = re.match(r"\d+(?:\.\d+)*", text)
+    found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 

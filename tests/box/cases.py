@@ -314,9 +314,15 @@ CASES = [
     ),
     Case("voltage sags", storm(oc1=1), "oc1", WARN, "1 in 100 s", "power supply", box=LATER),
     Case("voltage sags again and again", storm(oc1=9), "oc1", FAIL, "9 in 100 s", "cable", box=LATER),
-    Case("average current", storm(oc2=9), "oc2", FAIL, "9 in 100 s", "nvpmodel -m 3", box=LATER),
+    Case("average current", storm(oc2=9), "oc2", FAIL, "9 in 100 s", "power_mode: MODE_50W", box=LATER),
     Case(
-        "bursts of current", storm(oc3=3000), "oc3", WARN, "30.0 bursts a second", "nvpmodel -m 3", box=LATER
+        "bursts of current",
+        storm(oc3=3000),
+        "oc3",
+        WARN,
+        "30.0 bursts a second",
+        "power_mode: MODE_50W",
+        box=LATER,
     ),
     Case("few bursts of current", storm(oc3=1000), "oc3", PASS, "10.0 bursts a second", box=LATER),
     Case("bursts, and slower", slow, "oc3", FAIL, "30.0 bursts a second", "slower", box=LATER),

@@ -176,48 +176,6 @@ def test_jetpack_7_shows_memory_to_everybody(tmp_path: Path) -> None:
     assert survey(quick(jetson, user=lambda: 1000)).domains["emc"]["pinned"] is False
 
 
-CAPTURED_R39 = """\
-/proc/device-tree/compatible nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0
-/etc/nv_tegra_release # R39 (release), REVISION: 2.0, GCID: 45755727, BOARD: generic
-/etc/nvpmodel.conf < PARAM TYPE=CLOCK NAME=EMC >\\nMAX_FREQ /sys/class/devfreq/bwmgr/max_freq\\n\
-< POWER_MODEL ID=0 NAME=MAXN >\\nEMC MAX_FREQ -1\\n< PM_CONFIG DEFAULT=0 >
-/var/lib/nvpmodel/status pmode:0000
-/sys/devices/system/cpu/cpu0/online 1
-/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq 2201600
-/sys/devices/system/cpu/cpu0/cpufreq/scaling_min_freq 2201600
-/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq 2201600
-/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq 2201600
-/sys/class/devfreq/17000000.gpu/device/of_node/name gpu\0
-/sys/class/devfreq/17000000.gpu/min_freq 1300500000
-/sys/class/devfreq/17000000.gpu/max_freq 1300500000
-/sys/class/devfreq/17000000.gpu/cur_freq 1300500000
-/sys/class/devfreq/17000000.gpu/available_frequencies 306000000 1300500000
-/sys/class/devfreq/bwmgr/min_freq 3199000000
-/sys/class/devfreq/bwmgr/max_freq 3199000000
-/sys/class/devfreq/bwmgr/cur_freq 3199000000
-/sys/class/devfreq/bwmgr/available_frequencies 204000000 2133000000 3199000000
-/sys/kernel/debug/bpmp/debug/clk/emc/rate 3199000000
-/sys/kernel/debug/bpmp/debug/clk/emc/min_rate 204000000
-/sys/kernel/debug/bpmp/debug/clk/emc/max_rate 3199000000
-/sys/kernel/debug/bpmp/debug/clk/emc/mrq_rate_locked 0
-"""
-"""What public captures of an AGX Orin with L4T 39 hold: `bwmgr` pinned, while debugfs knows of no lock."""
-
-
-def test_a_pinned_jetpack_7_box_from_captures(tmp_path: Path) -> None:
-    """A tree that owes nothing to the fakes."""
-    for line in CAPTURED_R39.splitlines():
-        path, text = line.split(" ", 1)
-        place = tmp_path / path[1:]
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text.replace("\\n", "\n"))
-    box = Box(Root(tmp_path), Tools((tmp_path,)), user=lambda: 1000)
-    clocks = survey(box)
-    assert (clocks.state, clocks.mode, clocks.why) == ("pinned", "MAXN", "")
-    (tmp_path / "sys/class/devfreq/bwmgr/min_freq").write_text("204000000\n")
-    assert survey(box).why == "emc: at 3199 MHz now, but not locked"
-
-
 def test_jetpack_7_locks_memory_at_the_cap_of_its_mode(tmp_path: Path) -> None:
     jetson = pinned_box(tmp_path, "jp7-0005")
     jetson.set_mode("MODE_15W")

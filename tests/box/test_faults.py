@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from appliance.box import judge
-from appliance.box.judge import CHECKS
+from appliance.box.judge import CHECKS, jtop
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
+from appliance.box.tools import Ran, Tools
 from tests.box.boxes import answering, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.in_process import quick
@@ -89,6 +92,42 @@ def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
     assert found.figures["recorded"] is False
 
 
+@pytest.mark.parametrize(
+    ("first_line", "owner", "command"),
+    [
+        ("#!{python}\n", 0, ["{python}", "-I"]),
+        ('#!/bin/sh\n\'\'\'exec\' "{python}" "$0" "$@"\n', 0, ["{python}", "-I"]),
+        ("#!{python}\n", 1000, ["setpriv", "--reuid=1000", "--regid=0", "--init-groups", "{python}", "-I"]),
+        ("#!/usr/bin/env python3\n", 0, ["python3", "-I"]),
+        ("#!/gone/python3\n", 0, ["python3", "-I"]),
+        (None, 0, ["python3", "-I"]),
+    ],
+)
+def test_jtop_is_asked_through_the_interpreter_of_its_command(
+    first_line: str | None, owner: int, command: list[str], tmp_path: Path
+) -> None:
+    """Of its own environment; and never as root where a user could have changed it."""
+    jetson, python = well(tmp_path / "box"), "/home/ann/.local/share/jtop/bin/python3"
+    jetson.write("/run/jtop.sock", "")
+    jetson.write(python, "")
+    if owner and os.geteuid():
+        pytest.skip("only root gives files away")
+    if owner:
+        os.chown(jetson.path(python), owner, 0)
+    if first_line is not None:
+        jetson.write("/usr/local/bin/jtop", first_line.format(python=python) + "import jtop\n")
+    asked: list[str] = []
+
+    class Asked(Tools):
+        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+            asked.extend([name, *arguments])
+            return Ran((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
+
+    claim = jtop.ask(dataclasses.replace(jetson.box(), tools=Asked()))
+    assert (claim.version, claim.pinned) == ("7.2.2", True)
+    assert asked[:-2] == [word.format(python=jetson.path(python)) for word in command]
+
+
 def everything(jetson: Jetson) -> None:
     jetson.fault("thermal_throttle")
     jetson.fault("eagain_zones")
@@ -138,7 +177,8 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_run(
     monkeypatch.setattr("appliance.box.judge.storage.judge_memory", breaks)
     findings = {f.check: f for f in judge.examine(quick(well(tmp_path / "box")), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
-    assert "nobody thought of this" in findings["memory"].value
+    assert "a fault in this program" in findings["memory"].value
+    assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
     assert findings["disk"].level is PASS
 
 

@@ -81,9 +81,9 @@ def test_under_voltage(events: Rise | None, level: Level) -> None:
     ],
 )
 def test_average_current(events: Rise, level: Level) -> None:
-    found = power.judge_average_current(events, "3")
+    found = power.judge_average_current(events, "MODE_50W")
     assert found.level is level
-    assert ("nvpmodel -m 3" in found.remedy) == (level is not PASS)
+    assert ("power_mode: MODE_50W" in found.remedy) == (level is not PASS)
 
 
 @pytest.mark.parametrize(

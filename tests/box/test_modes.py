@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from appliance.box import paths
 from appliance.box.clocks import modes
+from appliance.box.root import Root
 from appliance.box.tools import Ran
 from tests.fakes.jetson import PROFILES, Jetson
 
@@ -85,12 +87,69 @@ def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
     assert modes.complaints(Ran(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
 
 
-def test_the_best_mode_is_chosen_by_name() -> None:
+def wanted(folder: Path, conf: modes.Conf, now: str = "", config: str | None = None) -> modes.Wanted:
+    if config is not None:
+        (folder / "etc/f5-appliance").mkdir(parents=True, exist_ok=True)
+        (folder / "etc/f5-appliance/appliance.yaml").write_text(config)
+    return modes.wanted(Root(folder), conf, now)
+
+
+def test_the_best_mode_is_chosen_by_name(tmp_path: Path) -> None:
     conf = modes.parse_conf(SUPER)
-    best = modes.best(conf)
+    best = wanted(tmp_path, conf).mode
     assert best is not None
     assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
-    assert modes.best(modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >")) is None
+    lesser = wanted(tmp_path, modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"))
+    assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "device:\n  power_mode: MODE_50W\n",
+        "device:\n  power_mode: MODE_50W   # the van\n",
+        "device:\n    power_mode: '30W'\nlog:\n  level: info\n",
+        'device:\n  sysroot: /\n  power_mode: "MAXN"\n',
+        "device:\n  power_mode: null\n",
+        "device:\n  power_mode: ~\n",
+        "device:\n  power_mode:\n",
+        "device: # the box\n  # power_mode: MODE_15W\n  power_mode: MODE_30W\n",
+        "log:\n  level: info\ndevice:\n  clocks: /run/c.json\n",
+        "device: {power_mode: MODE_50W}\n",
+        "device:\n  {power_mode: MODE_50W}\n",
+        '"device":\n  power_mode: MODE_50W\n',
+        "device:\n  'power_mode': MODE_50W\n",
+        "device:\n  power_mode: >\n    MODE_50W\n",
+        "device:\n  power_mode: MODE 50W\n",
+        "device:\n  power_mode: [MODE_50W]\n",
+        "device:\n  power_mode: MODE_50W\n  power_mode: MODE_30W\n",
+        "gateway:\n  power_mode: MODE_50W\n",
+        "  device:\n    power_mode: MODE_50W\n",
+        "x: &a\n  power_mode: MODE_50W\ndevice: *a\n",
+    ],
+)
+def test_root_reads_the_sites_mode_as_yaml_does_or_refuses(text: str) -> None:
+    said = (yaml.safe_load(text) or {}).get("device") or {}
+    try:
+        found = modes.power_mode(text)
+    except ValueError as refusal:
+        assert "on a line of its own" in str(refusal) or "more than once" in str(refusal)
+        assert "power_mode" in text
+    else:
+        assert found == (said.get("power_mode") or "")
+
+
+@pytest.mark.parametrize("text", ["device: {power_mode: A}", "device:\n  power_mode: A\n  power_mode: B"])
+def test_what_is_not_read_by_line_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="power_mode"):
+        modes.power_mode(text)
+
+
+def test_the_shipped_configuration_is_read(root: Path) -> None:
+    shipped = (root / "configs" / "appliance.yaml").read_text()
+    assert modes.power_mode(shipped) == ""
+    assert modes.power_mode(shipped.replace("power_mode: null", "power_mode: MODE_50W")) == "MODE_50W"
 
 
 def test_caps_and_masks() -> None:
@@ -120,7 +179,7 @@ def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
 def test_every_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     conf = modes.read_conf(jetson.box().root)
-    best = modes.best(conf)
+    best = modes.wanted(jetson.box().root, conf, "MODE_30W").mode
     assert best is not None and best.name == "MAXN"
     for wanted in jetson.profile.modes:
         mode = conf.by_name(wanted.name)

@@ -97,6 +97,26 @@ def test_without_a_release_file_the_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("compatible", "model", "named"),
+    [
+        (("nvidia,p3768-0000+p3767-0000", "nvidia,tegra234"), "", "Jetson Orin NX 16GB (p3767-0000)"),
+        (
+            ("nvidia,p3768-0000+p3767-0005-super", "nvidia,tegra234"),
+            "",
+            "Jetson Orin Nano 8GB of the developer",
+        ),
+        (("nvidia,p3768-0000+p3767-0009", "nvidia,tegra234"), "", "Jetson Orin NX or Orin Nano (p3767-0009)"),
+        (("vendor,box", "nvidia,tegra234"), "NVIDIA Jetson Orin NX Engineering Reference", "Jetson Orin NX"),
+    ],
+)
+def test_smaller_orins_are_refused_by_name(
+    tmp_path: Path, compatible: tuple[str, ...], model: str, named: str
+) -> None:
+    told = refusal(machine(tmp_path, compatible, "36.4.3", model))
+    assert f"the module is {named}" in told and "supported is a Jetson AGX Orin" in told
+
+
+@pytest.mark.parametrize(
     ("compatible", "module"),
     [
         (("nvidia,p3737-0000+p3701-0005", "nvidia,tegra234"), "p3701-0005"),

@@ -2,7 +2,7 @@
 
 readings modes           what the kernel says; which power modes nvpmodel.conf offers
 verdict                  are they pinned? judged from readings alone
-vendor pinning ledger    pin, read back, remember; culprits: who unpinned them
-show outcome             the vendor's second opinion; where the box stands
+vendor pinning ledger    pin, read back, remember
+culprits minima          who unpinned them; unlock without a baseline
 published                /run/f5-appliance/clocks.json: what root found, for all to read
 """

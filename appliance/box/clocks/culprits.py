@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
 
 TOOLS = ("nvpmodel", "jetson_clocks", "jtop")
@@ -44,7 +45,7 @@ def _mode_change(before: str, now: str) -> Iterator[str]:
 def _service_ran(box: Box, since: float) -> Iterator[str]:
     """Its unit is a oneshot that leaves no active state behind: the start of its process is what tells."""
     ran = box.tools.run("systemctl", "show", "-p", ",".join(STARTED), SERVICE, timeout_s=ASK_S)
-    times = re.findall(rf"^(?:{'|'.join(STARTED)})=(\d+)$", ran.output, re.MULTILINE)
+    times = re.findall(rf"^(?:{'|'.join(STARTED)})=([0-9]{{1,18}})$", ran.output, re.MULTILINE)
     latest = max((int(time) / 1e6 for time in times), default=0.0)
     if latest > since:
         yield f"{SERVICE} ran again, {latest:.0f} s after boot"
@@ -76,7 +77,15 @@ def _jtop(box: Box) -> Iterator[str]:
         yield "jtop.service is active: whoever is in the group jtop can change modes and clocks"
 
 
+def indicator(box: Box) -> str:
+    """The desktop's power mode menu, should it run: it changes modes, and holds nvpmodel's lock meanwhile."""
+    return next((line for line in _processes(box) if line.startswith(INDICATOR)), "")
+
+
 def _processes(box: Box) -> Iterator[str]:
     for number in box.root.names("/proc"):
-        if number.isdecimal() and (name := box.root.text(f"/proc/{number}/comm")) in TOOLS:
+        name = (box.root.text(f"/proc/{number}/comm") or "") if number.isdecimal() else ""
+        if name.startswith(INDICATOR):
+            yield f"nvpmodel_indicator, the desktop's power mode menu, is running, process {number}"
+        elif name in TOOLS:
             yield f"{name} is running, process {number}"

@@ -1,4 +1,4 @@
-"""What root remembers of this boot: an unlock, a reboot that is due, when clocks were pinned again.
+"""What root remembers of this boot (an unlock, a due reboot, re-pins), and the outcome with it.
 
 In /run/f5-appliance/root, which only root can enter and which is empty after a boot. Times are seconds since
 boot. One process works on the clocks at a time: the timer's check waits for a technician's lock.
@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks.published import Unpin, parse_unpin
+from appliance.box.clocks.published import Clocks, Unpin, number, parse_unpin
+from appliance.box.clocks.verdict import Sight
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 
 HOUR_S = 3600.0
 REPINS_PER_HOUR = 6
+UNLOCKED = "unlocked by a technician"
+LOCK_COMMAND = "sudo f5-clock-lock lock"
 TURN_WAIT_S = 120.0
 """A turn takes up to a minute when the GPU is late, and a tool's time-outs on top."""
 TURN_POLL_S = 0.2
@@ -73,6 +76,45 @@ class Ledger:
         return 0.0 if len(recent) < REPINS_PER_HOUR else HOUR_S - (now - recent[-REPINS_PER_HOUR])
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Where the box stands after work on it."""
+
+    sight: Sight
+    ledger: Ledger
+    problems: tuple[str, ...] = ()
+    rebooting: bool = False
+
+    @property
+    def reboot_pending(self) -> bool:
+        """Whether the best mode waits for a reboot that nvpmodel has asked for."""
+        return bool(self.ledger.reboot_for) and not self.sight.complete
+
+    @property
+    def held(self) -> bool:
+        """Whether clocks are as they should be, as far as that is possible before a reboot."""
+        return self.sight.state == "pinned" or (self.reboot_pending and not self.sight.loose)
+
+    @property
+    def clocks(self) -> Clocks:
+        """In the published form."""
+        seen, ledger = self.sight.clocks, self.ledger
+        state, why = seen.state, "; ".join([seen.why, *self.problems]) if seen.why else ""
+        if state == "unpinned" and ledger.unlocked_at is not None:
+            why = f"{UNLOCKED}; `{LOCK_COMMAND}` pins again; {why}"
+        elif state == "unpinned" and self.reboot_pending:
+            state, why = "reboot_pending", self._reboot_why(why)
+        return dataclasses.replace(
+            seen, state=state, why=why, repins=ledger.repins, last_unpin=ledger.last_unpin
+        )
+
+    def _reboot_why(self, why: str) -> str:
+        mode = self.ledger.reboot_for
+        if self.rebooting:
+            return f"rebooting into power mode {mode}"
+        return f"power mode {mode} takes a reboot: `{LOCK_COMMAND} --allow-reboot` reboots at once; {why}"
+
+
 def recall(box: Box) -> Ledger:
     """This boot's ledger; a new one when there is none, or it is damaged or of another boot.
 
@@ -82,7 +124,7 @@ def recall(box: Box) -> Ledger:
     if not is_private_file(box.root, paths.LEDGER):
         return fresh
     try:
-        ledger = _parse(json.loads(box.root.read(paths.LEDGER)))
+        ledger = _parse(box.root.record(paths.LEDGER))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return fresh
     return ledger if ledger.boot_id == box.boot_id else fresh
@@ -119,10 +161,10 @@ def _wait_for(box: Box, handle: int) -> None:
 
 def _parse(document: dict[str, Any]) -> Ledger:
     last = document.pop("last_unpin")
-    attempts = tuple(float(at) for at in document.pop("attempts"))
+    attempts = tuple(number(at) for at in document.pop("attempts"))
     for name in ("unlocked_at", "held_at"):
-        document[name] = None if document[name] is None else float(document[name])
-    document["repins"] = int(document["repins"])
+        document[name] = None if document[name] is None else number(document[name])
+    document["repins"] = int(number(document["repins"]))
     for name in ("boot_id", "reboot_for", "mode", "problem"):
         if not isinstance(document[name], str):
             raise TypeError(f"{name} is no text")

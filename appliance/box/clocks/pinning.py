@@ -1,7 +1,7 @@
 """Pin the clocks, let them go, and see that they stay pinned: what root's clock-lock does.
 
-    lock     best power mode → baseline, once → jetson_clocks → read back → publish
-    unlock   restore the baseline, and remember that it was wanted
+    lock     power mode → baseline, once → jetson_clocks → read back → publish
+    unlock   restore the baseline, else the least of nvpmodel.conf; remember that it was wanted
     check    one turn of the timer: read → pin again when somebody has unpinned → publish
 
 Whatever fails on the way, what could be done is done, and the state that is published is the one read back.
@@ -15,13 +15,13 @@ from collections.abc import Callable
 
 from appliance.box import paths, platform
 from appliance.box.clocks import ledger as ledgers
-from appliance.box.clocks import readings, vendor
-from appliance.box.clocks.culprits import culprits
-from appliance.box.clocks.ledger import REPINS_PER_HOUR, Ledger
+from appliance.box.clocks import minima, readings, vendor
+from appliance.box.clocks.culprits import culprits, indicator
+from appliance.box.clocks.ledger import LOCK_COMMAND, REPINS_PER_HOUR, Ledger, Outcome
 from appliance.box.clocks.modes import Mode
-from appliance.box.clocks.outcome import LOCK_COMMAND, Outcome
 from appliance.box.clocks.published import Clocks, Unpin, publish
 from appliance.box.clocks.verdict import Sight, look
+from appliance.box.root import reason
 from appliance.box.system import Box
 
 LOCK_PATIENCE_S = 60.0
@@ -29,6 +29,7 @@ LOCK_PATIENCE_S = 60.0
 CHECK_PATIENCE_S = 5.0
 READ_BACK_S = (0.25, 0.5, 1.0)
 """Pauses between looks after pinning: it may take effect with a delay."""
+LEAST = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 Say = Callable[[str], None]
 
 
@@ -84,27 +85,32 @@ def lock(
 
 
 def unlock(box: Box, *, dry_run: bool = False, say: Say = quiet) -> Clocks:
-    """Restore the baseline and publish; the check leaves clocks alone until the next lock or boot.
+    """Let clocks go and publish; the check leaves them alone until the next lock or boot.
 
-    Raises NotRoot, NotPublished, and ClockError when there is no baseline or it had no effect.
+    Restores the baseline; what is still held after that, or without one, goes to the least that nvpmodel.conf
+    has. Raises NotRoot, NotPublished, and ClockError when that had no effect either.
     """
     if platform.refusal(platform.identify(box.root)):
         return _refused(box, dry_run=dry_run)
-    if not dry_run:
-        _insist_on_root(box, "unlock")
-    _insist_on_baseline(box)
     if dry_run:
-        say(f"would run: jetson_clocks --restore {vendor.BASELINE}")
+        lacking = _lacking(box)
+        say(f"would write: {LEAST}" if lacking else f"would run: jetson_clocks --restore {vendor.BASELINE}")
         return _present(box, look(box)).clocks
+    _insist_on_root(box, "unlock")
     with _turn(box, say):
         before = _recall(box, say)
         _note_unlock(box, before)
-        problem = vendor.restore_baseline(box)
+        problems = [_lacking(box) or vendor.restore_baseline(box)]
         sight = look(box)
+        if not _free(sight):
+            say("; ".join(filter(None, [*problems, f"so {LEAST} is written"])))
+            mode = sight.conf.by_name(sight.mode) if sight.conf else None
+            problems += minima.let_go(box.root, sight.conf, mode)
+            sight = look(box)
         if not sight.loose:
             with contextlib.suppress(OSError):
                 ledgers.remember(box, before)
-            raise ClockError(f"clocks are still held: {problem or 'jetson_clocks --restore had no effect'}")
+            raise ClockError("; ".join(filter(None, ["clocks are still held", *problems])))
         return _publish(box, Outcome(sight, _unlocked(box, before)), say)
 
 
@@ -172,6 +178,10 @@ def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say
         patience_s = 0.0
     say("jetson_clocks")
     problems.append(vendor.pin(box, patience_s=patience_s))
+    if readings.railgate(box.root):
+        problems += _switch(
+            box, readings.railgate_switch(box.root), "0", "the GPU's power cannot be kept on", say
+        )
     sight = _read_back(box, now.ledger)
     told = tuple(filter(None, problems))
     after = Outcome(sight, dataclasses.replace(_due(sight, now.ledger), problem="; ".join(told)), told)
@@ -199,7 +209,7 @@ def _set_mode(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Outcom
         _remember(box, dataclasses.replace(now.ledger, reboot_for=best.name), say)
     change = vendor.set_mode(box, best, allow_reboot=allow_reboot)
     ledger = dataclasses.replace(now.ledger, reboot_for=best.name if change.reboot else "")
-    problems = (change.problem,) if change.problem else ()
+    problems = tuple(filter(None, (change.problem, change.problem and indicator(box))))
     return Outcome(look(box), ledger, problems, change.rebooting)
 
 
@@ -209,12 +219,17 @@ def _cores_on(box: Box, sight: Sight, say: Say) -> list[str]:
     for number in sight.best.cores if sight.best and sight.best_mode else ():
         switch = readings.core_switch(number)
         if box.root.number(switch) == 0:
-            say(f"echo 1 > {switch}")
-            try:
-                box.root.write(switch, "1")
-            except OSError as error:
-                problems.append(f"cpu{number} cannot be turned on: {error}")
+            problems += _switch(box, switch, "1", f"cpu{number} cannot be turned on", say)
     return problems
+
+
+def _switch(box: Box, path: str, value: str, problem: str, say: Say) -> list[str]:
+    say(f"echo {value} > {path}")
+    try:
+        box.root.write(path, value)
+    except OSError as error:
+        return [f"{problem}: {reason(error)}"]
+    return []
 
 
 def _keep_baseline(box: Box, sight: Sight, patience_s: float, say: Say) -> bool:
@@ -231,13 +246,17 @@ def _keep_baseline(box: Box, sight: Sight, patience_s: float, say: Say) -> bool:
         if problem := vendor.store_baseline(box):
             say(problem)
     except OSError as error:
-        say(f"no baseline was stored, so unlock will not work: {error}")
+        say(f"no baseline was stored, so unlock will use {LEAST}: {reason(error)}")
     return True
 
 
 def _lacks_baseline(box: Box, sight: Sight) -> bool:
-    free = all(domain.loose for domain in sight.domains.values() if "max" in domain.values)
-    return sight.complete and free and not vendor.has_baseline(box)
+    return sight.complete and _free(sight) and not vendor.has_baseline(box)
+
+
+def _free(sight: Sight) -> bool:
+    """Whether every clock can move."""
+    return all(domain.loose for domain in sight.domains.values() if "max" in domain.values)
 
 
 def _read_back(box: Box, ledger: Ledger) -> Sight:
@@ -259,9 +278,9 @@ def _turn(box: Box, say: Say) -> contextlib.ExitStack:
     try:
         stack.enter_context(ledgers.turn(box))
     except TimeoutError as error:
-        raise ClockError(str(error)) from None
+        raise ClockError(reason(error)) from None
     except OSError as error:
-        say(f"cannot keep others from the clocks meanwhile: {error}")
+        say(f"cannot keep others from the clocks meanwhile: {reason(error)}")
     return stack
 
 
@@ -269,7 +288,7 @@ def _recall(box: Box, say: Say) -> Ledger:
     try:
         return ledgers.recall(box)
     except OSError as error:
-        say(f"what was remembered of this boot is not used: {error}")
+        say(f"what was remembered of this boot is not used: {reason(error)}")
         return Ledger(box.boot_id)
 
 
@@ -277,7 +296,7 @@ def _remember(box: Box, ledger: Ledger, say: Say) -> None:
     try:
         ledgers.remember(box, ledger)
     except OSError as error:
-        say(f"cannot write {paths.LEDGER}, so re-pins are not counted: {error}")
+        say(f"cannot write {paths.LEDGER}, so re-pins are not counted: {reason(error)}")
 
 
 def _publish(box: Box, outcome: Outcome, say: Say) -> Clocks:
@@ -290,7 +309,7 @@ def _publish_clocks(box: Box, clocks: Clocks) -> Clocks:
     try:
         return publish(box, clocks)
     except OSError as error:
-        raise NotPublished(clocks, f"{paths.CLOCKS} cannot be written: {error}") from None
+        raise NotPublished(clocks, f"{paths.CLOCKS} cannot be written: {reason(error)}") from None
 
 
 def _refused(box: Box, *, dry_run: bool) -> Clocks:
@@ -315,16 +334,12 @@ def _insist_on_root(box: Box, command: str) -> None:
         raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
 
 
-def _insist_on_baseline(box: Box) -> None:
+def _lacking(box: Box) -> str:
+    """Why there is no baseline that could be restored; empty when there is."""
     try:
-        if vendor.has_baseline(box):
-            return
+        return "" if vendor.has_baseline(box) else f"there is no baseline at {vendor.BASELINE}"
     except OSError as error:
-        raise ClockError(f"the baseline is not restored: {error}") from None
-    raise ClockError(
-        f"there is no baseline at {vendor.BASELINE}: clocks were pinned before one could be stored. "
-        "After a reboot clocks are unpinned until f5-clocks.service pins them"
-    )
+        return f"the baseline is not restored: {reason(error)}"
 
 
 def _unlocked(box: Box, ledger: Ledger) -> Ledger:
@@ -336,7 +351,7 @@ def _note_unlock(box: Box, ledger: Ledger) -> None:
     try:
         ledgers.remember(box, _unlocked(box, ledger))
     except OSError as error:
-        raise ClockError(f"nothing was changed: the unlock cannot be noted: {error}") from None
+        raise ClockError(f"nothing was changed: the unlock cannot be noted: {reason(error)}") from None
 
 
 def _present(box: Box, sight: Sight) -> Outcome:

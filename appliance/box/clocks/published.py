@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from appliance.box import paths
+from appliance.box.root import reason
 from appliance.box.system import Box
 
 SCHEMA = 1
@@ -21,8 +22,10 @@ CHECK_PERIOD_S = 30.0
 FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
-STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported")
-"""What is published; `unknown` is a reader's word for a file that is old, damaged or absent."""
+STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
+"""`unknown` is root's word for what it could not look at, and a reader's for a file that is of no use."""
+MOST = 1e15
+"""Above any frequency and any time in a record."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +70,13 @@ def publish(box: Box, clocks: Clocks) -> Clocks:
 def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
     """The published state; `unknown`, and why, when the file is absent, damaged, old or from another boot."""
     try:
-        clocks = _parse(json.loads(box.root.read(path)))
+        clocks = _parse(box.root.record(path))
     except FileNotFoundError:
         return _unknown(f"{path} is absent; is f5-clocks.service installed and running?")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return _unknown(f"{path} cannot be used: {type(error).__name__}: {error}")
+    except OSError as error:
+        return _unknown(f"{path} cannot be read: {reason(error)}")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _unknown(f"{path} cannot be used: it is damaged, or of another release")
     if clocks.boot_id != box.boot_id:
         return _unknown(f"{path} is from before the last boot")
     age_s = box.uptime() - clocks.checked_at
@@ -88,25 +93,37 @@ def _unknown(why: str) -> Clocks:
 
 
 def _parse(document: dict[str, Any]) -> Clocks:
-    if document.pop("schema") != SCHEMA:
-        raise ValueError(f"schema is not {SCHEMA}")
-    if document["state"] not in STATES:
-        raise ValueError(f"state is {document['state']!r}, not one of {', '.join(STATES)}")
+    if document.pop("schema") != SCHEMA or document["state"] not in STATES:
+        raise ValueError("it is of another schema")
     texts = [document[name] for name in ("boot_id", "mode", "why")]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("boot_id, mode and why are not all texts")
-    for name, domain in document["domains"].items():
-        if domain["pinned"] not in (True, False, None) or not isinstance(domain["why"], str):
-            raise TypeError(f"the domain {name} is damaged")
+    for domain in document["domains"].values():
+        _check_domain(domain)
     known = {field.name for field in dataclasses.fields(Clocks)}
     last = document.pop("last_unpin")
     values = {name: value for name, value in document.items() if name in known}
-    values["checked_at"] = float(values["checked_at"])
-    values["repins"] = int(values["repins"])
+    values["checked_at"] = number(values["checked_at"])
+    values["repins"] = int(number(values["repins"]))
     return Clocks(**values, last_unpin=None if last is None else parse_unpin(last))
+
+
+def _check_domain(domain: Mapping[str, Any]) -> None:
+    if domain["pinned"] not in (True, False, None) or not isinstance(domain["why"], str):
+        raise TypeError("a domain is damaged")
+    for name, value in domain.items():
+        if name not in ("pinned", "why") and value is not None:
+            number(value)
+
+
+def number(value: object) -> float:
+    """A number of a record. Raises ValueError when it is none, not finite, or larger than any of ours."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
+        raise ValueError("it holds no number where one belongs")
+    return float(value)
 
 
 def parse_unpin(document: Mapping[str, Any]) -> Unpin:
     """Read what was written down of an Unpin. Raises ValueError, KeyError, TypeError."""
     what, who = (tuple(map(str, document[name])) for name in ("what", "who"))
-    return Unpin(float(document["at"]), what, who)
+    return Unpin(number(document["at"]), what, who)

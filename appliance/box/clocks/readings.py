@@ -53,17 +53,37 @@ class Emc:
 
 def cpus(root: Root) -> tuple[Cpu, ...]:
     """Every core that the kernel knows, online or not."""
-    numbers = [int(name[3:]) for name in root.names(paths.CPUS) if re.fullmatch(r"cpu\d+", name)]
+    numbers = [int(name[3:]) for name in root.names(paths.CPUS) if re.fullmatch(r"cpu[0-9]{1,4}", name)]
     return tuple(Cpu(number, _online(root, number), _cpu_range(root, number)) for number in numbers)
 
 
 def gpu(root: Root) -> Range | None:
     """None while there is no devfreq node for it, as early at boot."""
-    for name in root.names(paths.DEVFREQ):
-        folder = f"{paths.DEVFREQ}/{name}"
-        if root.text(f"{folder}/device/of_node/name") in GPU_NODES:
-            return _devfreq(root, folder)
-    return None
+    folder = gpu_folder(root)
+    return _devfreq(root, folder) if folder else None
+
+
+def gpu_folder(root: Root) -> str:
+    """Where the GPU's clock lies; empty while there is no devfreq node for it."""
+    folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
+    return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
+
+
+def railgate(root: Root) -> int | None:
+    """1 if the driver may cut an idle GPU's power, 0 if not; None where it does not say.
+
+    `railgate_enable` is of nvgpu, NVIDIA's GPL driver: at 0 an idle GPU is never suspended, whatever
+    `power/control` says, which is `auto` in every mode that nvpmodel sets.
+    """
+    switch = railgate_switch(root)
+    enabled = root.number(switch) if switch else None
+    return enabled if enabled in (0, 1) else None
+
+
+def railgate_switch(root: Root) -> str:
+    """The file of it; empty while the GPU has no devfreq node."""
+    folder = gpu_folder(root)
+    return f"{folder}/device/railgate_enable" if folder else ""
 
 
 def emc(root: Root) -> Emc | None:
@@ -75,7 +95,7 @@ def emc(root: Root) -> Emc | None:
     if rate is None or top is None:
         return None
     cap = next((cap for path in paths.EMC_CAPS if (cap := limit(root.number(path)))), None)
-    locked = root.number(f"{paths.EMC}/mrq_rate_locked") == 1
+    locked = root.number(paths.EMC_LOCK) == 1
     return Emc(Range(root.number(f"{paths.EMC}/min_rate"), top, rate, top), locked, cap)
 
 
@@ -91,19 +111,22 @@ def emc_absent(root: Root) -> str:
 
 def idle_states(root: Root, core: int) -> tuple[int, int] | None:
     """Count a core's idle states: forbidden, and all; None where it has none."""
-    folder = f"{paths.CPUS}/cpu{core}/cpuidle"
-    flags = [
-        root.number(f"{folder}/{name}/disable") for name in root.names(folder) if name.startswith("state")
-    ]
-    known = [flag for flag in flags if flag is not None]
+    flags = [root.number(path) for path in idle_switches(root, core)]
+    known = [flag != 0 for flag in flags if flag is not None]
     return (sum(known), len(known)) if known else None
+
+
+def idle_switches(root: Root, core: int) -> tuple[str, ...]:
+    """The files that forbid a core's idle states."""
+    folder = f"{paths.CPUS}/cpu{core}/cpuidle"
+    return tuple(f"{folder}/{name}/disable" for name in root.names(folder) if name.startswith("state"))
 
 
 def tpc_mask(root: Root, conf: Conf | None) -> int | None:
     """A bit for each TPC that is off."""
     told = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
     masks = (told, *paths.TPC_MASKS) if told else paths.TPC_MASKS
-    return next((mask for path in masks if (mask := whole(root.text(path))) is not None), None)
+    return next((mask for path in masks if (mask := whole(root.text(path))) is not None and mask >= 0), None)
 
 
 def core_switch(number: int) -> str:
@@ -117,10 +140,18 @@ def core_floor(number: int) -> str:
 
 
 def _devfreq(root: Root, folder: str) -> Range:
-    words = (root.text(f"{folder}/available_frequencies") or "").split()
-    table = [int(word) for word in words if word.isdecimal()]
     low, high, now = (root.number(f"{folder}/{name}_freq") for name in ("min", "max", "cur"))
-    return Range(low, high, now, max(table, default=None))
+    return Range(low, high, now, max(_table(root, folder), default=None))
+
+
+def least(root: Root, folder: str) -> int | None:
+    """The lowest frequency of a devfreq device."""
+    return min(_table(root, folder), default=None)
+
+
+def _table(root: Root, folder: str) -> list[int]:
+    words = (root.text(f"{folder}/available_frequencies") or "").split()
+    return [hz for word in words if (hz := whole(word)) is not None and hz > 0]
 
 
 def _online(root: Root, number: int) -> bool:

@@ -1,23 +1,24 @@
 """Are the clocks pinned? Judged from what the kernel says now, never from what a tool has reported.
 
-Pinned is: the best power mode of this box, all its cores and TPCs, and every clock that counts – each CPU
-that is online, GPU, EMC – held at this module's own maximum, and cores that may not sleep. No frequency is
-written here: the maximum is the hardware's, and a power mode or the kernel that allows less is a reason by
-itself.
+Pinned is: the power mode that this box is to be in, all its cores and TPCs, and every clock that counts –
+each CPU that is online, GPU, EMC – held at the most that mode and module allow, cores that may not sleep,
+and a GPU that keeps its power. No frequency is written here: the maximum is the hardware's, or the cap of a
+mode that the site has named. Any other limit below it is a reason by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from appliance.box import paths, platform
 from appliance.box.clocks import modes, readings
-from appliance.box.clocks.modes import Conf, Mode
+from appliance.box.clocks.modes import Conf, Mode, Wanted
 from appliance.box.clocks.published import Clocks, State
 from appliance.box.clocks.readings import Cpu, Emc, Range
 from appliance.box.platform import Platform
+from appliance.box.root import reason
 from appliance.box.system import Box
 
 NEEDS_ROOT = "needs root"
@@ -34,6 +35,8 @@ class Domain:
     """What is wrong with it, or why it is not known."""
     loose: bool = False
     """Whether jetson_clocks could mend it: what is only capped it could not."""
+    cause: Literal["", "cap", "conf"] = ""
+    """Something holds it down; nvpmodel.conf is that of another module."""
 
     @property
     def published(self) -> dict[str, Any]:
@@ -47,13 +50,29 @@ class Sight:
     platform: Platform
     refusal: str
     """Why this box is not supported; empty when it is."""
-    conf: Conf | None
-    best: Mode | None
-    mode: str
+    conf: Conf | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    mode: str = ""
     """Name of the mode that is set; empty when unknown."""
     reasons: tuple[str, ...] = ()
     """What is wrong beside the domains."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Mode | None:
+        """The mode that this box is to be in."""
+        return self.wanted.mode
+
+    @property
+    def wrong_conf(self) -> bool:
+        """Whether nvpmodel.conf cannot be used, or is that of another module."""
+        return self.conf is None or any(domain.cause == "conf" for domain in self.domains.values())
+
+    @property
+    def only_capped(self) -> bool:
+        """Whether all is well but for clocks that are held down, e.g. by heat."""
+        faults = [domain for domain in self.domains.values() if domain.pinned is False]
+        return not self.reasons and bool(faults) and all(d.cause == "cap" and not d.loose for d in faults)
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -75,18 +94,18 @@ class Sight:
 
     @property
     def best_mode(self) -> bool:
-        """Whether the best mode is set."""
+        """Whether the mode is set that is to be."""
         return self.best is not None and self.mode == self.best.name
 
     @property
     def complete(self) -> bool:
-        """Whether the best mode is set and has taken effect on the GPU, which may take a reboot."""
+        """Whether that mode is set and has taken effect on the GPU, which may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.best_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def other_tpcs(self) -> bool:
-        """Whether the GPU is seen to have other TPCs than the best mode: only a reboot changes that."""
+        """Whether the GPU is seen to have other TPCs than that mode: only a reboot changes that."""
         tpc = self.domains.get("tpc")
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
 
@@ -120,13 +139,12 @@ def look(box: Box) -> Sight:
     machine = platform.identify(box.root)
     refusal = platform.refusal(machine)
     if not machine.is_jetson:
-        return Sight(machine, refusal, None, None, "")
+        return Sight(machine, refusal)
     conf, problem = _conf(box)
-    best = modes.best(conf) if conf else None
     now = modes.current(box, conf)
-    reasons = [problem] if problem else list(_mode_reasons(conf, best, now))
-    domains = dict(_domains(box, conf, best, now.name))
-    return Sight(machine, refusal, conf, best, now.name, tuple(reasons), domains)
+    wanted = modes.wanted(box.root, conf, now.name) if conf else Wanted(problem=problem)
+    domains = dict(_domains(box, conf, wanted, now.name))
+    return Sight(machine, refusal, conf, wanted, now.name, tuple(_mode_reasons(wanted, now)), domains)
 
 
 def megahertz(hz: int | None) -> str:
@@ -153,23 +171,26 @@ def _conf(box: Box) -> tuple[Conf | None, str]:
     except (OSError, ValueError) as error:
         return (
             None,
-            f"{paths.NVPMODEL_CONF} cannot be used ({error}); nvpower.service makes it for this module",
+            f"{paths.NVPMODEL_CONF} cannot be used ({reason(error)}); "
+            "nvpower.service makes it for this module",
         )
 
 
-def _mode_reasons(conf: Conf | None, best: Mode | None, now: modes.Current) -> Iterator[str]:
-    if best is None:
-        offered = conf.names if conf else "none"
-        yield f"{paths.NVPMODEL_CONF} has no power mode {' or '.join(modes.BEST)}; it has {offered}"
+def _mode_reasons(wanted: Wanted, now: modes.Current) -> Iterator[str]:
+    if wanted.mode is None:
+        if not wanted.needs_root:
+            yield wanted.problem
     elif not now.name:
         yield f"power mode is unknown: {now.problem or 'nvpmodel does not say'}"
-    elif now.name != best.name:
-        yield f"power mode is {now.name}, not {best.name}"
+    elif now.name != wanted.mode.name:
+        yield f"power mode is {now.name}, not {wanted.mode.name}"
 
 
-def _domains(box: Box, conf: Conf | None, best: Mode | None, mode: str) -> Iterator[tuple[str, Domain]]:
-    root = box.root
-    allowed = Allowed(conf, best, mode)
+def _domains(box: Box, conf: Conf | None, wanted: Wanted, mode: str) -> Iterator[tuple[str, Domain]]:
+    root, best = box.root, wanted.mode
+    if wanted.needs_root:
+        yield "mode", Domain({}, None, NEEDS_ROOT)
+    allowed = Allowed(conf, wanted, mode)
     cores = readings.cpus(root)
     for core in cores:
         if core.online:
@@ -179,6 +200,8 @@ def _domains(box: Box, conf: Conf | None, best: Mode | None, mode: str) -> Itera
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", loose=True)
     else:
         yield "gpu", _clock(gpu, allowed, *allowed.other("GPU", gpu))
+    if (railgate := readings.railgate(root)) is not None:
+        yield "railgate", _railgate(railgate)
     yield "emc", _emc(readings.emc(root), allowed, readings.emc_absent(root), is_root=box.is_root)
     yield "cores", _cores(cores, best, mode)
     if idle := [
@@ -191,11 +214,15 @@ def _domains(box: Box, conf: Conf | None, best: Mode | None, mode: str) -> Itera
 
 @dataclass(frozen=True)
 class Allowed:
-    """How fast clocks may be: in the best mode, and what the hardware could."""
+    """How fast clocks may be: in the mode that is to be, and what the hardware could."""
 
     conf: Conf | None
-    best: Mode | None
+    wanted: Wanted
     mode: str
+
+    @property
+    def best(self) -> Mode | None:
+        return self.wanted.mode
 
     def cpu(self, core: Cpu) -> tuple[int | None, int | None]:
         """Ceiling and hardware's maximum of a core, in Hz."""
@@ -218,8 +245,15 @@ class Allowed:
 
 def _clock(clock: Range, allowed: Allowed, ceiling: int | None, hardware: int | None) -> Domain:
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
-    why = _range_fault(clock, allowed, ceiling) or _conf_fault(ceiling, hardware)
-    return Domain(values, not why, why, loose=not clock.held)
+    capped = clock.max is not None and ceiling is not None and clock.max < ceiling
+    why = _range_fault(clock, allowed, ceiling) or _conf_fault(allowed, ceiling, hardware)
+    return Domain(values, not why, why, not clock.held, _cause(capped, allowed, ceiling, hardware))
+
+
+def _cause(
+    capped: bool, allowed: Allowed, ceiling: int | None, hardware: int | None
+) -> Literal["", "cap", "conf"]:
+    return "conf" if _conf_fault(allowed, ceiling, hardware) else "cap" if capped else ""
 
 
 def _range_fault(clock: Range, allowed: Allowed, ceiling: int | None) -> str:
@@ -237,8 +271,9 @@ def _range_fault(clock: Range, allowed: Allowed, ceiling: int | None) -> str:
     return ""
 
 
-def _conf_fault(ceiling: int | None, hardware: int | None) -> str:
-    if ceiling is None or hardware is None or ceiling == hardware:
+def _conf_fault(allowed: Allowed, ceiling: int | None, hardware: int | None) -> str:
+    """A cap below the hardware's maximum in a mode that stands for no limits; the site's own is meant."""
+    if ceiling is None or hardware is None or ceiling == hardware or allowed.wanted.by_site:
         return ""
     return (
         f"the best power mode caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}: "
@@ -257,8 +292,9 @@ def _emc(emc: Emc | None, allowed: Allowed, absent: str, *, is_root: bool) -> Do
     locked = emc.locked or emc.range.held or (reach is not None and emc.range.min == reach)
     rate = emc.range.current
     values = {"min": emc.range.min, "max": emc.range.max, "current": rate, "ceiling": ceiling}
-    why = _emc_fault(rate, locked, reach, ceiling, allowed) or _conf_fault(ceiling, hardware)
-    return Domain(values, not why, why, loose=not locked or rate != reach)
+    why = _emc_fault(rate, locked, reach, ceiling, allowed) or _conf_fault(allowed, ceiling, hardware)
+    cause = _cause(reach != ceiling, allowed, ceiling, hardware)
+    return Domain(values, not why, why, not locked or rate != reach, cause)
 
 
 def _emc_fault(
@@ -286,7 +322,8 @@ def _cores(cores: tuple[Cpu, ...], best: Mode | None, mode: str) -> Domain:
     elif off:
         why = f"{_cpus(off)} offline, which {best.name if best else 'this box'} has"
     # A lesser mode has them off on purpose: there only the mode is at fault.
-    return Domain(values, not why, why, loose=bool(off) and best is not None and mode == best.name)
+    loose = bool(off) and best is not None and mode == best.name
+    return Domain(values, not why, why, loose, "conf" if absent else "")
 
 
 def _idle(states: Sequence[tuple[int, int]]) -> Domain:
@@ -296,12 +333,17 @@ def _idle(states: Sequence[tuple[int, int]]) -> Domain:
     return Domain({"value": forbidden, "expected": known}, not why, why, loose=bool(why))
 
 
+def _railgate(enabled: int) -> Domain:
+    """The power of an idle GPU, which jetson_clocks keeps on: waking it up delays a burst."""
+    why = "the GPU may be powered down when idle (railgate_enable is 1)" if enabled else ""
+    return Domain({"value": enabled, "expected": 0}, not why, why, loose=bool(why))
+
+
 def _tpc(mask: int | None, expected: int, *, is_root: bool) -> Domain:
     values = {"value": mask, "expected": expected}
     if mask is None:
-        return Domain(
-            values, False if is_root else None, "the TPC mask cannot be read" if is_root else NEEDS_ROOT
-        )
+        # Unknown for root too: where its file lies on JetPack 7 nobody has shown.
+        return Domain(values, None, "the TPC mask cannot be read" if is_root else NEEDS_ROOT)
     why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
     return Domain(values, not why, why)
 

@@ -49,7 +49,7 @@ class Application:
         ran = box.tools.run(*whole, timeout_s=timeout_s)
         try:
             return from_document(json.loads(ran.output))
-        except ValueError:
+        except (ValueError, RecursionError):
             return [_unusable(self.python, ran)]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from appliance.box.clocks.published import Clocks
+from appliance.box import paths
+from appliance.box.clocks.published import FRESH_S, Clocks
 from appliance.box.clocks.verdict import Sight, grouped, megahertz
 from appliance.box.judge.finding import Finding, Level, passed, skipped
 from appliance.box.platform import Platform, refusal
@@ -12,12 +13,34 @@ from appliance.box.platform import Platform, refusal
 LOCK = "run: sudo f5-clock-lock lock"
 REBOOT = "when the box may be away for two minutes, run: sudo f5-clock-lock lock --allow-reboot"
 RESTART = "run: sudo systemctl restart f5-clocks"
+CONF_ANEW = (
+    "have this module's file made anew, which is done only where none lies: sudo rm /etc/nvpmodel.conf && "
+    "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
+)
+NAME_MODE = (
+    f"say which mode this box is to be in: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`, "
+    "with the name of one that it has; then sudo f5-clock-lock lock"
+)
+ASK_MODE = (
+    "see why: sudo nvpmodel -q --verbose; then sudo systemctl restart nvpmodel && sudo f5-clock-lock lock"
+)
+MENU = (
+    "end the desktop's power mode menu, which sets modes and keeps others from it: sudo pkill -f "
+    "nvpmodel_indicator; then "
+)
+HELD_DOWN = (
+    "if the check temperature or cooling is not PASS, cool the box: clean the fan and the heat sink, give it "
+    "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
+    "then sudo systemctl restart f5-clocks"
+)
 WHO = "`sudo journalctl -u f5-clocks-check -u nvpmodel -n 50` shows who unpinned them"
+SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
 TIMER = "run: sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
 HELD_BACK = ("unlocked by a technician", "within an hour")
 """What root's check says when it could pin and does not."""
 COUNTS = ("cores", "tpc")
 """Domains that are no clocks."""
+AS_ALLOWED = "at the most that module and power mode allow"
 
 
 def judge_platform(platform: Platform) -> Finding:
@@ -33,21 +56,30 @@ def judge_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {problem}", supported, remedy, figures)
 
 
-def judge_mode(sight: Sight, published: Clocks) -> Finding:
-    """The best mode of this box, by name."""
+def judge_mode(sight: Sight, published: Clocks, indicator: str) -> Finding:
+    """The mode that this box is to be in. `indicator`: the desktop's menu, "" where it does not run."""
     limit = sight.best.name if sight.best else "MAXN_SUPER or MAXN"
-    figures = {"mode": sight.mode, "best": limit}
-    if not sight.mode or sight.best is None:
-        value = "; ".join(sight.reasons) or "unknown"
-        remedy = (
-            "make its file anew and set the mode: sudo systemctl restart nvpower nvpmodel && "
-            "sudo f5-clock-lock lock"
-        )
-        return Finding("power_mode", Level.FAIL, value, limit, remedy, figures)
+    figures = {"mode": sight.mode, "best": limit, "by_site": sight.wanted.by_site}
+    menu = MENU if indicator else ""
+
+    def finding(level: Level, value: str, remedy: str = "") -> Finding:
+        return Finding("power_mode", level, value, limit, remedy, figures)
+
+    if sight.wrong_conf:
+        causes = [domain.why for domain in sight.domains.values() if domain.cause == "conf"]
+        return finding(Level.FAIL, "; ".join(dict.fromkeys([*sight.reasons, *causes])), CONF_ANEW)
+    if sight.wanted.needs_root:
+        if published.state == "pinned" and published.mode == sight.mode:
+            return finding(Level.PASS, f"{sight.mode}, as root's check saw it")
+        return skipped("power_mode", f"{sight.mode or 'unknown'}; which it is to be needs root")
+    if sight.best is None:
+        return finding(Level.FAIL, sight.wanted.problem, NAME_MODE)
+    if not sight.mode:
+        return finding(Level.FAIL, "; ".join(sight.reasons), f"{menu}{ASK_MODE}")
     if sight.best_mode:
-        return Finding("power_mode", Level.PASS, sight.mode, limit, figures=figures)
-    remedy = REBOOT if published.state == "reboot_pending" else LOCK
-    return Finding("power_mode", Level.WARN, sight.mode, limit, remedy, figures)
+        return finding(Level.PASS, sight.mode)
+    value = f"{sight.mode}; {indicator}" if indicator else sight.mode
+    return finding(Level.WARN, value, REBOOT if published.state == "reboot_pending" else f"{menu}{LOCK}")
 
 
 def judge_reboot(published: Clocks) -> Finding:
@@ -62,7 +94,7 @@ def judge_reboot(published: Clocks) -> Finding:
 
 def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
     """Pinned, and root's check still looks. `age_s`: how long ago that check was, where there was one."""
-    limit = "every clock at its module's maximum, and checked"
+    limit = f"every clock {AS_ALLOWED}, and checked"
     figures = {"published": published.state, "seen": sight.state, "repins": published.repins}
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
@@ -71,6 +103,8 @@ def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
     if sight.refusal:
         return skipped("clocks", "the platform is not supported")
     faults = "; ".join(_faults(sight))
+    if published.state == "unknown" and published.boot_id and age_s <= FRESH_S:
+        return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
     if published.state == "unknown":
         if faults:
             return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER[5:]}")
@@ -79,6 +113,8 @@ def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
         return finding(Level.WARN, f"as high as the present power mode allows; {published.why}", REBOOT)
     if published.state != "pinned":
         return finding(*_not_pinned(published, sight))
+    if faults and sight.only_capped:
+        return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
     if faults:
         remedy = f"root's check pins them again within 30 s; if not, {RESTART[5:]}; {WHO}"
         return finding(Level.WARN, f"came loose in the last {age_s:.0f} s: {faults}", remedy)
@@ -88,15 +124,12 @@ def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
 def judge_caps(sight: Sight, emc_cap_hz: int | None) -> Finding:
     """Limits below the hardware's maximum; `emc_cap_hz`: None when there is none, or it cannot be seen."""
     capped = grouped(dict(_capped(sight, emc_cap_hz)))
-    limit = "no limit below the hardware's maximum"
+    limit = f"every limit {AS_ALLOWED}"
     if not capped:
         return passed("caps", "none", limit)
-    remedy = (
-        "if the check temperature is not PASS, cool the box; else something holds them down: "
-        "`systemctl --type=service` shows what runs (jtop?); then sudo systemctl restart f5-clocks"
-    )
+    remedy = HELD_DOWN
     if not sight.best_mode:
-        remedy = f"the power mode {sight.mode} allows no more; {LOCK}"
+        remedy = f"the power mode {sight.mode or 'that is set'} allows no more; {LOCK}"
     return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
 
 
@@ -104,8 +137,10 @@ def judge_cores(sight: Sight, published: Clocks) -> Finding:
     """CPU cores, and the GPU's clusters (TPC)."""
     domains = {name: sight.domains[name] for name in COUNTS if name in sight.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
-    limit = "as many as the best power mode has"
+    limit = "as many as the power mode that is to be has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
+    if any(domain.cause == "conf" for domain in domains.values()):
+        return Finding("cores", Level.WARN, "; ".join(faults), limit, CONF_ANEW, figures)
     if faults:
         pending = published.state == "reboot_pending" or domains["cores"].pinned is not False
         remedy = f"{LOCK}; a change of the GPU's clusters needs a reboot: --allow-reboot"
@@ -129,6 +164,12 @@ def _not_pinned(published: Clocks, sight: Sight) -> tuple[Level, str, str]:
         return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
     if any(words in published.why for words in HELD_BACK):
         return Level.WARN, published.why, f"{LOCK}; {WHO}"
+    if sight.only_capped:
+        return Level.WARN, f"held down: {published.why}", HELD_DOWN
+    if sight.wrong_conf:
+        return Level.FAIL, published.why, CONF_ANEW
+    if sight.best is None:
+        return Level.FAIL, published.why, NAME_MODE
     return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {WHO}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from appliance.box import paths
 from appliance.box.judge.finding import Finding, Level, merged, passed, skipped
 from appliance.box.judge.history import Rise
+from appliance.box.root import reason
 from appliance.box.services import Unit
 
 READYZ = "127.0.0.1:9464"
@@ -42,8 +43,12 @@ def ask(address: str, path: str) -> int | str:
             return connection.getresponse().status
         finally:
             connection.close()
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    except OSError as error:
+        return reason(error)
+    except (http.client.InvalidURL, ValueError, OverflowError):
+        return "is no host:port"
+    except http.client.HTTPException:
+        return "what answers there speaks no HTTP"
 
 
 def judge_daemon(ready: int | str, alive: int | str, address: str, unit: Unit | None) -> Finding:

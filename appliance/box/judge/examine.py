@@ -7,6 +7,7 @@ still run, and nobody gets a traceback instead of an answer.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import cached_property
 
 from appliance.box import paths, platform, services, versions
 from appliance.box.clocks import published, readings, verdict
+from appliance.box.clocks.culprits import indicator
 from appliance.box.clocks.published import Clocks
 from appliance.box.clocks.verdict import Sight
 from appliance.box.judge import clocks as pinned
@@ -34,6 +36,7 @@ from appliance.box.judge.daemon import READYZ
 from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.judge.history import Rise, Sample
 from appliance.box.platform import Platform
+from appliance.box.root import where
 from appliance.box.sensors import disk, memory
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.memory import Memory
@@ -94,11 +97,11 @@ class Look:
 
     @cached_property
     def lower_mode(self) -> str:
-        """Id of the mode to fall back to: of those that are named by their watts, the one with the most."""
+        """Name of the mode to fall back to: named by its watts, the next below the one that is set."""
         conf = self.sight.conf
-        named = [(re.search(r"(\d+)W", mode.name), mode.id) for mode in conf.modes] if conf else []
-        watts = [(int(name[1]), number) for name, number in named if name]
-        return str(max(watts)[1]) if watts else ""
+        watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
+        most = _watts(self.sight.mode) or math.inf
+        return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
 
     @cached_property
     def now(self) -> Sample:
@@ -114,6 +117,12 @@ class Look:
     def rise(self, name: str, over_s: float) -> Rise | None:
         """Of a counter, over the last seconds."""
         return history.rise(self.samples, self.now, name, over_s)
+
+
+def _watts(mode: str) -> int:
+    """Of a mode that is named by them, as MODE_30W; else 0."""
+    found = re.search(r"([0-9]{1,4})W", mode)
+    return int(found[1]) if found else 0
 
 
 def _fan(look: Look) -> Finding:
@@ -177,7 +186,7 @@ class Check:
 
 CHECKS: Mapping[str, Check] = {
     "platform": Check(lambda look: pinned.judge_platform(look.platform)),
-    "power_mode": Check(lambda look: pinned.judge_mode(look.sight, look.published)),
+    "power_mode": Check(lambda look: pinned.judge_mode(look.sight, look.published, indicator(look.box))),
     "reboot": Check(lambda look: pinned.judge_reboot(look.published)),
     "clocks": Check(lambda look: pinned.judge_clocks(look.published, look.sight, look.age_s)),
     "caps": Check(_caps),
@@ -241,6 +250,7 @@ def _findings(look: Look, only: Collection[str]) -> Iterator[Finding]:
 
 
 def broken(name: str, error: Exception) -> Finding:
-    """A check that could not be carried out."""
-    value = f"could not be checked: {type(error).__name__}: {error}"
-    return Finding(name, Level.FAIL, value, remedy="send the maker a bundle: sudo f5-support-bundle")
+    """A check that could not be carried out; the error itself is for the maker, in the figures."""
+    figures = {"error": f"{type(error).__name__}: {error}", "at": where(error)}
+    value = f"could not be checked: a fault in this program, at {figures['at']}"
+    return Finding(name, Level.FAIL, value, "", "send the maker a bundle: sudo f5-support-bundle", figures)

@@ -107,4 +107,4 @@ def from_document(raw: Any) -> list[Finding]:
             for item in raw["findings"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"a finding is damaged: {type(error).__name__}: {error}") from error
+        raise ValueError("a finding is damaged") from error

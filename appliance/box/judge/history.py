@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.box import paths
+from appliance.box.clocks.published import number
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 
@@ -83,11 +84,11 @@ def read(box: Box) -> tuple[Sample, ...]:
     try:
         if not is_private_file(box.root, paths.COUNTERS):
             return ()
-        raw = json.loads(box.root.read(paths.COUNTERS))
+        raw = box.root.record(paths.COUNTERS)
         if raw["schema"] != SCHEMA or raw["boot_id"] != box.boot_id:
             return ()
         return tuple(
-            Sample(float(sample["at"]), {str(name): int(count) for name, count in sample["counts"].items()})
+            Sample(number(sample["at"]), {name: int(number(n)) for name, n in sample["counts"].items()})
             for sample in raw["samples"]
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

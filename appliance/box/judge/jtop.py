@@ -1,11 +1,12 @@
 """What jetson-stats claims, for technicians who use it: never a source, only compared with our readings.
 
-It runs in a Python of its own, which has it where this one need not.
+It is asked through the Python of its own command: today's installs live in an environment of theirs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from appliance.box.judge.finding import Finding, Level, passed, skipped
 from appliance.box.system import Box
 
 ANSWER_S = 15.0
+INTERPRETER = re.compile(r"#!\s*(/\S+/python[\d.]*)\s*\n|#!/bin/sh\n'''exec' \"?(/[^\"\n]+/python[\d.]*)\"? ")
+"""The second form stands where a path is too long for a first line."""
 QUESTION = """
 import json
 try:
@@ -26,7 +29,7 @@ try:
 except ImportError:
     told = {"problem": "jetson-stats is not installed"}
 except Exception as error:
-    told = {"problem": str(error).splitlines()[0] if str(error) else type(error).__name__}
+    told = {"problem": (str(error).splitlines() or ["jtop gave no answer"])[0]}
 print(json.dumps(told))
 """
 
@@ -47,15 +50,33 @@ def ask(box: Box) -> Claim:
     if not box.root.exists(paths.JTOP_SOCKET):
         return Claim(problem="jtop.service is not running")
     # -I: neither this folder nor our environment is a place to import from.
-    ran = box.tools.run("python3", "-I", "-c", QUESTION, timeout_s=ANSWER_S)
+    ran = box.tools.run(*_python(box), "-I", "-c", QUESTION, timeout_s=ANSWER_S)
     lines = ran.output.strip().splitlines()
     try:
         told: dict[str, Any] = json.loads(lines[-1]) if lines else {}
         if "problem" in told:
             return Claim(problem=str(told["problem"]))
         return Claim(str(told["version"]), bool(told["pinned"]), str(told["mode"]))
-    except (ValueError, KeyError, TypeError):
-        return Claim(problem=f"jtop gave no answer: {ran.told}")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Claim(problem="jtop gave no answer")
+
+
+def _python(box: Box) -> tuple[str, ...]:
+    """The interpreter in the first line of jtop's command, run as whoever owns it; else the system's."""
+    found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
+    try:
+        place = box.root.at(found[1] or found[2]) if found else None
+        owners = [place.lstat(), place.stat()] if place else []
+    except OSError:
+        place = None
+    if place is None:
+        return ("python3",)
+    # Root does not run what a user could have changed.
+    user = next((owner for owner in owners if owner.st_uid), None)
+    if user is None or not box.is_root:
+        return (str(place),)
+    identity = (f"--reuid={user.st_uid}", f"--regid={user.st_gid}", "--init-groups")
+    return ("setpriv", *identity, str(place))
 
 
 def judge(claim: Claim, sight: Sight) -> Finding:

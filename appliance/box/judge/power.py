@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from appliance.box import paths
 from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.judge.history import Rise
 
@@ -35,7 +36,7 @@ def judge_under_voltage(events: Rise | None) -> Finding:
 
 
 def judge_average_current(events: Rise | None, lower_mode: str) -> Finding:
-    """OC2: the average current was too high. `lower_mode`: id of the next lower power mode, "" if unknown."""
+    """OC2: the average current was too high. `lower_mode`: name of the next lower one, "" if unknown."""
     limit = f"WARN above 0, FAIL above {AVERAGES_PER_MINUTE} a minute"
     remedy = f"use a stronger power supply, or {_lower(lower_mode)}"
     broken = events is not None and events.per(MINUTE_S) > AVERAGES_PER_MINUTE
@@ -85,5 +86,5 @@ def _counted(check: str, what: str, events: Rise | None, limit: str, remedy: str
 def _lower(mode: str) -> str:
     if not mode:
         return "run the module at less power: sudo nvpmodel -p --verbose lists its modes"
-    command = f"sudo f5-clock-lock unlock && sudo nvpmodel -m {mode}"
-    return f"run the module at less power until the next boot: {command}"
+    line = f"the line `  power_mode: {mode}` below `device:` in {paths.CONFIG}"
+    return f"run the module at less power: {line}, then sudo f5-clock-lock lock"

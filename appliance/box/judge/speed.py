@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from appliance.box import paths
+from appliance.box.clocks.published import number
 from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.system import Box
 
@@ -24,10 +25,10 @@ def last(box: Box) -> Finding:
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:
         entry = json.loads(lines[-1])
-        age_s = box.uptime() - float(entry["uptime_s"])
+        age_s = box.uptime() - number(entry["uptime_s"])
         level, value = Level(entry["level"]), str(entry["value"])
         figures = {name: entry[name] for name in ("rtf", "first_audio_s")}
-    except (IndexError, ValueError, KeyError, TypeError):
+    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
         return never
     if entry.get("boot_id") != box.boot_id or not 0.0 <= age_s <= LAST_S:
         return never

@@ -27,7 +27,7 @@ class Memory:
 def memory(root: Root) -> Memory | None:
     """None when /proc/meminfo does not say."""
     text = root.text(paths.MEMORY) or ""
-    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+([0-9]{1,18}) kB$", text, re.MULTILINE)}
     if not kib.get("MemTotal") or "MemAvailable" not in kib:
         return None
     swap = kib.get("SwapTotal", 0)
@@ -41,7 +41,7 @@ def memory(root: Root) -> Memory | None:
 
 def swapped_in_pages(root: Root) -> int | None:
     """Pages read back from swap since boot, or None when /proc/vmstat does not say."""
-    found = re.search(r"^pswpin (\d+)$", root.text(paths.PAGING) or "", re.MULTILINE)
+    found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
     return int(found[1]) if found else None
 
 
@@ -51,7 +51,7 @@ def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None
     Column n counts free blocks of 2ⁿ pages; a larger block is as many of 4 MB as it holds.
     """
     zones = re.findall(
-        r"^Node \d+, zone\s+\w+((?:\s+\d+)+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE
+        r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE
     )
     if not zones:
         return None

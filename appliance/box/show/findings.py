@@ -29,13 +29,13 @@ def table(findings: Sequence[Finding], *, colour: bool = False) -> str:
 
 
 def _lines(finding: Finding, width: int, colour: bool) -> list[str]:
-    finding = dataclasses.replace(finding, value=_plain(finding.value), remedy=_plain(finding.remedy))
+    finding = dataclasses.replace(finding, value=plain(finding.value), remedy=plain(finding.remedy))
     limit = f"  [{finding.threshold}]" if finding.threshold and finding.level is not Level.PASS else ""
     first = f"{_level(finding.level, colour)}  {finding.check:<{width}}  {finding.value}{limit}"
     return [first.rstrip(), *([f"{INDENT}→ {finding.remedy}"] if finding.remedy else [])]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One line without control characters: what other programs said must not steer root's terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
@@ -48,7 +48,7 @@ def _by_reason(findings: Sequence[Finding]) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for finding in findings:
         if finding.level is Level.SKIP:
-            reasons.setdefault(_plain(finding.value), []).append(finding.check)
+            reasons.setdefault(plain(finding.value), []).append(finding.check)
     return reasons
 
 

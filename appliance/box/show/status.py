@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks import published, show
-from appliance.box.clocks.ledger import Ledger, recall
-from appliance.box.clocks.outcome import UNLOCKED, Outcome
+from appliance.box.clocks import published
+from appliance.box.clocks.ledger import UNLOCKED, Ledger, Outcome, recall
 from appliance.box.clocks.published import SCHEMA, Clocks
-from appliance.box.clocks.readings import Range
-from appliance.box.clocks.show import Show
-from appliance.box.clocks.verdict import Sight, look, megahertz, span
+from appliance.box.clocks.verdict import NEEDS_ROOT, Sight, look, megahertz, span
 from appliance.box.platform import Platform
+from appliance.box.root import reason
+from appliance.box.show import opinion
+from appliance.box.show.findings import plain
 from appliance.box.system import Box
 
-SHOW_S = 30.0
 COLUMNS = ("min", "current", "max", "ceiling")
 
 
@@ -44,7 +43,7 @@ def status(box: Box) -> Status:
         return Status(sight.platform, sight.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
     if box.is_root:
-        clocks, doubts = _as_root(box, sight, notes), _second_opinion(box, sight, notes)
+        clocks, doubts = _as_root(box, sight, notes), opinion.doubts(box, sight, notes)
         if doubts and clocks.state == "pinned":
             clocks = dataclasses.replace(clocks, state="unpinned")
         why = "; ".join(filter(None, [clocks.why, *doubts]))
@@ -61,7 +60,7 @@ def document(status: Status) -> str:
 
 def table(status: Status) -> str:
     """For people."""
-    return "\n".join([*_head(status), *_rows(status.clocks.domains)])
+    return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
 # Where root's word comes in.
@@ -71,7 +70,7 @@ def _as_root(box: Box, sight: Sight, notes: list[str]) -> Clocks:
     try:
         ledger = recall(box)
     except OSError as error:
-        notes.append(f"what was remembered of this boot is not used: {error}")
+        notes.append(f"what was remembered of this boot is not used: {reason(error)}")
         ledger = Ledger()
     return _now(box, Outcome(sight, ledger).clocks)
 
@@ -81,10 +80,14 @@ def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> C
     if last.state == "unknown":
         return _now(box, seen)
     clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
-    if emc := last.domains.get("emc"):
-        age_s = box.uptime() - last.checked_at
-        notes.append(f"EMC needs root: what root's check found {age_s:.0f} s ago is shown ({paths.CLOCKS})")
-        clocks = dataclasses.replace(clocks, domains={**seen.domains, "emc": emc})
+    hidden = [name for name, domain in seen.domains.items() if domain["why"] == NEEDS_ROOT]
+    found = {name: last.domains[name] for name in hidden if name in last.domains}
+    if "mode" in hidden and (last.state, last.mode) == ("pinned", seen.mode):
+        found["mode"] = {"pinned": True, "why": ""}
+    if found:
+        names, age_s = ", ".join(found), box.uptime() - last.checked_at
+        notes.append(f"needs root: {names}: what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
+        clocks = dataclasses.replace(clocks, domains={**seen.domains, **found})
         if seen.state == "unknown":
             clocks = dataclasses.replace(clocks, **_judged_again(clocks.domains))
     by_root = last.state == "reboot_pending" or last.why.startswith(UNLOCKED)
@@ -103,44 +106,6 @@ def _judged_again(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _now(box: Box, clocks: Clocks) -> Clocks:
     return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
-
-
-# The second opinion.
-
-
-def _second_opinion(box: Box, sight: Sight, notes: list[str]) -> list[str]:
-    ran = box.tools.run("jetson_clocks", "--show", timeout_s=SHOW_S)
-    shown = show.parse(ran.text)
-    if not shown.cores or shown.gpu is None:
-        notes.append(f"no second opinion from jetson_clocks --show: {ran.told}")
-        return []
-    return [f"jetson_clocks --show says otherwise: {line}" for line in differences(sight, shown)]
-
-
-def differences(sight: Sight, shown: Show) -> Iterator[str]:
-    """Where --show and the kernel's files disagree on what is held, and at what."""
-    for number, core in shown.cores.items():
-        domain = sight.domains.get(f"cpu{number}")
-        if core.online != (domain is not None):
-            yield f"cpu{number} is {'online' if core.online else 'offline'}"
-        elif domain is not None:
-            yield from _limits(f"cpu{number}", domain.values, core.range)
-    if shown.gpu is not None and "gpu" in sight.domains:
-        yield from _limits("gpu", sight.domains["gpu"].values, shown.gpu)
-    emc = sight.domains.get("emc")
-    if shown.emc is not None and emc is not None and emc.pinned is not None:
-        held = shown.emc.pinned
-        if held is not None and held == emc.loose:
-            yield f"emc is {'pinned' if held else 'not pinned'}, at {megahertz(shown.emc.range.current)}"
-    if shown.mode and sight.mode and shown.mode != sight.mode:
-        yield f"power mode is {shown.mode}, not {sight.mode}"
-
-
-def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:
-    # A line that was not understood says nothing.
-    understood = shown.min is not None and shown.max is not None
-    if understood and (seen.get("min"), seen.get("max")) != (shown.min, shown.max):
-        yield f"{name} is between {megahertz(shown.min)} and {megahertz(shown.max)}"
 
 
 # For people.
@@ -168,8 +133,9 @@ def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         yield f"{'domain':12}" + "".join(f"{column:>14}" for column in COLUMNS)
     for names, domain in _alike(domains):
         if "expected" in domain:
-            counted = f"{domain['value']} of {domain['expected']}"
-            cells = f"mask {domain['value']}" if names == "tpc" else counted
+            value = "unknown" if domain["value"] is None else domain["value"]
+            counted = {"tpc": f"mask {value}", "railgate": "on" if value else "off"}
+            cells = counted.get(names, f"{value} of {domain['expected']}")
         else:
             cells = "".join(f"{megahertz(domain.get(column)):>14}" for column in COLUMNS)
         word = {True: "pinned", False: "NOT PINNED", None: domain["why"]}[domain["pinned"]]

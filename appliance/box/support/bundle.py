@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths, services, versions
+from appliance.box import paths, services
 from appliance.box.clocks import verdict
 from appliance.box.judge import reset, visit
 from appliance.box.judge.application import Application
@@ -191,7 +191,7 @@ def _of_the_application(finding: Finding) -> Finding:
 
 
 def _published(box: Box) -> str:
-    document = dict(versions.record(box.root, paths.CLOCKS))
+    document = dict(box.root.record(paths.CLOCKS))
     if isinstance(last := document.get("last_unpin"), dict):
         last["who"] = [outline(str(who)) for who in last.get("who", [])]
     return _json(document)
@@ -277,7 +277,7 @@ def _versions(box: Box, app: Application) -> str:
 
 
 def _installed(box: Box) -> str:
-    raw = versions.record(box.root, paths.INSTALLED)
+    raw = box.root.record(paths.INSTALLED)
     return _json({key: raw[key] for key in INSTALLED if key in raw and _is_plain(raw[key])})
 
 

@@ -62,73 +62,11 @@ KERNEL_NAMES = (
 )
 """In lines of the kernel's: whose disk, which processes and whose. What is kept stands in the two groups."""
 
-SETTINGS = {
-    "bundle": {"path", "verify"},
-    "text": {"links", "emoji", "language"},
-    "engine": {"backend", "cache", "threads", "spinning", "lanes", "longest_s"},
-    "synthesis": {
-        "nfe",
-        "guidance",
-        "seed",
-        "unary_segmentation",
-        "stream_segmentation",
-        "max_text_characters",
-        "max_nfe",
-        "max_audio_s",
-        "max_work_s",
-    },
-    "voices": {"folder", "cache", "memory_entries", "max_reference_bytes"},
-    "cache": {"phrases_bytes", "drawn_seeds"},
-    "scheduler": {
-        "policy",
-        "realtime_s",
-        "high_s",
-        "normal_s",
-        "queue_length",
-        "backlog_s",
-        "user_rate",
-        "weights",
-    },
-    "server": {
-        "listen",
-        "open_to_network",
-        "tls_certificate",
-        "tls_key",
-        "tls_clients",
-        "tokens",
-        "socket",
-        "admin_socket",
-        "metrics",
-        "agent",
-        "reflection",
-        "max_receive_bytes",
-        "message_s",
-        "stream_buffer_s",
-        "write_timeout_s",
-        "max_calls",
-        "max_calls_of_peer",
-        "session_idle_s",
-        "drain_s",
-    },
-    "gateway": {
-        "listen",
-        "open_to_network",
-        "daemon",
-        "origins",
-        "voice",
-        "voices",
-        "max_body_bytes",
-        "max_requests",
-        "max_connections",
-        "stall_s",
-        "drain_s",
-    },
-    "device": {"sysroot", "clocks"},
-    "log": {"level"},
-}
-"""Keys of the configuration that may be shown, and of those only values of a known kind."""
+SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
+"""Has every key of the configuration: only those are shown, and of them only values of a known kind."""
 SHOWN_VALUE = re.compile(
     r"-?\d{1,12}(?:\.\d{1,6})?|true|false|null|\"\"|''"
+    r"|MAXN(?:_SUPER)?|(?:MODE_)?\d{1,3}W"
     r"|auto|name|drop|en|zh|ort-cpu|ort-cuda|openvino|tensorrt|upstream|low_latency|adaptive|deadline|fifo|\{\}|debug|info|warning|error|/"
     r"|\[\"\*\"\]|/var/lib/f5-appliance/(?:bundle|voices)|/var/cache/f5-appliance(?:/engines)?"
     r"|/run/f5-appliance/(?:grpc\.sock|admin\.sock|clocks\.json)"
@@ -179,25 +117,33 @@ def _nameless(line: str) -> str:
 
 
 def configuration(text: str) -> str:
-    """Known keys with values of a known kind; of everything else only that it is there."""
+    """Known keys with values of a known kind; of everything else only that it is there. Raises OSError."""
     return "\n".join(_settings(text)) + "\n"
 
 
 def _settings(text: str) -> Iterator[str]:
+    known = {(section, key) for section, key, _ in _lines(SHIPPED.read_text("utf-8"))}
+    for section, key, value in _lines(text):
+        if not key:
+            shown = section if (section, "") in known else WITHHELD
+            yield f"{shown}:" + (f" {WITHHELD}" if value not in ("", "{}") else "")
+        elif (section, key) in known:
+            yield f"  {key}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}"
+        else:
+            yield f"  {WITHHELD}"
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, str]]:
+    """Section, key, value of each line that says something; a section's own has no key, others' are `…`."""
     section = ""
     for line in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
-        if not line:
-            continue
         found = re.fullmatch(r"(\s*)([A-Za-z_]\w*):(?:\s+(.*))?", line)
         if found and not found[1]:
-            section = found[2] if found[2] in SETTINGS else ""
-            yield f"{section or WITHHELD}:" + (f" {WITHHELD}" if found[3] not in (None, "{}") else "")
-        elif found and found[2] in SETTINGS.get(section, ()):
-            value = (found[3] or "").strip()
-            yield f"  {found[2]}: {value if SHOWN_VALUE.fullmatch(value) else WITHHELD}"
-        else:
-            yield f"  {WITHHELD}"
+            section = found[2]
+            yield section, "", (found[3] or "").strip()
+        elif line:
+            yield section, found[2] if found else WITHHELD, (found[3] or "").strip() if found else ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""The fake tools print what real ones were captured printing, token by token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from appliance.box.system import Box
+from tests.fakes.jetson import SUPPORTED, Jetson
+from tests.fakes.patience import first_line
+
+CAPTURED = Path(__file__).resolve().parents[1] / "fakes" / "captured"
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+DEVFREQ = "/sys/class/devfreq"
+
+Make = Callable[[str], Jetson]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    return lambda profile: Jetson(tmp_path / profile, profile)
+
+
+def captured(name: str) -> list[str]:
+    return (CAPTURED / f"{name}.txt").read_text().splitlines()
+
+
+def run(box: Box, *command: str, answer: str = "") -> tuple[int, list[str]]:
+    """Exit status and the lines of both streams."""
+    ran = box.tools.run(*command, answer=answer)
+    return ran.code, [line for line in ran.text.split("\n") if line]
+
+
+def show(box: Box) -> list[str]:
+    return run(box, "jetson_clocks", "--show")[1]
+
+
+def same_sensor(line: str) -> str:
+    """A line without what differs from boot to boot and with the warmth of the room."""
+    return re.sub(r"hwmon\d+_pwm1(_enable)?=\d+", r"hwmonN_pwm1\1=", line)
+
+
+def test_show_on_jetpack_6_pinned_at_30_w_is_the_captured_one(make: Make) -> None:
+    jetson = make("jp6-0005")
+    jetson.pin()
+    lines = list(map(same_sensor, show(jetson.box())))
+    assert [line for line in map(same_sensor, captured("show-jp6")) if line not in lines] == []
+
+
+def test_show_on_jetpack_7_pinned_at_maxn_is_the_captured_one(make: Make) -> None:
+    jetson = make("jp7-0005")
+    jetson.set_mode("MAXN")
+    jetson.pin()
+    lines = list(map(same_sensor, show(jetson.box())))
+    assert [line for line in map(same_sensor, captured("show-jp7")) if line not in lines] == []
+
+
+def test_show_on_jetpack_5_unpinned_is_the_captured_one(make: Make) -> None:
+    jetson = make("jp5-0005")
+    jetson.set_mode("MAXN")
+    jetson.write("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2201600\n")
+    lines = list(map(same_sensor, show(jetson.box())))
+    assert [line for line in map(same_sensor, captured("show-jp5")) if line not in lines] == []
+    cores = [line.split(":")[0] for line in lines if re.match(r"cpu\d", line)]
+    assert cores[:5] == ["cpu0", "cpu1", "cpu10", "cpu11", "cpu2"]
+
+
+def test_query_is_the_captured_one(make: Make) -> None:
+    jetson = make("jp6-0005")
+    jetson.set_mode("MAXN")
+    assert run(jetson.box(), "nvpmodel", "-q") == (0, captured("nvpmodel-q"))
+
+
+def test_verbose_query_has_the_captured_lines_with_this_box_s_values(make: Make) -> None:
+    code, lines = run(make("jp6-0005").box(), "nvpmodel", "-q", "--verbose")
+    assert code == 0
+
+    def shapes(printed: list[str]) -> list[str]:
+        return [re.sub(r"(_VAL:|Mode:) \w+|^\d+$", r"\1", line) for line in printed]
+
+    assert [shape for shape in shapes(captured("nvpmodel-q-verbose")) if shape not in shapes(lines)] == []
+    assert any("GPU_POWER_CONTROL_ENABLE" in line and "REAL_VAL: auto CONF_VAL: on" in line for line in lines)
+
+
+@pytest.mark.parametrize("profile", SUPPORTED)
+def test_the_first_maxn_wants_a_reboot(make: Make, profile: str) -> None:
+    jetson = make(profile)
+    before = jetson.snapshot()
+    code, lines = run(jetson.box(), "nvpmodel", "-m", "0")
+    assert code != 0
+    assert [line.strip() for line in lines] == [*captured("nvpmodel-prompt"), "NVPM ERROR: bad input!"]
+    code, lines = run(jetson.box(), "nvpmodel", "-m", "0", answer="no\n")
+    assert code != 0
+    assert lines[-1] == "NVPM ERROR: optMask is 1, no request for power mode"
+    assert jetson.snapshot() == before
+    assert jetson.reboots == 0
+    assert run(jetson.box(), "nvpmodel", "-m", "0", answer="YES\n")[0] == 0
+    assert jetson.reboots == 1
+    jetson.boot()
+    assert jetson.mode == "MAXN"
+    masked = {8: 0, 7: 128}[7 if jetson.profile.module == "p3701-0004" else 8]
+    assert jetson.read(jetson.profile.tpc_mask) == str(masked)
+
+
+@pytest.mark.parametrize("name", ["jp5", "jp7"])
+def test_tegrastats_has_the_tokens_of_the_captured_line(make: Make, name: str) -> None:
+    jetson = make(f"{name}-0005")
+    line = first_line(jetson.box().tools, "tegrastats", "--interval", "20")
+    pattern = "".join(
+        r"[\w ]+?" if part == "..." else re.escape(part)
+        for part in re.split(r"(\.\.\.)", shape(captured(f"tegrastats-{name}")[0]))
+    )
+    assert re.fullmatch(pattern, shape(line)), f"{shape(line)}\n{pattern}"
+
+
+def shape(line: str) -> str:
+    """A line with N for each number, and one entry for all cores."""
+    return re.sub(r"-?\d+(\.\d+)?", "N", re.sub(r"CPU \[.*?\]", "CPU [N]", line))
