@@ -65,7 +65,7 @@ class Flavour:
 
     @property
     def version(self) -> str:
-        """As pyproject.toml says, e.g. 0.8.0+jp6. Raises Failure."""
+        """As pyproject.toml says, e.g. 0.9.0+jp6. Raises Failure."""
         return f"{_version()}+{self.name}"
 
     @property
