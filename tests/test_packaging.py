@@ -115,6 +115,7 @@ def test_locks_name_no_place(root: Path) -> None:
         "tensorrt",
         "torch",
         "upstream",
+        "upstream-server",
     }
     assert {f"{name}.txt" for name in names} == {lock.name for lock in locks}
     for lock in locks:
