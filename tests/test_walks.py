@@ -1,0 +1,181 @@
+"""The walks in the READMEs and the figure of the layers, against the code.
+
+A walk is a numbered list whose steps begin with links such as [`scheduler.py:Scheduler.admit`](scheduler.py),
+joined by "→" (calls) or "," (called by the same). The end of a step says how the next one is reached:
+
+    nothing             the step's last functions call it
+    (back in step 4)    a function of step 4 calls it
+    (through `x`)       both name `x`: a queue, a lock, a file
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # which pytest needs there
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    ROOT / "README.md",
+    *(
+        page
+        for folder in ("appliance", "export", "scripts", "systemd")
+        for page in (ROOT / folder).rglob("*.md")
+    ),
+]
+LINK = re.compile(r"\[`([^`\]]+):([A-Za-z_][\w.]*)`\]\(([^)\s]+)\)")
+FIGURE = ROOT / "appliance" / "README.md"
+
+Function = tuple[Path, str]
+"""A file and a dotted name in it."""
+Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+Step = tuple[str, list[list[Function]]]
+"""The note at its end, and the functions, in groups of which each calls the next."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+@cache
+def definition(path: Path, name: str) -> tuple[Any, Any]:
+    """The node that `name` is in a file, and the node in whose body it is."""
+    node: Any = tree_of(path)
+    parent = node
+    for part in name.split("."):
+        own = (inner for inner in node.body if isinstance(inner, Definition) and inner.name == part)
+        parent, node = node, next(own, None)
+        assert node is not None, f"{path.relative_to(ROOT)} defines no {name}"
+    return node, parent
+
+
+def names(function: Function) -> set[str]:
+    """Every name and attribute that a function uses, its parameters included."""
+    used = set()
+    for node in ast.walk(definition(*function)[0]):
+        if isinstance(node, ast.Name):
+            used.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            used |= {node.attr, f".{node.attr}"}
+        elif isinstance(node, ast.arg):
+            used.add(node.arg)
+    return used
+
+
+def wanted(function: Function) -> str:
+    """How a caller names a function: a method as an attribute, since a variable may have its name."""
+    name = function[1].rpartition(".")[2]
+    return f".{name}" if isinstance(definition(*function)[1], ast.ClassDef) else name
+
+
+def linked(page: Path, text: str) -> list[Function]:
+    functions = []
+    for file, name, target in LINK.findall(text):
+        assert file == target, f"{page.relative_to(ROOT)}: `{file}:{name}` leads to {target}"
+        functions.append(((page.parent / file).resolve(), name))
+    return functions
+
+
+def walks(page: Path) -> Iterator[list[Step]]:
+    walk: list[Step] = []
+    for number, item in re.findall(r"^(\d+)\. (\[`.*(?:\n .*)*)", page.read_text("utf-8"), re.MULTILINE):
+        head, _, prose = re.sub(r"\s*\n\s*", " ", item).partition("): ")
+        if not LINK.match(f"{head})"):
+            continue
+        if number == "1" and walk:
+            yield walk
+            walk = []
+        assert int(number) == len(walk) + 1, f"{page.relative_to(ROOT)}: step {number} is out of order"
+        note = re.search(r"\(([^()]*)\)$", prose)
+        walk.append((note[1] if note else "", [linked(page, group) for group in f"{head})".split("→")]))
+    if walk:
+        yield walk
+
+
+WALKS = [(page, walk) for page in PAGES for walk in walks(page)]
+IDS = [f"{page.parent.name}-{walk[0][1][0][0][1]}" for page, walk in WALKS]
+
+
+def assert_called(callers: list[Function], called: list[Function]) -> None:
+    used = set().union(*map(names, callers))
+    for function in called:
+        assert wanted(function) in used, f"{function[1]} is not called by {[name for _, name in callers]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_named_function_is_where_its_link_leads(page: Path) -> None:
+    for path, name in linked(page, page.read_text("utf-8")):
+        assert path.is_file(), f"{page.relative_to(ROOT)}: {path} does not exist"
+        definition(path, name)
+
+
+def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None:
+    assert sorted(IDS) == sorted(
+        ["appliance-Synthesizer.StreamSynthesize", "appliance-_voices_add", "box-main", "export-_bundle"]
+    )
+    assert all(8 <= len(walk) <= 14 for _, walk in WALKS)
+
+
+@pytest.mark.parametrize("walk", [walk for _, walk in WALKS], ids=IDS)
+def test_each_step_leads_to_the_next(walk: list[Step]) -> None:
+    for _, groups in walk:
+        for callers, called in itertools.pairwise(groups):
+            assert_called(callers, called)
+    for (note, groups), (_, following) in itertools.pairwise(walk):
+        if back := re.fullmatch(r"back in step (\d+)", note):
+            assert_called(list(itertools.chain(*walk[int(back[1]) - 1][1])), following[0])
+        elif through := re.fullmatch(r"through `(\w+)`", note):
+            for side in (groups[-1], list(itertools.chain(*following))):
+                assert through[1] in set().union(*map(names, side)), f"{through[1]} is not in {side}"
+        else:
+            assert_called(groups[-1], following[0])
+
+
+def figure() -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
+    """The modules of each node, in order, and the arrows between nodes."""
+    [text] = re.findall(r"```mermaid\nflowchart TD\n(.*?)```", FIGURE.read_text("utf-8"), re.DOTALL)
+    nodes = {
+        node: modules.partition("<br>")[0].split(" · ")
+        for node, modules in re.findall(r'^ +(\w+)\["(.*)"\]$', text, re.MULTILINE)
+    }
+    arrows = []
+    for line in re.findall(r"^ +(\w+ --> .*)$", text, re.MULTILINE):
+        for above, below in itertools.pairwise(line.split(" --> ")):
+            arrows += [(above, node) for node in below.split(" & ")]
+    return nodes, arrows
+
+
+def test_the_figure_shows_the_layers_of_the_import_rule() -> None:
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    [layers] = [rule["layers"] for rule in rules if rule["id"] == "route"]
+    nodes, arrows = figure()
+    del nodes["export"]
+    assert list(nodes.values()) == [[part.strip(" ()") for part in layer.split("|")] for layer in layers]
+    assert [arrow for arrow in arrows if arrow[0] != "export"] == list(itertools.pairwise(nodes))
+
+
+def test_the_figure_shows_what_export_imports() -> None:
+    imported: set[str] = set()
+    for path in (ROOT / "export").rglob("*.py"):
+        for node in ast.walk(tree_of(path)):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            imported |= {module.split(".")[1] for module in modules if module.startswith("appliance.")}
+    nodes, arrows = figure()
+    layer_of = {module: node for node, modules in nodes.items() for module in modules}
+    assert {below for above, below in arrows if above == "export"} == {
+        layer_of[module] for module in imported
+    }
