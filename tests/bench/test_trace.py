@@ -342,7 +342,7 @@ def test_a_daemons_trace_is_what_its_clients_received(tmp_path: Path, voice: Pat
 def test_a_storm_with_slow_readers(tmp_path: Path, voice: Path, capsys: pytest.CaptureFixture[str]) -> None:
     burst, out, again = (tmp_path / name for name in ("burst.jsonl", "trace.json", "summary.json"))
     lines = [{"at_s": 0.02 * i, "text": TEXT, "priority": "bulk"} for i in range(6)]
-    lines.append({"at_s": 0.0, "text": TEXT * 2, "pace": 8.0, "priority": "bulk"})
+    lines.append({"at_s": 0.0, "text": TEXT * 2, "pace": 1.5, "priority": "bulk"})
     burst.write_text("\n".join(map(json.dumps, lines)))
     settings = ["engine.threads=1", "synthesis.nfe=2", "server.stream_buffer_s=0.5"]
     command = ["bench", "trace", str(BUNDLE), "--burst", str(burst), "--out", str(out), "--voice", str(voice)]
