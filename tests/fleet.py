@@ -72,7 +72,7 @@ class Box:
 
     def start(self) -> Running:
         self.lives.close()
-        life = running(self.folder, bundle=self.bundle, **self.sections)  # type: ignore[arg-type]
+        life = running(self.folder, speaks_from=self.bundle, **self.sections)
         self.daemon = self.lives.enter_context(life)
         return self.daemon
 

@@ -266,7 +266,7 @@ def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[
     """Our daemon and a client of it."""
     folder.mkdir()
     with (
-        running(folder, ready=False, bundle=bundle, engine={"threads": threads}) as daemon,  # type: ignore[arg-type]
+        running(folder, ready=False, speaks_from=bundle, engine={"threads": threads}) as daemon,
         Client(daemon.address) as client,
     ):
         end = time.monotonic() + START_S
