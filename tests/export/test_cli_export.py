@@ -49,7 +49,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
-    assert "tracing vocoder" in progress and "asking upstream" in progress
+    assert "tracing vocoder" in progress and "sampling with upstream" in progress
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
