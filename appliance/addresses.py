@@ -12,12 +12,12 @@ from appliance.box.notify import Notifier
 from appliance.config import split_address
 
 WAIT_S = 600.0
-"""How long an address may be late: a switch that is still booting, a lease that is still asked for."""
+"""Time that an address may be late: a switch that boots, a lease that is still asked for."""
 PAUSE_S = 1.0
 
 
 class AddressInUse(Exception):
-    """Somebody listens there already."""
+    """Another process listens there already."""
 
 
 class AddressNotOurs(Exception):

@@ -37,11 +37,11 @@ from appliance.errors import BundleError, StorageError
 SERVICE = "f5-appliance.service"
 ARCHIVES = ".tar, .tar.gz, .tar.bz2 or .tar.xz"
 SPARE_BYTES = 64 << 20
-"""What an install leaves free on the disk."""
+"""Space that an install leaves free on the disk."""
 MAX_MEMBERS = 1_000
 BLOCK_BYTES = 1 << 20
 PATIENCE_S = 900.0
-"""How long a daemon may take until it is ready: engines are built at its first start with a bundle."""
+"""Time until a daemon is ready: engines are built at its first start with a bundle."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
 MADE = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
@@ -49,7 +49,7 @@ MADE = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}"
 AUDIBLE = 100
 """Peak of 16-bit samples below which a reply is silence."""
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
-"""What reading a damaged archive raises."""
+"""Exceptions that reading a damaged archive raises."""
 
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
@@ -310,7 +310,7 @@ class Restart:
     patience_s: float = PATIENCE_S
 
     def __call__(self, folder: Path) -> str:
-        """What is wrong with the daemon on the bundle in `folder`; empty when it speaks from it."""
+        """Return what is wrong with the daemon on the bundle in `folder`; empty if it speaks from it."""
         # One that failed five times must not keep the next from being started.
         self.tools.run("systemctl", "reset-failed", SERVICE)
         # The service says itself when it is ready, and systemctl waits for that.

@@ -36,7 +36,7 @@ class Phrases(Protocol):
 
 
 class Visit(Protocol):
-    """What the last visit of f5-health found."""
+    """Findings of the last run of f5-health."""
 
     @property
     def age_s(self) -> float:

@@ -42,7 +42,7 @@ CALLS, LANE, REQUESTS = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one track did in a span of time, in seconds of the scheduler's clock."""
+    """Span of time on one track, in seconds of the scheduler's clock."""
 
     process: int
     thread: int
@@ -55,7 +55,7 @@ class Slice:
 
 @dataclass
 class _Since:
-    """What a request has been waiting for, and since when; None while a call is made for it."""
+    """Reason and start of a request's wait; no reason while a call is made for it."""
 
     time: float
     reason: str | None
@@ -74,7 +74,7 @@ class TracedScheduler(Scheduler):
         self._refused: Counter[str] = Counter()
         self._origin = self._clock()
         self._waits: dict[Job, _Since] = {}
-        """Of the requests that have not ended."""
+        """Waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
         """Lanes that are open, the lowest free place each."""
         self._made_now: Call | None = None

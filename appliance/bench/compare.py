@@ -55,7 +55,7 @@ class Interval:
     low: float
     high: float
     confidence: float
-    """With which it holds the true median."""
+    """Confidence with which it holds the true median."""
 
     @property
     def holds_one(self) -> bool:
@@ -67,7 +67,7 @@ class Interval:
         return max(self.high / self.ratio, self.ratio / self.low) - 1.0
 
     def record(self) -> dict[str, Any]:
-        """For the JSON."""
+        """Document for the JSON."""
         shown = "no difference shown" if self.holds_one else "slower" if self.low > 1.0 else "faster"
         return {**vars(self), "smallest_difference": self.smallest, "b_is": shown}
 
@@ -90,7 +90,7 @@ class Pairs:
 
     cell: Cell
     blocks: list[Mapping[str, list[Reply]]] = field(default_factory=list)
-    """By A and B, two each."""
+    """Values of A and B, two each."""
 
     def ratios(self, figure: str) -> list[float]:
         """B / A of each block, of geometric means."""

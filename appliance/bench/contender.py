@@ -24,26 +24,26 @@ from appliance.contract import bundle as bundles
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
 END_S = 40.0
-"""For a daemon to end after SIGTERM; its drain takes 20 s at most unless configured."""
+"""Time for a daemon to end after SIGTERM; its drain takes 20 s at most unless configured."""
 NAME = "bench"
-"""Its only voice."""
+"""Name of its only voice."""
 DEMO_VOICE = Path(__file__).parents[1] / "demo" / "voices" / "slt.wav"
 VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """What a daemon is started from."""
+    """Bundle, configuration or version that a daemon is started from."""
 
     given: str
-    """As it was named."""
+    """Name as given."""
     kind: str
     """bundle, configuration or version."""
     python: str
     version: str
     config: configuration.Config
     path: Path | None
-    """Its configuration file."""
+    """Path of its configuration file."""
     overrides: tuple[str, ...]
 
     @property
@@ -52,7 +52,7 @@ class Contender:
         return self.config.bundle.path.absolute()
 
     def described(self) -> dict[str, str]:
-        """For the record. Raises BundleError."""
+        """Description for the record. Raises BundleError."""
         manifest = bundles.read(self.bundle, verify=False).manifest
         return {
             "given": self.given,
@@ -160,7 +160,7 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
-    """Where it serves. Its log is read on by a thread, so that the pipe never fills."""
+    """Start it and return its address. A thread reads its log, so that the pipe never fills."""
     assert process.stderr is not None
     last: deque[str] = deque(maxlen=1)
     for line in process.stderr:

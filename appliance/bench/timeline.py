@@ -81,7 +81,7 @@ def record(options: argparse.Namespace) -> Path:
 
 
 def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """What is sent. Raises BenchError for a burst that cannot be read, and for a storm of none."""
+    """Return the messages to send. Raises BenchError for an unreadable burst and for an empty storm."""
     draw = Random(options.seed)
     if options.burst:
         return read_burst(RAID if options.burst == Path("raid") else options.burst)

@@ -42,14 +42,14 @@ PARTS = {
     "journal": os.path.dirname(paths.JOURNAL),
 }
 OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
-"""Who a part belongs to where the owner in the backup is not known here."""
+"""Owner of a part if the owner in the backup is not known here."""
 BASELINE = "baseline"
 LISTING_BYTES = 16 << 20
 SPARE_BYTES = 64 << 20
-"""What a restore leaves free on the disk."""
+"""Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
-"""What reading a damaged archive raises."""
+"""Exceptions that reading a damaged archive raises."""
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
@@ -75,25 +75,25 @@ class Entry:
 
     @property
     def part(self) -> str:
-        """Which part it belongs to."""
+        """Part that it belongs to."""
         return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup says of itself."""
+    """Listing of a backup."""
 
     created: str
     """UTC."""
     module: str
     """E.g. p3701-0005; empty where it was no Jetson."""
     version: str
-    """Of f5-appliance, where it was installed as a package."""
+    """Version of f5-appliance, if installed as a package."""
     entries: tuple[Entry, ...]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Which parts it has."""
+        """Parts that it has, in order."""
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
     def of(self, part: str) -> list[Entry]:
@@ -137,7 +137,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
 
 
 def read(file: Path) -> Backup:
-    """What a backup holds, every hash compared. Raises Failure, OSError."""
+    """Return the listing of a backup, every hash compared. Raises Failure, OSError."""
     with _opened(file) as (backup, members):
         for entry, stream in members:
             _copied(file, entry, stream, None)
@@ -445,7 +445,7 @@ def _check_room(place: Path, needed: int) -> None:
 
 
 def _place(box: Box, path: str) -> Path:
-    """Where a folder really lies: an operator may have put a link to a larger disk there."""
+    """Return the real path of a folder: an operator may have put a link to a larger disk there."""
     return Path(os.path.realpath(box.root.at(path)))
 
 
@@ -456,7 +456,7 @@ def _names(box: Box, path: str) -> dict[int, str]:
 
 
 def _version(box: Box) -> str:
-    """Of the installed package; empty without one."""
+    """Return the version of the installed package; empty without one."""
     status = box.root.text(paths.PACKAGES) or ""
     package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
     return package[1] if package else ""

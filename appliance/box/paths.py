@@ -20,7 +20,7 @@ JOURNAL = f"{STATE}/journal/measurements.jsonl"
 QUIET = f"{STATE}/quiet.json"
 INSTALLATION = "/usr/lib/f5-appliance"
 INSTALLED = f"{STATE}/installed.json"
-"""On what the package was installed: its postinst writes it."""
+"""Versions on which the package was installed: its postinst writes them."""
 
 # NVIDIA's.
 MODEL = "/proc/device-tree/model"
@@ -50,7 +50,7 @@ RESET_REASONS = (
     "/sys/devices/platform/bus@0/c360000.pmc/reset_reason",
     "/sys/devices/platform/c360000.pmc/reset_reason",
 )
-"""Of the Tegra234, with the device tree of JetPack 6 and 7, and an older one."""
+"""Attribute of the Tegra234, with the device tree of JetPack 6 and 7, and an older one."""
 THERMAL = "/sys/class/thermal"
 HWMON = "/sys/class/hwmon"
 DISKS = "/sys/block"

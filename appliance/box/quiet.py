@@ -45,7 +45,7 @@ class QuietError(Exception):
 
 
 def default_target(root: Root) -> str:
-    """What systemd boots into; empty when nothing says."""
+    """Return systemd's default target; empty if none is set."""
     for folder in (paths.UNITS_OF_ROOT, *paths.UNITS_OF_PACKAGES):
         state = _state(root, f"{folder}/default.target")
         if state and "link" in state:
@@ -60,13 +60,13 @@ def sleeps(root: Root) -> list[str]:
 
 
 def shows_indicator(root: Root) -> bool:
-    """Whether a desktop starts NVIDIA's indicator, which changes power modes."""
+    """True if a desktop starts NVIDIA's indicator, which changes power modes."""
     text = root.text(paths.INDICATOR)
     return text is not None and not HIDDEN.search(text)
 
 
 def is_journal_capped(root: Root) -> bool:
-    """Whether a file of journald's says how much it may keep."""
+    """True if a file of journald's limits how much it keeps."""
     parts = [f"{folder}/{name}" for folder in paths.JOURNALD for name in root.names(folder)]
     files = [paths.JOURNALD_CONF, *(path for path in parts if path.endswith(".conf"))]
     return any(CAPPED.search(root.text(path) or "") for path in files)
@@ -181,7 +181,7 @@ def _reload(box: Box, files: Mapping[str, State]) -> None:
 
 
 def _recall(box: Box) -> dict[str, Any]:
-    """What f5-quiet has changed so far: nothing, where there is no record. Raises QuietError, OSError."""
+    """Read what f5-quiet has changed; empty without a record. Raises QuietError, OSError."""
     if not is_private_file(box.root, paths.QUIET):
         return {"files": {}, "held": []}
     try:

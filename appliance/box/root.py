@@ -24,7 +24,7 @@ MAX_RECORD_BYTES = 1 << 24
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, for a person: of an OSError what the system says, without number and path."""
+    """Return an error's text for a person: of an OSError the system's, without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 

@@ -45,13 +45,13 @@ HERE = ROOT / "scripts/debian"
 
 @dataclass(frozen=True)
 class Flavour:
-    """For which systems a package is."""
+    """Systems that a package is for."""
 
     arch: str = "arm64"
     jetpack: str = ""
     """6 or 7; empty for a system that is no Jetson."""
     other_python: str = ""
-    """Where there is no JetPack to say it."""
+    """Python version if no JetPack implies it."""
 
     @property
     def python(self) -> str:
@@ -65,7 +65,7 @@ class Flavour:
 
     @property
     def version(self) -> str:
-        """As pyproject.toml says, e.g. 0.9.0+jp6. Raises Failure."""
+        """Version of pyproject.toml, e.g. 0.9.0+jp6. Raises Failure."""
         return f"{_version()}+{self.name}"
 
     @property
@@ -144,7 +144,7 @@ def _library(library: Path, fetched: Iterable[Path]) -> None:
 
 
 def _inside(name: str) -> str:
-    """Where a wheel's file goes in the library; empty for what is not imported."""
+    """Return a wheel file's path in the library; empty for what is not imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
     # Packages' own tests are a third of their files, which nothing on the box imports; numpy has bytecode.
@@ -152,7 +152,7 @@ def _inside(name: str) -> str:
 
 
 def _system(root: Path, flavour: Flavour) -> None:
-    """What the system reads: units, users, folders, commands, the configuration."""
+    """Write what the system reads: units, users, folders, commands, the configuration."""
     systemd = ROOT / "systemd"
     for path in (*systemd.glob("*.service"), *systemd.glob("*.timer"), *systemd.glob("*.d/*.conf")):
         inside, text = path.relative_to(systemd), path.read_bytes()

@@ -19,7 +19,7 @@ QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
 
 
 class Failure(Exception):
-    """What failed, and what to do, in one line."""
+    """Failure and remedy, in one line."""
 
 
 def fetch(folder: Path, python: str, machine: str) -> None:
@@ -41,7 +41,7 @@ def fetch(folder: Path, python: str, machine: str) -> None:
 
 
 def pins(python: str, machine: str) -> list[str]:
-    """What the lock pins for that Python on that machine, with hashes. Raises Failure.
+    """Return the lock's pins for that Python on that machine, with hashes. Raises Failure.
 
     pip itself reads a lock's markers as for the Python that it runs on, also when it downloads for another.
     """

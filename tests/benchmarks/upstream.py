@@ -69,7 +69,7 @@ START_S = 180.0
 REPLY_S = 120.0
 """Within which upstream has to send something."""
 SETTLE_S = 2.0
-"""How long the machine is watched before and after."""
+"""Time for which the machine is watched before and after."""
 OPTIONS: Any = {"text_handling": "verbatim", "encoding": "pcm16", "playout": "overlap"}
 """Of our requests: each reply has a listener of its own, as upstream's have."""
 END = b"END"
@@ -252,7 +252,7 @@ def whole(client: Client, text: str, seed: int) -> Reply:
 
 
 def streamed(client: Client, text: str, seed: int) -> Reply:
-    """As it comes, cut for an early first sound."""
+    """Stream a reply, cut for an early first sound."""
     return client.stream(text, "demo", seed=seed, segmentation="low_latency", **OPTIONS).reply()
 
 

@@ -1,4 +1,4 @@
-"""What root remembers of this boot (an unlock, a due reboot, re-pins), and the outcome with it.
+"""Root's memory of this boot (an unlock, a due reboot, re-pins), and the outcome with it.
 
 In /run/f5-appliance/root, which only root can enter and which is empty after a boot. Times are seconds since
 boot. One process works on the clocks at a time: the timer's check waits for a technician's lock.
@@ -78,7 +78,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the box stands after work on it."""
+    """State of the box after work on it."""
 
     sight: Sight
     ledger: Ledger
@@ -87,17 +87,17 @@ class Outcome:
 
     @property
     def reboot_pending(self) -> bool:
-        """Whether the best mode waits for a reboot that nvpmodel has asked for."""
+        """True if the best mode waits for a reboot that nvpmodel has asked for."""
         return bool(self.ledger.reboot_for) and not self.sight.complete
 
     @property
     def held(self) -> bool:
-        """Whether clocks are as they should be, as far as that is possible before a reboot."""
+        """True if clocks are as they should be, as far as that is possible before a reboot."""
         return self.sight.state == "pinned" or (self.reboot_pending and not self.sight.loose)
 
     @property
     def clocks(self) -> Clocks:
-        """In the published form."""
+        """State in the published form."""
         seen, ledger = self.sight.clocks, self.ledger
         state, why = seen.state, "; ".join([seen.why, *self.problems]) if seen.why else ""
         if state == "unpinned" and ledger.unlocked_at is not None:

@@ -111,11 +111,11 @@ class Wanted:
     mode: Mode | None = None
     """None: nobody can say."""
     by_site: bool = False
-    """Whether the configuration names it: its caps are then meant."""
+    """True if the configuration names it: its caps are then intended."""
     problem: str = ""
     """Why there is no mode."""
     needs_root: bool = False
-    """Whether only root can read the configuration; the mode is then the one that is set."""
+    """True if only root can read the configuration; the mode is then the one that is set."""
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ def _lacks_baseline(box: Box, sight: Sight) -> bool:
 
 
 def _free(sight: Sight) -> bool:
-    """Whether every clock can move."""
+    """True if every clock can move."""
     return all(domain.loose for domain in sight.domains.values() if "max" in domain.values)
 
 

@@ -1,4 +1,4 @@
-"""What the kernel says of the clocks: CPUs, GPU, memory controller (EMC), cores and TPCs. No judgement here.
+"""Readings of the clocks: CPUs, GPU, memory controller (EMC), cores and TPCs. No judgement here.
 
 Frequencies are in Hz; None is what cannot be read. The kernel's CPU files are in kHz.
 """
@@ -28,7 +28,7 @@ class Range:
 
     @property
     def held(self) -> bool:
-        """Whether it cannot move, at whatever frequency that is."""
+        """True if it cannot move, at whatever frequency that is."""
         return self.min is not None and self.min == self.max
 
 
@@ -64,7 +64,7 @@ def gpu(root: Root) -> Range | None:
 
 
 def gpu_folder(root: Root) -> str:
-    """Where the GPU's clock lies; empty while there is no devfreq node for it."""
+    """Folder of the GPU's clock; empty while there is no devfreq node for it."""
     folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
     return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
 

@@ -65,12 +65,12 @@ class Sight:
 
     @property
     def wrong_conf(self) -> bool:
-        """Whether nvpmodel.conf cannot be used, or is that of another module."""
+        """True if nvpmodel.conf cannot be used, or is that of another module."""
         return self.conf is None or any(domain.cause == "conf" for domain in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
-        """Whether all is well but for clocks that are held down, e.g. by heat."""
+        """True if all is well but for clocks that are held down, e.g. by heat."""
         faults = [domain for domain in self.domains.values() if domain.pinned is False]
         return not self.reasons and bool(faults) and all(d.cause == "cap" and not d.loose for d in faults)
 
@@ -94,18 +94,18 @@ class Sight:
 
     @property
     def best_mode(self) -> bool:
-        """Whether the mode is set that is to be."""
+        """True if the wanted mode is set."""
         return self.best is not None and self.mode == self.best.name
 
     @property
     def complete(self) -> bool:
-        """Whether that mode is set and has taken effect on the GPU, which may take a reboot."""
+        """True if that mode is set and has taken effect on the GPU, which may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.best_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def other_tpcs(self) -> bool:
-        """Whether the GPU is seen to have other TPCs than that mode: only a reboot changes that."""
+        """True if the GPU has other TPCs than that mode: only a reboot changes that."""
         tpc = self.domains.get("tpc")
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
 
@@ -124,7 +124,7 @@ class Sight:
 
     @property
     def clocks(self) -> Clocks:
-        """In the published form."""
+        """State in the published form."""
         domains = {name: domain.published for name, domain in self.domains.items()}
         return Clocks(self.state, mode=self.mode, domains=domains, why=self.why)
 
@@ -214,7 +214,7 @@ def _domains(box: Box, conf: Conf | None, wanted: Wanted, mode: str) -> Iterator
 
 @dataclass(frozen=True)
 class Allowed:
-    """How fast clocks may be: in the mode that is to be, and what the hardware could."""
+    """Limits of the clocks: those of the wanted mode, and those of the hardware."""
 
     conf: Conf | None
     wanted: Wanted

@@ -29,7 +29,7 @@ class Application:
 
     python: str
     folder: str
-    """To import it from: the package's, or a checkout."""
+    """Folder to import it from: the package's, or a checkout."""
     config: str = ""
 
     @property

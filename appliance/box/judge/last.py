@@ -14,7 +14,7 @@ from appliance.box.system import Box
 
 @dataclass(frozen=True)
 class Visit:
-    """What was found, and when."""
+    """Findings, and their time."""
 
     findings: tuple[Finding, ...]
     age_s: float

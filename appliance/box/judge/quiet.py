@@ -1,4 +1,4 @@
-"""Whether the box is left in peace: sleep, desktop, journal, updates."""
+"""Checks of a quiet system: sleep, desktop, journal, updates."""
 
 from __future__ import annotations
 

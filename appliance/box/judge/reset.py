@@ -1,4 +1,4 @@
-"""What reset the box before this boot, as the Tegra's power management controller keeps it.
+"""Reason of the last reset, as the Tegra's power management controller keeps it.
 
 Names are those of Linux's drivers/soc/tegra/pmc.c, tegra234_reset_sources; MAINSWRST and SYS_RESET_N are in
 public captures, too. A name that is not here is neither good nor bad.

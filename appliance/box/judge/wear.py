@@ -1,4 +1,4 @@
-"""How worn the module's eMMC is, by its own estimate.
+"""Wear of the module's eMMC, by its own estimate.
 
 Read from life_time and pre_eol_info (Linux's Documentation/driver-api/mmc/mmc-dev-attrs.rst); the values are
 those of JEDEC's eMMC 5.0: life in tenths, 0x0B beyond it, 0 not known. NVMe gives its own to an ioctl only.
@@ -43,5 +43,5 @@ def _judge(root: Root, disk: str) -> Finding | None:
 
 
 def _numbers(text: str | None) -> list[int]:
-    """Of "0x01 0x02"; those of an unknown form are not told."""
+    """Return the numbers of "0x01 0x02"; those of another form are left out."""
     return [int(word, 16) for word in (text or "").split() if re.fullmatch(r"0x[0-9a-fA-F]{1,2}", word)]

@@ -1,4 +1,4 @@
-"""What `jetson_clocks --show` says, in the formats of JetPack 5, 6 and 7, and where the readings differ.
+"""Second opinion: `jetson_clocks --show` of JetPack 5, 6 and 7, compared with the readings.
 
 A second opinion for technicians. `Online=` of a core and `FreqOverride=` of EMC are not in every format; CPUs
 come in any order. What is not understood says nothing.
@@ -49,7 +49,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Show:
-    """What is compared; what is not printed is None or empty."""
+    """Values that are compared; one that is not printed is None or empty."""
 
     cores: Mapping[int, Core] = field(default_factory=dict)
     gpu: Range | None = None
@@ -68,7 +68,7 @@ def doubts(box: Box, sight: Sight, notes: list[str]) -> list[str]:
 
 
 def differences(sight: Sight, shown: Show) -> Iterator[str]:
-    """Where --show and the kernel's files disagree on what is held, and at what."""
+    """Return where --show and the kernel's files disagree on which clocks are held, and at what."""
     for number, core in shown.cores.items():
         domain = sight.domains.get(f"cpu{number}")
         if core.online != (domain is not None):

@@ -248,7 +248,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
 
 
 def _boots(box: Box) -> str:
-    """What reset the box, and from when to when each boot was, without its id."""
+    """Return the reset reason, and start and end of each boot, without its id."""
     ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
