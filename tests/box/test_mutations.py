@@ -162,7 +162,7 @@ def rewritten(before: str, at: int) -> str:
     """A JSON document with one value of another kind somewhere in it."""
     try:
         document = json.loads(before)
-    except ValueError:
+    except (ValueError, RecursionError):
         return before[: at % (len(before) + 1)]
     places: list[tuple[Any, Any]] = []
     todo = [document]
