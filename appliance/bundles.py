@@ -318,7 +318,7 @@ class Restart:
         if ran.timed_out:
             return f"it was not ready after {self.patience_s:.0f} s"
         if ran.code:
-            return f"it did not start: {ran.told}"
+            return f"it did not start: {ran.summary}"
         try:
             return self._speak(folder)
         except CallFailed as error:

@@ -49,7 +49,7 @@ from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.loading import load_for
-from appliance.engine.synthesizer import Synthesizer as EngineSynthesizer
+from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import (
     ApplianceError,
     BundleError,
@@ -72,7 +72,7 @@ from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Face, Listening, listen, listen_to_operator
-from appliance.rpc.synthesizer import Speech, Synthesizer
+from appliance.rpc.synthesizer import Speech, SynthesizerService
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
 from appliance.text import chinese
@@ -188,7 +188,7 @@ class Daemon:
         """
         speech = self.speech = self._speech()
         door = _door(self._config.server)
-        synthesizer = Synthesizer(speech, self._config.server, door.peer)
+        synthesizer = SynthesizerService(speech, self._config.server, door.peer)
         voices = Voices(self._store)
         queue = Queue(self._scheduler, speech.clock, synthesizer.end, synthesizer.taps)
         self._catch_signals()
@@ -246,12 +246,12 @@ class Daemon:
             clock=time.monotonic,
             at_hand=self._store.at_hand,
             phrases=self._phrases,
-            degraded=lambda: self._clocks.standing.degraded,
+            degraded=lambda: self._clocks.status.degraded,
         )
         self._configure(speech, self._config)
         return speech
 
-    async def _serve(self, listening: Listening, synthesizer: Synthesizer) -> None:
+    async def _serve(self, listening: Listening, synthesizer: SynthesizerService) -> None:
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -273,7 +273,7 @@ class Daemon:
             for task in (stopped, warm, *beside):
                 task.cancel()
 
-    async def _attend(self, synthesizer: Synthesizer) -> None:
+    async def _attend(self, synthesizer: SynthesizerService) -> None:
         """Feed the watchdog and end stalled calls; nothing here waits for anybody."""
         while True:
             self._supervision.turn(self._status())
@@ -284,7 +284,7 @@ class Daemon:
 
     async def _follow_clocks(self, listening: Listening) -> None:
         while True:
-            clocks, degraded = self._clocks.standing.clocks, bool(self._clocks.standing.degraded)
+            clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
@@ -296,10 +296,10 @@ class Daemon:
         """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
-        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.standing.told
+        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
         return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
 
-    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: Synthesizer) -> None:
+    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: SynthesizerService) -> None:
         """Finish what was begun, within bounds; raises what the engine's thread ended with."""
         self._warm.clear()
         self._stop.set()
@@ -370,7 +370,7 @@ class Daemon:
             loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
         finally:
-            (cast("EngineSynthesizer | None", self._scheduler.engine) or loaded).shutdown()
+            (cast("Synthesizer | None", self._scheduler.engine) or loaded).shutdown()
 
     def _getting_on(self, line: str) -> None:
         """Tell what takes minutes at start. Raises Interrupted to end it when the daemon stops."""
@@ -381,7 +381,7 @@ class Daemon:
     # Around it.
 
     @contextlib.contextmanager
-    def _serving_probes(self, synthesizer: Synthesizer) -> Iterator[None]:
+    def _serving_probes(self, synthesizer: SynthesizerService) -> Iterator[None]:
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
@@ -464,7 +464,7 @@ class Daemon:
             running=load.running,
             voices=len(self._store.names()),
             paused=self._scheduler.paused,
-            degraded=self._clocks.standing.degraded,
+            degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),
             uptime_s=time.monotonic() - self._begun,
         )
@@ -478,7 +478,7 @@ class Daemon:
         self._scheduler.check_open()
         config, speech = self._config, self.speech
 
-        def load_other() -> tuple[Bundle, EngineSynthesizer]:
+        def load_other() -> tuple[Bundle, Synthesizer]:
             real = Path(os.path.realpath(folder))
             read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
             now, then = self._bundle.manifest, read.manifest
@@ -598,7 +598,7 @@ def _door(config: ServerConfig) -> Door:
     return Door(tokens)
 
 
-def _faces(synthesizer: Synthesizer, store: VoiceStore, prompts: Prompts) -> tuple[Face, ...]:
+def _faces(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> tuple[Face, ...]:
     """Other projects' interfaces whose messages are installed."""
     try:
         from appliance.rpc import riva

@@ -1,4 +1,4 @@
-"""Plain values that travel the route, without behaviour: Request and Terms → Segment → Made."""
+"""Plain values that travel the route, without behaviour: Request and Terms → Segment → SegmentAudio."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class Cost:
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class SegmentAudio:
     """The audio of a finished segment, as the engine made it."""
 
     samples: FloatArray

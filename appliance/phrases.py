@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from appliance.job import Made, Segment
+from appliance.job import Segment, SegmentAudio
 
 Key = bytes
 
@@ -19,11 +19,11 @@ Key = bytes
 class Phrase:
     """A whole reply at the model's rate, before it is cross-faded, resampled and encoded."""
 
-    made: tuple[Made, ...]
+    made: tuple[SegmentAudio, ...]
     seed: int
 
     @classmethod
-    def of(cls, made: Sequence[Made], seed: int) -> Phrase:
+    def of(cls, made: Sequence[SegmentAudio], seed: int) -> Phrase:
         """A copy of what an engine made, whose samples may lie in a larger buffer."""
         return cls(tuple(replace(one, samples=one.samples.copy()) for one in made), seed)
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.errors import ApplianceError
-from appliance.job import Cost, Made, Priority, Segment, Terms, Timings
+from appliance.job import Cost, Priority, Segment, SegmentAudio, Terms, Timings
 
-Result = Made | ApplianceError
+Result = SegmentAudio | ApplianceError
 """Deliveries of a job: audio, until its last segment or an error."""
 
 
@@ -51,7 +51,7 @@ class Job:
     """Text as it is spoken; both are for watchers of the queue."""
     merged: int = 1
     """Requests that this one speaks for."""
-    kept: tuple[Made, ...] = ()
+    kept: tuple[SegmentAudio, ...] = ()
     """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
 
     engine: Any = None
@@ -76,7 +76,7 @@ class Job:
     """True if the engine has worked on it."""
     audible: float | None = None
     """Time at which the first audio, or the whole of a reply that is not streamed, was delivered."""
-    held: list[Made] = field(default_factory=list)
+    held: list[SegmentAudio] = field(default_factory=list)
     """Segments of a stream that does not sound yet."""
     made_s: float = 0.0
     written_s: float = 0.0

@@ -41,7 +41,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import WORTHWHILE, Cost, FloatArray, Load, Made, Priority, Segment, Terms
+from appliance.job import WORTHWHILE, Cost, FloatArray, Load, Priority, Segment, SegmentAudio, Terms
 from appliance.playout import Channel, Demand, Job, State, Utterance
 
 logger = logging.getLogger(__name__)
@@ -956,7 +956,7 @@ class Scheduler:
         if job.ended:
             return
         job.made_s += segment.audio_s
-        job.held.append(Made(samples, segment.index, last, segment.pause_s))
+        job.held.append(SegmentAudio(samples, segment.index, last, segment.pause_s))
         self._release(job, math.inf if last else now)
         if last and not job.held:
             self._complete(job)

@@ -55,38 +55,38 @@ def watch(box: Box) -> ClockWatch:
 )
 def test_a_published_state_on_a_jetson(jetson: Jetson, state: published.State, degraded: str) -> None:
     published.publish(jetson.box(), Clocks(state, why="told by root"))
-    standing = watch(jetson.box()).standing
-    assert (standing.clocks.state, standing.degraded) == (state, degraded)
-    assert ("told by root" in standing.told) == bool(degraded)
+    status = watch(jetson.box()).status
+    assert (status.clocks.state, status.degraded) == (state, degraded)
+    assert ("told by root" in status.message) == bool(degraded)
 
 
 def test_on_a_jetson_no_file_is_not_knowing(jetson: Jetson) -> None:
-    standing = watch(jetson.box()).standing
-    assert (standing.clocks.state, standing.degraded) == ("unknown", "clocks-unknown")
-    assert "f5-clocks.service" in standing.told
+    status = watch(jetson.box()).status
+    assert (status.clocks.state, status.degraded) == ("unknown", "clocks-unknown")
+    assert "f5-clocks.service" in status.message
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema": 1}', '{"schema": 2, "state": "pinned"}'])
 def test_a_damaged_file_is_not_knowing(jetson: Jetson, text: str) -> None:
     jetson.box().root.replace(CLOCKS, text)
-    assert watch(jetson.box()).standing.degraded == "clocks-unknown"
+    assert watch(jetson.box()).status.degraded == "clocks-unknown"
 
 
 def test_a_file_that_is_old_or_from_another_boot_is_not_believed(jetson: Jetson) -> None:
     published.publish(jetson.box(), Clocks("pinned"))
     now = jetson.box().uptime()
-    assert watch(jetson.box(uptime=lambda: now + 59.0)).standing.degraded == ""
-    assert watch(jetson.box(uptime=lambda: now + 61.0)).standing.degraded == "clocks-unknown"
+    assert watch(jetson.box(uptime=lambda: now + 59.0)).status.degraded == ""
+    assert watch(jetson.box(uptime=lambda: now + 61.0)).status.degraded == "clocks-unknown"
     kept = jetson.read(CLOCKS)
     jetson.boot()
     jetson.box().root.replace(CLOCKS, kept)
-    assert watch(jetson.box()).standing.degraded == "clocks-unknown"
+    assert watch(jetson.box()).status.degraded == "clocks-unknown"
 
 
 def test_a_laptop_without_the_file_is_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    standing = watch(Box(Root(tmp_path))).standing
-    assert (standing.clocks.state, standing.degraded, standing.told) == ("unsupported", "", "")
-    assert standing.clocks.state in STATES
+    status = watch(Box(Root(tmp_path))).status
+    assert (status.clocks.state, status.degraded, status.message) == ("unsupported", "", "")
+    assert status.clocks.state in STATES
     assert not caplog.records
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.job import Made, Segment
+from appliance.job import Segment, SegmentAudio
 from appliance.phrases import Phrase, Phrases, key_of
 from tests.fakes_engine import segment
 
@@ -20,7 +20,7 @@ LIMIT_BYTES = 400
 
 
 def phrase(samples: int, seed: int = 0) -> Phrase:
-    return Phrase((Made(np.zeros(samples, np.float32), 0, True),), seed)
+    return Phrase((SegmentAudio(np.zeros(samples, np.float32), 0, True),), seed)
 
 
 @given(
@@ -70,7 +70,7 @@ def test_what_it_takes(limit_bytes: int, drawn: bool, takes: tuple[bool, bool]) 
 
 def test_a_phrase_does_not_hold_the_buffer_that_it_was_made_in() -> None:
     buffer = np.ones(1_000, np.float32)
-    kept = Phrase.of([Made(buffer[:10], 0, True)], 7)
+    kept = Phrase.of([SegmentAudio(buffer[:10], 0, True)], 7)
     buffer[:] = 0.0
     [made] = kept.made
     assert (made.samples.tolist(), made.samples.base, made.last, kept.seed) == ([1.0] * 10, None, True, 7)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped, Unavailable
-from appliance.job import Made, Playout, Priority
+from appliance.job import Playout, Priority, SegmentAudio
 from appliance.playout import Job, State
 from appliance.scheduler import MAX_PAUSED
 from tests.test_scheduler import Bench, pieces
@@ -56,7 +56,7 @@ def clear(bench: Bench, channel: str = "stage") -> list[str]:
 
 
 def made(bench: Bench, name: str) -> int:
-    return sum(isinstance(result, Made) for result in bench.results[name])
+    return sum(isinstance(result, SegmentAudio) for result in bench.results[name])
 
 
 def test_a_reply_sounds_until_it_has_been_played_and_then_the_next_one(bench: Bench) -> None:

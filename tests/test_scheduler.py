@@ -24,7 +24,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Load, Made, Playout, Priority, Segment, Terms
+from appliance.job import FloatArray, Load, Playout, Priority, Segment, SegmentAudio, Terms
 from appliance.playout import Job, Result
 from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, samples_of, segment
@@ -91,7 +91,9 @@ class Bench:
     def ends(self) -> dict[str, type]:
         """How each job ended: with the last segment or an error."""
         last = {name: results[-1] for name, results in self.results.items() if results}
-        return {name: type(end) for name, end in last.items() if not isinstance(end, Made) or end.last}
+        return {
+            name: type(end) for name, end in last.items() if not isinstance(end, SegmentAudio) or end.last
+        }
 
 
 def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
@@ -110,7 +112,7 @@ def test_segments_in_order_and_timings(bench: Bench) -> None:
     job = bench.admit("a", 2, nfe=2)
     bench.serve()
     first, second = bench.results["a"]
-    assert isinstance(first, Made) and isinstance(second, Made)
+    assert isinstance(first, SegmentAudio) and isinstance(second, SegmentAudio)
     assert (first.segment, first.last, second.segment, second.last) == (0, False, 1, True)
     timings = job.timings
     assert (timings.segments, timings.nfe, timings.queue_s) == (2, 2, 0.0)
@@ -141,7 +143,7 @@ def test_a_realtime_word_goes_before_bulk_work_at_once(bench: Bench) -> None:
     bench.admit("word", priority=Priority.REALTIME)
     bench.serve()
     assert bench.opened()[:3] == ["book0", "word0", "book1"]
-    assert bench.ends() == {"book": Made, "word": Made}
+    assert bench.ends() == {"book": SegmentAudio, "word": SegmentAudio}
 
 
 @pytest.mark.parametrize("priority", [Priority.BULK, Priority.NORMAL])
@@ -159,7 +161,7 @@ def test_a_call_for_bulk_work_is_stopped_for_a_promise_and_made_again(
     while bench.scheduler.turn():
         pass
     assert bench.engine.calls.count("step") == (9 if priority is Priority.BULK else 8)
-    assert bench.ends() == {"book": Made, "word": Made}
+    assert bench.ends() == {"book": SegmentAudio, "word": SegmentAudio}
     assert not bench.engine.interrupted and bench.engine.lanes == 0
 
 
@@ -175,7 +177,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
     bench.engine.on_step = on_step
     while bench.scheduler.turn():
         pass
-    assert bench.ends() == {"book": Cancelled, "word": Made}
+    assert bench.ends() == {"book": Cancelled, "word": SegmentAudio}
     assert bench.engine.lanes == 0
 
 
@@ -186,7 +188,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
         bench.admit(f"b{number}", priority=Priority.BULK, channel="b")
     for _ in range(6 * 6):
         bench.scheduler.turn()
-    spoken = [name for name, end in bench.ends().items() if end is Made]
+    spoken = [name for name, end in bench.ends().items() if end is SegmentAudio]
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
 
@@ -219,7 +221,7 @@ def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
     bench.admit("word")
     bench.serve()
     assert bench.opened() == ["book0", "word0", "book0"]
-    assert bench.ends() == {"book": Made, "word": Made}
+    assert bench.ends() == {"book": SegmentAudio, "word": SegmentAudio}
 
 
 # Admission.
@@ -237,7 +239,7 @@ def test_what_does_not_fit_is_refused_at_once_with_the_time_that_is_missing() ->
     wanted_s = 3 * 6 * CALL_S * 1.1 + MARGIN_S - 0.2
     assert refused.value.retry_s == pytest.approx(max(wanted_s, 0.1))
     bench.serve()
-    assert set(bench.ends().values()) == {Made}
+    assert set(bench.ends().values()) == {SegmentAudio}
 
 
 def test_a_full_line_does_not_keep_out_another_channel() -> None:
@@ -248,7 +250,7 @@ def test_a_full_line_does_not_keep_out_another_channel() -> None:
             bench.admit(f"ann{number}", **serial)
     bench.admit("bob", user="bob")
     bench.serve()
-    assert bench.ends()["bob"] is Made
+    assert bench.ends()["bob"] is SegmentAudio
 
 
 def test_queue_timeout_lets_a_request_wait_for_its_place() -> None:
@@ -258,7 +260,7 @@ def test_queue_timeout_lets_a_request_wait_for_its_place() -> None:
         bench.admit("b")
     bench.admit("c", queue_timeout_s=1.0)
     bench.serve()
-    assert bench.ends() == {"a": Made, "c": Made}
+    assert bench.ends() == {"a": SegmentAudio, "c": SegmentAudio}
 
 
 def test_fewer_steps_are_taken_rather_than_refuse_where_the_request_allows_it() -> None:
@@ -282,7 +284,7 @@ def test_a_box_that_is_too_slow_serves_late_rather_than_never(bench: Bench) -> N
     with pytest.raises(Overloaded):
         bench.admit("b")
     bench.serve()
-    assert bench.ends() == {"a": Made}
+    assert bench.ends() == {"a": SegmentAudio}
 
 
 def test_what_cannot_be_done_by_the_callers_deadline_is_not_begun(bench: Bench) -> None:
@@ -339,7 +341,7 @@ def kept(bench: Bench, name: str, segments: int = 2, **terms: object) -> Job:
     """Admit a job whose audio is there already."""
     job = bench.job(name, **terms)  # type: ignore[arg-type]
     planned = pieces(name, segments, frames=400)
-    job.kept = tuple(Made(samples_of(one), one.index, one is planned[-1]) for one in planned)
+    job.kept = tuple(SegmentAudio(samples_of(one), one.index, one is planned[-1]) for one in planned)
     bench.scheduler.admit(job, [planned])
     return job
 
@@ -357,7 +359,7 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
     bench.scheduler.written(again, 1.0)
     bench.serve()
     assert bench.opened() == ["before0", "behind0"]
-    assert set(bench.ends().values()) == {Made}
+    assert set(bench.ends().values()) == {SegmentAudio}
     assert again.timings.steps_s == 0.0
 
 
@@ -382,7 +384,7 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     bench.scheduler.resume("main")
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
     assert (again.audible, bench.scheduler.load) == (bench.now, Load())
-    assert bench.ends() == {"again": Made, "other": Cancelled}
+    assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
 
 
 def test_what_is_made_already_keeps_to_the_limits() -> None:
@@ -445,10 +447,10 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     bench.serve()
     assert isinstance(bench.results["waiting"][-1], Superseded)
     assert bench.ends() == {
-        "sounding": Made,
+        "sounding": SegmentAudio,
         "waiting": Superseded,
-        "other channel": Made,
-        "newest": Made,
+        "other channel": SegmentAudio,
+        "newest": SegmentAudio,
     }
 
 
@@ -459,7 +461,7 @@ def test_a_refused_request_replaces_nothing() -> None:
     with pytest.raises(RateLimited):
         bench.admit("newest", **status)
     bench.serve()
-    assert bench.ends()["waiting"] is Made
+    assert bench.ends()["waiting"] is SegmentAudio
 
 
 def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
@@ -480,7 +482,7 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
     if not bench.results["a"]:
         act()
     bench.serve()
-    assert bench.ends() == {"a": Made}
+    assert bench.ends() == {"a": SegmentAudio}
     assert job.audible is not None and job.audible <= job.due
 
 
@@ -494,11 +496,11 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
     bench.admit("next", priority=Priority.BULK)
     while bench.scheduler.turn():
         pass
-    assert bench.ends()["next"] is Made
+    assert bench.ends()["next"] is SegmentAudio
     assert slow.done == 1 and bench.scheduler.load == Load(running=1, parked=1)
     bench.scheduler.written(slow, 1.0)
     bench.serve()
-    assert bench.ends()["slow"] is Made
+    assert bench.ends()["slow"] is SegmentAudio
 
 
 # Ends.
@@ -518,7 +520,7 @@ def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) 
     bench.serve()
     assert bench.engine.calls[: after + 2] == ["open a0", *["step"] * after, "open b0"]
     assert [type(result) for result in bench.results["a"]] == [Cancelled]
-    assert bench.ends()["b"] is Made
+    assert bench.ends()["b"] is SegmentAudio
     assert bench.engine.lanes == 0
 
 
@@ -571,7 +573,7 @@ def test_a_fault_fails_its_own_call_and_nothing_else(bench: Bench) -> None:
     bench.serve()
     (fault,) = bench.results["a"]
     assert isinstance(fault, EngineFault) and "MemoryError: out of it" in str(fault)
-    assert bench.ends()["b"] is Made
+    assert bench.ends()["b"] is SegmentAudio
     assert bench.engine.lanes == 0
 
 
@@ -625,7 +627,7 @@ def test_the_engine_is_tested_with_a_lane_that_is_free() -> None:
     for name in "abcd":
         bench.admit(name)
     bench.serve()
-    assert bench.engine.calls.count("prove") == 1 and bench.ends()["d"] is Made
+    assert bench.engine.calls.count("prove") == 1 and bench.ends()["d"] is SegmentAudio
 
 
 def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
@@ -673,7 +675,7 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
 
     def deliver(result: Result) -> None:
         results.append(result)
-        if isinstance(result, Made):
+        if isinstance(result, SegmentAudio):
             done.set()
 
     while scheduler._state != "running":
@@ -683,7 +685,7 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
     scheduler.drain()
     thread.join(5.0)
     assert not thread.is_alive()
-    assert [type(result) for result in results] == [Made]
+    assert [type(result) for result in results] == [SegmentAudio]
 
 
 def test_a_deadline_wakes_an_idle_loop() -> None:
@@ -788,7 +790,7 @@ def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Be
     bench.engine.proving = fail
     bench.scheduler.try_out(told.append)
     bench.serve()
-    assert told[1] is fault and bench.ends()["a"] is Made
+    assert told[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
         bench.scheduler.try_out(told.append)
 

@@ -124,7 +124,12 @@ def test_every_named_function_is_where_its_link_leads(page: Path) -> None:
 
 def test_the_walks_are_a_request_an_upload_an_export_and_a_clock_check() -> None:
     assert sorted(IDS) == sorted(
-        ["appliance-Synthesizer.StreamSynthesize", "appliance-_voices_add", "box-main", "export-_bundle"]
+        [
+            "appliance-SynthesizerService.StreamSynthesize",
+            "appliance-_voices_add",
+            "box-main",
+            "export-_bundle",
+        ]
     )
     assert all(8 <= len(walk) <= 14 for _, walk in WALKS)
 

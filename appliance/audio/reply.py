@@ -10,7 +10,7 @@ import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
-from appliance.job import Encoding, FloatArray, Made
+from appliance.job import Encoding, FloatArray, SegmentAudio
 
 
 class Reply:
@@ -42,7 +42,7 @@ class Reply:
         """True if encoding takes milliseconds per message."""
         return self._encoding in compress.FORMATS
 
-    def messages(self, made: Made) -> Iterator[tuple[bytes, int]]:
+    def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
         """The bytes of what is final now, and the samples encoded for them: at most `message_s`.
 
         An encoder that works in blocks may give nothing for a stretch; the next bytes then count for both.
@@ -61,7 +61,7 @@ class Reply:
                 fed, self._waiting = self._waiting, 0
                 yield data, fed
 
-    def keep(self, made: Made) -> None:
+    def keep(self, made: SegmentAudio) -> None:
         """Keep what is final now for `whole`."""
         self._kept.append(self._join(made))
 
@@ -74,7 +74,7 @@ class Reply:
         self.encode_s += time.perf_counter() - begun
         return data
 
-    def _join(self, made: Made) -> FloatArray:
+    def _join(self, made: SegmentAudio) -> FloatArray:
         begun = time.perf_counter()
         pause = round(made.pause_s * self._model_hz)
         joined = self._joiner.push(made.samples, pause=pause, last=made.last)

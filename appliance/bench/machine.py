@@ -27,7 +27,7 @@ LISTENS = "0A"
 
 def describe(box: Box) -> dict[str, Any]:
     """Processor, model, power mode, clocks, temperature and versions at this moment."""
-    machine, sight, clocks = platform.identify(box.root), look(box), read(box)
+    machine, reading, clocks = platform.identify(box.root), look(box), read(box)
     versions = {"python": python_platform.python_version()}
     for package in PACKAGES:
         try:
@@ -39,9 +39,9 @@ def describe(box: Box) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "model": machine.model,
         "l4t": machine.release,
-        "mode": sight.mode,
+        "mode": reading.mode,
         "clocks": clocks.state if machine.is_jetson else "",
-        "loose": list(sight.faults) if machine.is_jetson else [],
+        "loose": list(reading.faults) if machine.is_jetson else [],
         "junction_c": sensors.junction(box.root),
         "versions": versions,
     }

@@ -23,7 +23,7 @@ NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no cloc
 
 
 @dataclass(frozen=True)
-class Standing:
+class ClockStatus:
     """What a look at the clocks means for those who are served."""
 
     clocks: Clocks
@@ -31,7 +31,7 @@ class Standing:
     """For machines, why service may be worse than usual, e.g. clocks-unpinned; empty when it is not."""
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """For people; empty when all is well."""
         if not self.degraded:
             return ""
@@ -46,21 +46,21 @@ class ClockWatch:
         """`path` is inside the box's root."""
         self._box, self._path = box, path
         self._jetson = identify(box.root).is_jetson
-        self.standing = self._read()
-        if self.standing.degraded:
-            logger.warning("serving degraded: %s", _blamed(self.standing))
+        self.status = self._read()
+        if self.status.degraded:
+            logger.warning("serving degraded: %s", _blamed(self.status))
 
-    def look(self) -> Standing:
+    def look(self) -> ClockStatus:
         """Read the file anew, and log what has changed."""
-        before, self.standing = self.standing, self._read()
-        _log(before, self.standing)
-        return self.standing
+        before, self.status = self.status, self._read()
+        _log(before, self.status)
+        return self.status
 
-    def _read(self) -> Standing:
+    def _read(self) -> ClockStatus:
         clocks = published.read(self._box, self._path)
         if clocks.state == "unknown" and not self._jetson:
-            return Standing(NOTHING_TO_PIN)
-        return Standing(clocks, self._degraded(clocks))
+            return ClockStatus(NOTHING_TO_PIN)
+        return ClockStatus(clocks, self._degraded(clocks))
 
     def _degraded(self, clocks: Clocks) -> str:
         if clocks.state == "pinned":
@@ -71,7 +71,7 @@ class ClockWatch:
         return f"clocks-{clocks.state.replace('_', '-')}"
 
 
-def _log(before: Standing, now: Standing) -> None:
+def _log(before: ClockStatus, now: ClockStatus) -> None:
     if now.degraded and now.degraded != before.degraded:
         logger.warning("serving degraded: %s", _blamed(now))
     elif now.clocks.repins > before.clocks.repins and before.clocks.state != "unknown":
@@ -80,10 +80,10 @@ def _log(before: Standing, now: Standing) -> None:
         logger.info("clocks are as they should be; no longer degraded")
 
 
-def _blamed(standing: Standing) -> str:
+def _blamed(status: ClockStatus) -> str:
     """What was wrong, and whoever root's check suspects."""
-    last = standing.clocks.last_unpin
-    parts = [standing.told]
-    if last is not None and standing.clocks.state != "unknown":
+    last = status.clocks.last_unpin
+    parts = [status.message]
+    if last is not None and status.clocks.state != "unknown":
         parts.append(f"last unpinned: {', '.join(last.what)}; by {'; '.join(last.who) or 'nobody known'}")
     return "; ".join(part for part in parts if part)

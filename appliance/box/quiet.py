@@ -170,7 +170,7 @@ def _mark(box: Box, verb: str, packages: list[str]) -> None:
     if packages:
         ran = box.tools.run("apt-mark", verb, *packages, timeout_s=APT_S)
         if ran.code:
-            raise QuietError(ran.told)
+            raise QuietError(ran.summary)
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:

@@ -52,7 +52,7 @@ class Unit:
         return _number(self.properties.get("NRestarts", ""))
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In a few words."""
         words = self.active or "unknown"
         sub = self.properties.get("SubState", "")

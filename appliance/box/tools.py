@@ -26,7 +26,7 @@ GRACE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Ran:
+class Completed:
     """How a program ended; `code` is 127 when it is not installed, negative when a signal or we ended it."""
 
     command: tuple[str, ...]
@@ -46,7 +46,7 @@ class Ran:
         return self.code == NOT_FOUND and not self.output
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How it ended, in one line for a person."""
         name = Path(self.command[0]).name
         if self.missing:
@@ -69,14 +69,14 @@ class Tools:
         """The program of that name, or None."""
         return shutil.which(name, path=":".join([*map(str, self.folders), SEARCH]))
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         """Run a program by name and read all that it prints. Does not raise.
 
         `answer` is its standard input: empty, so that whatever asks gets an end of file.
         """
         path = self.find(name)
         if path is None:
-            return Ran((name, *arguments), NOT_FOUND)
+            return Completed((name, *arguments), NOT_FOUND)
         command = (path, *arguments)
         try:
             process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Tools:
                 start_new_session=True,
             )
         except OSError as error:
-            return Ran(command, NOT_FOUND, "", f"{name} cannot be run: {reason(error)}")
+            return Completed(command, NOT_FOUND, "", f"{name} cannot be run: {reason(error)}")
         with process:
             try:
                 output, errors = process.communicate(answer or None, timeout=timeout_s)
@@ -98,12 +98,12 @@ class Tools:
                 # The whole session of it: a script's child would keep the pipes open.
                 os.killpg(process.pid, signal.SIGKILL)
                 output, errors = process.communicate()
-                return Ran(command, -signal.SIGKILL, output, errors, timed_out=True)
+                return Completed(command, -signal.SIGKILL, output, errors, timed_out=True)
             except BaseException:
                 # It has a session of its own, so that nothing else stops it.
                 _end(process)
                 raise
-        return Ran(command, process.returncode, output, errors)
+        return Completed(command, process.returncode, output, errors)
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}

@@ -12,7 +12,7 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Made:
+class BuildInfo:
     """On what something was made; what is not known is empty and equals everything."""
 
     l4t: Version = ()
@@ -22,7 +22,7 @@ class Made:
     problem: str = ""
     """Why its record cannot be read; empty when it can."""
 
-    def differences(self, now: Made) -> list[str]:
+    def differences(self, now: BuildInfo) -> list[str]:
         """What is another now, in words; versions are compared as far as both say."""
         found = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
@@ -49,19 +49,19 @@ def tensorrt(root: Root) -> Version:
     return ()
 
 
-def installed(root: Root) -> Made | None:
+def installed(root: Root) -> BuildInfo | None:
     """What the install found; None when nothing is installed."""
     return _made(root, paths.INSTALLED) if root.exists(paths.INSTALLATION) else None
 
 
-def _made(root: Root, path: str) -> Made:
+def _made(root: Root, path: str) -> BuildInfo:
     try:
         raw = root.record(path)
     except FileNotFoundError:
-        return Made(problem=f"{path} is missing")
+        return BuildInfo(problem=f"{path} is missing")
     except (OSError, ValueError) as error:
-        return Made(problem=f"{path} cannot be read: {reason(error)}")
-    return Made(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
+        return BuildInfo(problem=f"{path} cannot be read: {reason(error)}")
+    return BuildInfo(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
 
 
 def _version(value: object) -> Version:

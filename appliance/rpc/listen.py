@@ -20,7 +20,7 @@ from appliance import words
 from appliance.audio.reply import Reply
 from appliance.contract.bundle import Manifest
 from appliance.errors import ApplianceError, Cancelled, EngineFault, ReaderStalled, TooManyCalls
-from appliance.job import Encoding, Made, Playout
+from appliance.job import Encoding, Playout, SegmentAudio
 from appliance.playout import Job, State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import utterance_of, words_of
@@ -77,7 +77,7 @@ class Tap:
     job: Job
     reply: Reply
     rate_hz: int
-    waiting: list[Made] = field(default_factory=list)
+    waiting: list[SegmentAudio] = field(default_factory=list)
     """Segments that are not given out yet."""
     sent: list[pb.ListenResponse] = field(default_factory=list)
     """Messages that were sent, for a listener that comes in the middle."""
@@ -123,7 +123,7 @@ class Taps:
         """True while there is a listener, or was until lately."""
         return self._task is not None
 
-    def made(self, job: Job, manifest: Manifest, segment: Made) -> None:
+    def made(self, job: Job, manifest: Manifest, segment: SegmentAudio) -> None:
         """Take a finished segment of an admitted request; none of one that began unheard."""
         if segment.segment == 0:
             rate_hz = manifest.mel.sample_rate_hz
@@ -240,7 +240,7 @@ class Taps:
         tap = self._taps.get(job)
         return tap is not None and not tap.whole
 
-    async def _give_out(self, tap: Tap, made: Made, utterance: Utterance) -> None:
+    async def _give_out(self, tap: Tap, made: SegmentAudio, utterance: Utterance) -> None:
         pieces, spoken = await self._sounding(len(made.samples), _pieces, tap, made)
         if not tap.begun:
             tap.begun = True
@@ -282,7 +282,7 @@ def _hears(listener: Listener, job: Job) -> bool:
     return listener.channel in ("", job.terms.channel)
 
 
-def _pieces(tap: Tap, made: Made) -> tuple[list[tuple[bytes, int]], list[Word]]:
+def _pieces(tap: Tap, made: SegmentAudio) -> tuple[list[tuple[bytes, int]], list[Word]]:
     """The messages of a segment, at least one of the last, and when its words are said."""
     pieces = list(tap.reply.messages(made))
     if made.last and not pieces:

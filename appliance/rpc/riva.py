@@ -32,7 +32,7 @@ from appliance.prompts import Prompts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import words_of
 from appliance.rpc.server import Face
-from appliance.rpc.synthesizer import Synthesizer
+from appliance.rpc.synthesizer import SynthesizerService
 from appliance.voices import MAX_PAGE, VoiceStore
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -82,7 +82,7 @@ class ModelNotAvailable(InvalidRequest):
         )
 
 
-def face(synthesizer: Synthesizer, store: VoiceStore, prompts: Prompts) -> Face:
+def face(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> Face:
     """Riva's service, to be added to a server."""
     servicer = Riva(synthesizer, store, prompts)
     return Face(SERVICE, lambda server: _add(servicer, server))
@@ -91,7 +91,7 @@ def face(synthesizer: Synthesizer, store: VoiceStore, prompts: Prompts) -> Face:
 class Riva:
     """Speaks for Riva's clients; see riva/proto/riva_tts.proto."""
 
-    def __init__(self, service: Synthesizer, store: VoiceStore, prompts: Prompts) -> None:
+    def __init__(self, service: SynthesizerService, store: VoiceStore, prompts: Prompts) -> None:
         self._service, self._store, self._prompts = service, store, prompts
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:

@@ -21,7 +21,7 @@ from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import Admin
 from appliance.rpc.queue import Queue
 from appliance.rpc.status import Authorize, Observer, StatusInterceptor
-from appliance.rpc.synthesizer import Synthesizer
+from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.tls import credentials
 from appliance.rpc.voices import Voices
 
@@ -77,7 +77,7 @@ class Listening:
 
 async def listen(
     config: ServerConfig,
-    synthesizer: Synthesizer,
+    synthesizer: SynthesizerService,
     voices: Voices,
     queue: Queue,
     observe: Observer,

@@ -18,7 +18,7 @@ from appliance.text.written import Written
 from appliance.words import Word
 
 if TYPE_CHECKING:
-    from appliance.rpc.synthesizer import Call, Synthesizer
+    from appliance.rpc.synthesizer import Call, SynthesizerService
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -55,7 +55,7 @@ class Utterance:
 class Conversation:
     """Reads a session's messages and speaks its clauses in order, each as a request of its own."""
 
-    def __init__(self, service: Synthesizer, context: Context, idle_s: float) -> None:
+    def __init__(self, service: SynthesizerService, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds without a message and without anything to say, after which it ends."""
         self._service, self._context, self._idle_s = service, context, idle_s
         self._clock = service.speech.clock

@@ -27,7 +27,7 @@ from appliance.errors import (
     RequestNotFound,
     TooManyCalls,
 )
-from appliance.job import Made, Request, Segment, Timings
+from appliance.job import Request, Segment, SegmentAudio, Timings
 from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
 from appliance.playout import Job, Result
@@ -106,7 +106,7 @@ class Call:
     """True if its audio was made for an earlier request."""
     key: Key | None = None
     """Key under which its phrase will be kept, if it will be."""
-    parts: list[Made] = field(default_factory=list)
+    parts: list[SegmentAudio] = field(default_factory=list)
     """Audio of that phrase, segment by segment."""
     words: list[Word] = field(default_factory=list)
     """Heard so far, where they were asked for."""
@@ -142,9 +142,9 @@ class Call:
             self.ended_by = why
             self.task.cancel()
 
-    async def made(self) -> AsyncIterator[Made]:
+    async def made(self) -> AsyncIterator[SegmentAudio]:
         """Finished segments, in order. Raises the error that ended the job."""
-        while isinstance(result := await self.results.get(), Made):
+        while isinstance(result := await self.results.get(), SegmentAudio):
             if self.key is not None:
                 self.parts.append(result)
             yield result
@@ -153,7 +153,7 @@ class Call:
         raise result
 
 
-class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
+class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
     """Speaks; see appliance.proto."""
 
     def __init__(
@@ -284,7 +284,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         def arrive(result: Result) -> None:
             # It must not hold on to the call: those who watch the queue remember ended jobs.
             results.put_nowait(result)
-            if self.taps.are_open and isinstance(result, Made) and (call := self._named(request_id)):
+            if self.taps.are_open and isinstance(result, SegmentAudio) and (call := self._named(request_id)):
                 self.taps.made(call.job, call.manifest, result)
 
         def deliver(result: Result) -> None:
@@ -411,7 +411,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
         keys = [key_of(segments, made_by, seeded=seeded) for _, segments in ways]
         return keys, speech.phrases.find(keys)
 
-    async def _hear(self, call: Call, made: Made) -> None:
+    async def _hear(self, call: Call, made: SegmentAudio) -> None:
         """Find where the words of a segment are, if that was asked for."""
         if call.request.word_timings:
             segments, rate_hz = call.job.segments, self.speech.planner.manifest.mel.sample_rate_hz
@@ -442,7 +442,7 @@ class Synthesizer(appliance_pb2_grpc.SynthesizerServicer):
                 sequence, offset = sequence + 1, offset + samples
             await self._hear(call, made)
 
-    async def _messages(self, reply: Reply, made: Made) -> AsyncIterator[tuple[bytes, int]]:
+    async def _messages(self, reply: Reply, made: SegmentAudio) -> AsyncIterator[tuple[bytes, int]]:
         """Each message of a segment as soon as it is encoded."""
         messages = reply.messages(made)
         while (

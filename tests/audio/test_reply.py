@@ -15,7 +15,7 @@ from appliance.audio import compress, encode, join
 from appliance.audio.reply import Reply
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
-from appliance.job import Encoding, FloatArray, Made
+from appliance.job import Encoding, FloatArray, SegmentAudio
 from tests.daemons import BUNDLE
 
 MANIFEST = bundle.read(BUNDLE, verify=False).manifest
@@ -28,16 +28,16 @@ def reply_of(
     return Reply(manifest, encoding, rate_hz, MESSAGE_S)
 
 
-def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[Made]:
+def made_of(lengths: list[int], pauses_s: Sequence[float] = ()) -> list[SegmentAudio]:
     rng = np.random.default_rng(len(lengths))
     pauses_s = [*pauses_s, *(0.0 for _ in lengths)]
     return [
-        Made(rng.uniform(-1.1, 1.1, n).astype(np.float32), i, i == len(lengths) - 1, pauses_s[i])
+        SegmentAudio(rng.uniform(-1.1, 1.1, n).astype(np.float32), i, i == len(lengths) - 1, pauses_s[i])
         for i, n in enumerate(lengths)
     ]
 
 
-def plainly(segments: list[Made], rate_hz: int, cross_fade_s: float) -> FloatArray:
+def plainly(segments: list[SegmentAudio], rate_hz: int, cross_fade_s: float) -> FloatArray:
     """What lies between pauses cross-faded at once, then all of it resampled at once."""
     overlap = join.overlap_samples(cross_fade_s, MANIFEST.mel.sample_rate_hz)
     parts: list[FloatArray] = [np.zeros(0, np.float32)]
@@ -100,7 +100,7 @@ def test_coded_messages_are_the_coded_samples(lengths: list[int], rate_hz: int, 
 @pytest.mark.parametrize("count", [1, 2_399, 4_800, 4_801, 9_600, 12_544, 100_000])
 def test_messages_of_a_segment_are_even(count: int) -> None:
     reply = reply_of()
-    lengths = [samples for _, samples in reply.messages(Made(np.zeros(count, np.float32), 0, True))]
+    lengths = [samples for _, samples in reply.messages(SegmentAudio(np.zeros(count, np.float32), 0, True))]
     assert sum(lengths) == count
     assert max(lengths) <= 4_800
     assert max(lengths) - min(lengths) <= 1
@@ -109,5 +109,5 @@ def test_messages_of_a_segment_are_even(count: int) -> None:
 
 def test_no_samples_make_no_message() -> None:
     reply = reply_of()
-    assert list(reply.messages(Made(np.zeros(0, np.float32), 0, True))) == []
+    assert list(reply.messages(SegmentAudio(np.zeros(0, np.float32), 0, True))) == []
     assert reply_of().whole() == b""

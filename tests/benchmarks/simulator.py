@@ -39,13 +39,13 @@ from appliance.errors import ApplianceError
 from appliance.job import (
     Cost,
     FloatArray,
-    Made,
     Playout,
     Priority,
     Reference,
     Request,
     Segment,
     Segmentation,
+    SegmentAudio,
     Terms,
 )
 from appliance.plan import Planner
@@ -267,7 +267,12 @@ class Message:
     @property
     def promised(self) -> bool:
         """Whether its deadlines were promised and it was not cut short."""
-        return self.job is not None and self.job.guaranteed and not self.job.late_s and self.ended == "Made"
+        return (
+            self.job is not None
+            and self.job.guaranteed
+            and not self.job.late_s
+            and self.ended == "SegmentAudio"
+        )
 
     @property
     def promised_at(self) -> float:
@@ -351,7 +356,7 @@ class World:
         )
 
         def deliver(result: Result) -> None:
-            if isinstance(result, Made):
+            if isinstance(result, SegmentAudio):
                 assert message.job is not None
                 free = {job: free for job, free, _ in message.job.channel.playing(self.now)}
                 message.turn = free[message.job]

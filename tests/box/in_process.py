@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from appliance.box.system import Box
-from appliance.box.tools import Ran, Tools
+from appliance.box.tools import Completed, Tools
 from tests.fakes.jetson import Jetson
 
 
@@ -24,7 +24,7 @@ class InProcess(Tools):
 
     jetson: Jetson | None = None
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         assert self.jetson is not None
         launcher = self.jetson.bin / name
         module = f"tests.fakes.tools.{name.replace('-', '_')}"
@@ -43,7 +43,7 @@ class InProcess(Tools):
             except Exception as error:  # as a process would end: with a traceback
                 code = 1
                 errors.write(f"{type(error).__name__}: {error}")
-        return Ran((str(launcher), *arguments), code, output.getvalue(), errors.getvalue())
+        return Completed((str(launcher), *arguments), code, output.getvalue(), errors.getvalue())
 
 
 def quick(jetson: Jetson, **overrides: Any) -> Box:

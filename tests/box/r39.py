@@ -12,7 +12,7 @@ from pathlib import Path
 
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.box.tools import Ran, Tools
+from appliance.box.tools import Completed, Tools
 
 SOURCES = {
     "show": "`jetson_clocks --show` of a devkit, L4T 39.2.0 (GCID 45755727), MAXN and pinned, July 2026, in a"
@@ -151,16 +151,16 @@ class R39(Tools):
         for target in targets:
             self.write(target, self.read(source))
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         self.calls.append(" ".join((name, *arguments)))
         known = {"jetson_clocks": self._jetson_clocks, "nvpmodel": self._nvpmodel}
         if name not in known:
-            return Ran((name, *arguments), 127)
+            return Completed((name, *arguments), 127)
         try:
             text = known[name](arguments)
         except (OSError, ValueError):
-            return Ran((name, *arguments), 1, "Error: a file cannot be read")
-        return Ran((name, *arguments), 0, self.garble(name, text))
+            return Completed((name, *arguments), 1, "Error: a file cannot be read")
+        return Completed((name, *arguments), 0, self.garble(name, text))
 
     def _nvpmodel(self, arguments: tuple[str, ...]) -> str:
         if arguments[0] == "-q":

@@ -152,12 +152,12 @@ def test_a_file_edited_behind_our_back(
 ) -> None:
     assert survey(quick(pinned)).state == "pinned"
     edit(pinned)
-    sight = look(quick(pinned))
-    wrong = {name: seen.why for name, seen in sight.domains.items() if seen.pinned is not True}
-    assert sight.state == "unpinned"
+    reading = look(quick(pinned))
+    wrong = {name: seen.why for name, seen in reading.domains.items() if seen.pinned is not True}
+    assert reading.state == "unpinned"
     assert list(wrong) == [domain] and why in wrong[domain]
-    assert f"{domain}: {wrong[domain]}" in sight.why
-    assert sight.loose is mendable
+    assert f"{domain}: {wrong[domain]}" in reading.why
+    assert reading.loose is mendable
 
 
 def test_jetpack_7_locks_memory_by_its_lower_limit(tmp_path: Path) -> None:

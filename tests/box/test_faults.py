@@ -13,7 +13,7 @@ from appliance.box import judge
 from appliance.box.judge import CHECKS, jtop
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
-from appliance.box.tools import Ran, Tools
+from appliance.box.tools import Completed, Tools
 from tests.box.boxes import answering, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.in_process import quick
@@ -119,9 +119,9 @@ def test_jtop_is_asked_through_the_interpreter_of_its_command(
     asked: list[str] = []
 
     class Asked(Tools):
-        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
             asked.extend([name, *arguments])
-            return Ran((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
+            return Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
 
     claim = jtop.ask(dataclasses.replace(jetson.box(), tools=Asked()))
     assert (claim.version, claim.pinned) == ("7.2.2", True)

@@ -21,7 +21,7 @@ def test_without_a_record_it_is_the_mean_since_boot_and_says_so() -> None:
     found = rise((), Sample(7200.0, {"oc1": 12}), "oc1", 3600.0)
     assert found is not None and not found.recorded
     assert (found.count, found.span_s, found.per(3600.0)) == (12, 7200.0, 6.0)
-    assert "since boot" in found.told
+    assert "since boot" in found.summary
 
 
 @pytest.mark.parametrize(

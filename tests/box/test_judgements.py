@@ -14,7 +14,7 @@ from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.memory import Memory
 from appliance.box.services import Unit
 from appliance.box.show.findings import table, wants_colour
-from appliance.box.versions import Made
+from appliance.box.versions import BuildInfo
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -168,28 +168,28 @@ def test_disk(changes: dict[str, int], level: Level) -> None:
     assert (found.level is PASS) or found.value.startswith("/data")
 
 
-BOX = Made((36, 4, 3), (10, 3, 0), "p3701-0005")
+BOX = BuildInfo((36, 4, 3), (10, 3, 0), "p3701-0005")
 
 
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (Made((36, 4, 4), (10, 3, 0), "p3701-0005"), "L4T 36.4.4, now 36.4.3"),
-        (Made((36, 4, 3), (10, 7, 0), "p3701-0005"), "TensorRT 10.7.0, now 10.3.0"),
-        (Made((36, 4, 3), (10, 3, 0), "p3701-0004"), "module p3701-0004, now p3701-0005"),
-        (Made(problem="manifest.json is missing"), "manifest.json is missing"),
+        (BuildInfo((36, 4, 4), (10, 3, 0), "p3701-0005"), "L4T 36.4.4, now 36.4.3"),
+        (BuildInfo((36, 4, 3), (10, 7, 0), "p3701-0005"), "TensorRT 10.7.0, now 10.3.0"),
+        (BuildInfo((36, 4, 3), (10, 3, 0), "p3701-0004"), "module p3701-0004, now p3701-0005"),
+        (BuildInfo(problem="manifest.json is missing"), "manifest.json is missing"),
     ],
 )
-def test_versions_that_differ(made: Made, words: str) -> None:
+def test_versions_that_differ(made: BuildInfo, words: str) -> None:
     at_install = fitness.judge_versions(BOX, made)
     assert (at_install.level, "apt install --reinstall" in at_install.remedy) == (WARN, True)
     assert words in at_install.value
 
 
 def test_versions_that_do_not_differ() -> None:
-    longer = Made((36, 4, 3), (10, 3, 0, 26), "p3701-0005")
+    longer = BuildInfo((36, 4, 3), (10, 3, 0, 26), "p3701-0005")
     assert fitness.judge_versions(longer, BOX).level is PASS
-    assert fitness.judge_versions(BOX, Made()).level is PASS
+    assert fitness.judge_versions(BOX, BuildInfo()).level is PASS
     assert fitness.judge_versions(BOX, None).level is SKIP
 
 

@@ -10,7 +10,7 @@ import yaml
 from appliance.box import paths
 from appliance.box.clocks import modes
 from appliance.box.root import Root
-from appliance.box.tools import Ran
+from appliance.box.tools import Completed
 from tests.fakes.jetson import PROFILES, Jetson
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
@@ -83,8 +83,8 @@ def test_status_file(text: str, number: int | None) -> None:
 
 
 def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
-    assert modes.complaints(Ran(("nvpmodel",), 0, CAPTURED_QUERY, f"{EACCES}\n{EACCES_TOO}")) == ""
-    assert modes.complaints(Ran(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
+    assert modes.complaints(Completed(("nvpmodel",), 0, CAPTURED_QUERY, f"{EACCES}\n{EACCES_TOO}")) == ""
+    assert modes.complaints(Completed(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
 
 
 def wanted(folder: Path, conf: modes.Conf, now: str = "", config: str | None = None) -> modes.Wanted:

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from appliance.box.clocks.pinning import lock
 from appliance.box.judge import CHECKS
 from appliance.box.system import Box
-from appliance.box.tools import Ran, Tools
+from appliance.box.tools import Completed, Tools
 from tests.box.boxes import well
 from tests.box.in_process import quick
 from tests.box.r39 import R39
@@ -124,9 +124,9 @@ class Damaged(Tools):
     inner: Tools = dataclasses.field(default_factory=Tools)
     damage: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Ran:
+    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         if name in ("python3", "setpriv") or "/" in name:
-            ran = Ran((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
+            ran = Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
             name = "python3"
         else:
             ran = self.inner.run(name, *arguments, timeout_s=timeout_s, answer=answer)
@@ -136,7 +136,7 @@ class Damaged(Tools):
             return ran
         kind, text, at = self.damage[name]
         if kind == "hangs":
-            return Ran(ran.command, -9, "", "", timed_out=True)
+            return Completed(ran.command, -9, "", "", timed_out=True)
         return dataclasses.replace(ran, code=at % 3, output=altered(ran.output, kind, text, at) or "")
 
 

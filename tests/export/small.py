@@ -148,7 +148,7 @@ def load(files: Files) -> bundle.Loaded:
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltBundle:
     """Files and what the exporter made of them."""
 
     arch: Arch
@@ -175,9 +175,9 @@ class Workshop:
         self._root, self._traces = root / "bundles", root / "traces"
         for folder in (self._root, self._traces):
             folder.mkdir(parents=True, exist_ok=True)
-        self._made: dict[tuple[str, str, str], Made] = {}
+        self._made: dict[tuple[str, str, str], BuiltBundle] = {}
 
-    def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> Made:
+    def make(self, name: str, vocoder: str = "vocos", precision: Precision = "fp32") -> BuiltBundle:
         """The bundle of `ARCHS[name]`; those in `MEASURED` through the command line and its gate."""
         key, arch = (name, vocoder, precision), ARCHS[name]
         if key not in self._made:
@@ -195,7 +195,7 @@ class Workshop:
                             bundle.build(
                                 load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
                             )
-            self._made[key] = Made(arch, files_in(folder, vocoder), contract.read(out))
+            self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
         return self._made[key]
 
     @contextmanager

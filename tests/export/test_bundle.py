@@ -22,7 +22,7 @@ from export.durable import publish
 from export.families import family
 from export.random_checkpoint import write_random_bigvgan, write_random_vocos
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -32,16 +32,16 @@ NFES = (5, 7, 8, 16, 32)
 
 
 @pytest.fixture(scope="module", params=small.TRACED)
-def made(request: pytest.FixtureRequest, workshop: Workshop) -> Made:
+def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
     return workshop.make(request.param)
 
 
 @pytest.fixture(scope="module")
-def flow(made: Made) -> Any:
+def flow(made: BuiltBundle) -> Any:
     return small.upstream_flow(made.files, made.arch)
 
 
-def replayed(made: Made, given: Case, nfe: int, folder: Path) -> tuple[Any, Any]:
+def replayed(made: BuiltBundle, given: Case, nfe: int, folder: Path) -> tuple[Any, Any]:
     """`mel` and `wave` of the device's command."""
     small.write_case(folder / "case.npz", given)
     arguments = [str(made.bundle.folder), str(folder / "case.npz"), "--nfe", str(nfe)]
@@ -52,7 +52,7 @@ def replayed(made: Made, given: Case, nfe: int, folder: Path) -> tuple[Any, Any]
 
 
 @pytest.mark.parametrize("nfe", NFES)
-def test_a_whole_sample_equals_upstreams(made: Made, flow: Any, nfe: int, tmp_path: Path) -> None:
+def test_a_whole_sample_equals_upstreams(made: BuiltBundle, flow: Any, nfe: int, tmp_path: Path) -> None:
     given = small.case(113)
     mel, wave = replayed(made, given, nfe, tmp_path)
     wanted = small.upstream_sample(flow, given, nfe)

@@ -20,13 +20,13 @@ from appliance.errors import EngineFault
 from export import bundle, fetch, parity
 from export.cli import main
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(scope="module")
-def made(workshop: Workshop) -> Made:
+def made(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1")
 
 
@@ -37,7 +37,11 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 
 def test_bundle_prints_its_parity_its_licences_and_its_size(
-    made: Made, workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
+    made: BuiltBundle,
+    workshop: Workshop,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    brief_gate: None,
 ) -> None:
     out = tmp_path / "out"
     with workshop.reusing_traces():
@@ -53,7 +57,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
-def test_it_runs_as_a_module_without_the_tests_helpers(made: Made, tmp_path: Path, root: Path) -> None:
+def test_it_runs_as_a_module_without_the_tests_helpers(made: BuiltBundle, tmp_path: Path, root: Path) -> None:
     """Where upstream's package cannot be imported, the bundle says that it was not measured against it."""
     blocked = tmp_path / "f5_tts.py"
     blocked.write_text("raise ImportError('kept out of this test')\n")
@@ -71,14 +75,14 @@ def test_it_runs_as_a_module_without_the_tests_helpers(made: Made, tmp_path: Pat
     assert "not installed here" in alone.manifest.parity["upstream"]
     assert {row["against"] for row in alone.manifest.parity["rows"]} == {"torch", "exact"}
     given = small.case(71).segment(time_grid(5))
-    engines = made.engine(), small.Made(made.arch, made.files, alone).engine()
+    engines = made.engine(), small.BuiltBundle(made.arch, made.files, alone).engine()
     (one, _), (two, _) = (replay(engine, given) for engine in engines)
     assert np.array_equal(one, two)
     assert alone.manifest.files == made.bundle.manifest.files  # another process, the same bytes
 
 
 def test_parity_measures_a_bundle_again(
-    made: Made, capsys: pytest.CaptureFixture[str], brief_gate: None
+    made: BuiltBundle, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
     code, printed, _ = told(capsys, "parity", str(made.bundle.folder), *made.files.arguments())
     assert code == 0
@@ -86,7 +90,7 @@ def test_parity_measures_a_bundle_again(
 
 
 def test_parity_against_other_weights_fails(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
+    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
 ) -> None:
     other = small.write_files(tmp_path, small.V1, seed=12)
     code, printed, error = told(capsys, "parity", str(made.bundle.folder), *other.arguments())
@@ -96,7 +100,7 @@ def test_parity_against_other_weights_fails(
 
 
 def test_parity_without_sources_shows_the_record_and_asks_for_them(
-    made: Made, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, printed, error = told(capsys, "parity", str(made.bundle.folder))
     assert code == 1
@@ -104,7 +108,7 @@ def test_parity_without_sources_shows_the_record_and_asks_for_them(
     assert "name its sources: --family, --checkpoint, --vocab" in error
 
 
-def test_inspect_describes_a_bundle(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_describes_a_bundle(made: BuiltBundle, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, error = told(capsys, "inspect", str(made.bundle.folder))
     assert (code, error) == (0, "")
     assert printed.startswith("small, fp32, format 1.1")
@@ -130,7 +134,12 @@ def without(arguments: list[str], option: str, value: str) -> list[str]:
     ],
 )
 def test_sources_that_cannot_be_used_are_named(
-    option: str, value: str, message: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    option: str,
+    value: str,
+    message: str,
+    made: BuiltBundle,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = without(small.bundle_command(made.files, tmp_path / "out"), option, value)
     code, _, error = told(capsys, *arguments)
@@ -141,7 +150,7 @@ def test_sources_that_cannot_be_used_are_named(
 
 
 def test_max_frames_is_looked_at_before_anything_is_loaded(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = without(small.bundle_command(made.files, tmp_path / "out"), "--max-frames", "100")
     _, _, error = told(capsys, *without(arguments, "--checkpoint", "nothing.safetensors"))
@@ -149,7 +158,7 @@ def test_max_frames_is_looked_at_before_anything_is_loaded(
 
 
 def test_a_fault_of_the_engine_is_one_line(
-    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measure(*_: object) -> parity.Report:
         raise EngineFault("the flow produced numbers that are not finite")
@@ -160,7 +169,7 @@ def test_a_fault_of_the_engine_is_one_line(
 
 
 def test_terms_and_weights_reach_the_bundle(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[bundle.Sources] = []
 
@@ -195,7 +204,7 @@ def test_fetch_prints_a_command_that_can_be_pasted(
 
 
 def test_a_vocabulary_of_another_size_is_refused(
-    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vocab = tmp_path / "vocab.txt"
     vocab.write_text("".join(f"{token}\n" for token in small.VOCABULARY[:-1]), "utf-8")

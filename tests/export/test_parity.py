@@ -25,7 +25,7 @@ from export import cases, checkpoint, parity
 from export.checkpoint import load_dit
 from tests import upstream
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -35,12 +35,12 @@ READINGS = (("slt", 330), ("bdl", 300))
 
 
 @pytest.fixture(scope="module")
-def made(workshop: Workshop) -> Made:
+def made(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1")
 
 
 @pytest.fixture(scope="module")
-def oracles(made: Made) -> list[cases.Oracle]:
+def oracles(made: BuiltBundle) -> list[cases.Oracle]:
     upstream.require()
     upstream.dit_class()
     weights = load_dit(made.files.checkpoint, made.arch, SIZE)
@@ -52,7 +52,7 @@ def oracles(made: Made) -> list[cases.Oracle]:
 
 @pytest.mark.parametrize("nfe", [5, 8])
 def test_both_oracles_sample_as_upstreams_own_sampler(
-    oracles: list[cases.Oracle], made: Made, nfe: int
+    oracles: list[cases.Oracle], made: BuiltBundle, nfe: int
 ) -> None:
     given = cases.random_case(90, MelSpec("vocos"), SIZE)
     wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
@@ -62,7 +62,7 @@ def test_both_oracles_sample_as_upstreams_own_sampler(
         assert parity.relative_error(found[36:], wanted[36:]) <= 5e-6
 
 
-def test_upstreams_model_takes_all_weights_or_none(made: Made) -> None:
+def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:
     upstream.require()
     upstream.dit_class()
     weights = dict(load_dit(made.files.checkpoint, made.arch, SIZE))
@@ -87,7 +87,7 @@ def test_cases_repeat_and_look_like_log_mels() -> None:
 
 
 def expected(
-    made: Made, oracles: list[cases.Oracle], vocoder: nn.Module | None = None, *, lossy: bool = False
+    made: BuiltBundle, oracles: list[cases.Oracle], vocoder: nn.Module | None = None, *, lossy: bool = False
 ) -> cases.Expectations:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     model = vocoder or checkpoint.build_vocos(config, weights)
@@ -112,11 +112,11 @@ def ask(
 
 
 @pytest.fixture(scope="module")
-def answers(made: Made, oracles: list[cases.Oracle]) -> cases.Expectations:
+def answers(made: BuiltBundle, oracles: list[cases.Oracle]) -> cases.Expectations:
     return expected(made, oracles)
 
 
-def test_a_sound_bundle_passes_and_says_by_how_much(made: Made, answers: cases.Expectations) -> None:
+def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: cases.Expectations) -> None:
     report = parity.measure(made.bundle, answers)
     assert report.failed == []
     graphs = [("modulation", "torch", 0, 0), ("condition", "torch", 41, 0), ("vocoder", "torch", 128, 0)]
@@ -146,7 +146,7 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: Made, answers: cases.E
     assert lines[0].split() == head
 
 
-def test_times_of_the_grid_are_stepped_each_by_itself(made: Made, answers: cases.Expectations) -> None:
+def test_times_of_the_grid_are_stepped_each_by_itself(made: BuiltBundle, answers: cases.Expectations) -> None:
     graphs = parity.Graphs(made.bundle, "ort-cpu")
     rows = list(parity.velocities(graphs, answers.trajectories[0]))
     times = [round(float(t), 4) for t in time_grid(7)[:-1]]
@@ -164,7 +164,7 @@ def test_times_of_the_grid_are_stepped_each_by_itself(made: Made, answers: cases
 # A wrong graph is seen, whichever variant has it
 
 
-def tampered(made: Made, folder: Path, file: str, change: Callable[[onnx.GraphProto], None]) -> Bundle:
+def tampered(made: BuiltBundle, folder: Path, file: str, change: Callable[[onnx.GraphProto], None]) -> Bundle:
     """A copy of the bundle with one graph changed."""
     shutil.copytree(made.bundle.folder, folder)
     model = onnx.load(folder / file, load_external_data=False)
@@ -212,7 +212,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
     change: Callable[[onnx.GraphProto], None],
     variant: str,
     wrong: set[str],
-    made: Made,
+    made: BuiltBundle,
     answers: cases.Expectations,
     tmp_path: Path,
 ) -> None:
@@ -223,7 +223,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
 
 @pytest.mark.parametrize("file", ["step_keys.onnx", "step_reply_cpu.onnx"])
 def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
-    file: str, made: Made, answers: cases.Expectations, tmp_path: Path
+    file: str, made: BuiltBundle, answers: cases.Expectations, tmp_path: Path
 ) -> None:
     report = parity.measure(tampered(made, tmp_path / "bundle", file, scaled(math.nan)), answers)
     broken = {(row.what, row.variant) for row in report.broken}
@@ -252,7 +252,7 @@ class Off:
 
 @pytest.mark.parametrize("share", [2e-4, float("nan")])
 def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
-    made: Made, oracles: list[cases.Oracle], share: float
+    made: BuiltBundle, oracles: list[cases.Oracle], share: float
 ) -> None:
     report = parity.measure(made.bundle, expected(made, [Off(oracles[0], share)]))
     assert {line.split(" at ")[0] for line in report.failed} >= {"step", "sample"}
@@ -260,7 +260,7 @@ def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
     assert "allowed 5.0e-05" in " ".join(report.failed)
 
 
-def test_a_vocoder_that_is_off_fails_alone(made: Made, oracles: list[cases.Oracle]) -> None:
+def test_a_vocoder_that_is_off_fails_alone(made: BuiltBundle, oracles: list[cases.Oracle]) -> None:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     louder = checkpoint.build_vocos(config, weights)
     with torch.no_grad():
@@ -269,7 +269,9 @@ def test_a_vocoder_that_is_off_fails_alone(made: Made, oracles: list[cases.Oracl
     assert {line.split(" at ")[0] for line in report.failed} == {"vocoder", "wave"}
 
 
-def test_a_package_that_is_not_installed_is_noted_as_absent(made: Made, oracles: list[cases.Oracle]) -> None:
+def test_a_package_that_is_not_installed_is_noted_as_absent(
+    made: BuiltBundle, oracles: list[cases.Oracle]
+) -> None:
     def absent() -> cases.Oracle:
         raise ImportError("No module named 'f5_tts'")
 
@@ -283,7 +285,7 @@ def test_a_package_that_is_not_installed_is_noted_as_absent(made: Made, oracles:
 
 @pytest.mark.parametrize("failure", [KeyError("f5_tts.model"), RuntimeError("half installed")])
 def test_a_package_that_fails_while_it_is_imported_is_absent(
-    failure: Exception, made: Made, monkeypatch: pytest.MonkeyPatch
+    failure: Exception, made: BuiltBundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(name: str, *rest: Any) -> Any:
         if name.startswith("f5_tts"):
@@ -315,16 +317,16 @@ def test_errors_are_relative_and_shapes_must_agree() -> None:
 
 
 @pytest.fixture(scope="module")
-def int8(workshop: Workshop) -> Made:
+def int8(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1", precision="int8")
 
 
 @pytest.fixture(scope="module")
-def lossy(made: Made, oracles: list[cases.Oracle]) -> cases.Expectations:
+def lossy(made: BuiltBundle, oracles: list[cases.Oracle]) -> cases.Expectations:
     return expected(made, oracles[:1], lossy=True)
 
 
-def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: Made, lossy: cases.Expectations) -> None:
+def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: BuiltBundle, lossy: cases.Expectations) -> None:
     report = parity.measure(int8.bundle, lossy)
     assert report.failed == []
     rows = {row.what: row for row in report.rows}
@@ -342,7 +344,7 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: Made, lossy: cases
     assert report.table().splitlines()[4].endswith("–")
 
 
-def test_int8_fails_by_its_mel_and_by_its_waveform(int8: Made, lossy: cases.Expectations) -> None:
+def test_int8_fails_by_its_mel_and_by_its_waveform(int8: BuiltBundle, lossy: cases.Expectations) -> None:
     assert lossy.coarse is not None
     found = parity.measure(int8.bundle, lossy)
     ratio = {row.what: row.error for row in found.rows if row.what in parity.RATIOS}
@@ -377,13 +379,13 @@ def test_the_cheapest_sampling_that_holds_everywhere_is_taken() -> None:
     assert "short-kv at 500 frames" in report(short_kv=math.inf, short=1.0).failed[0]
 
 
-def test_exact_against_itself_is_a_ratio_of_one(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exact_against_itself_is_a_ratio_of_one(made: BuiltBundle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parity, "CHEAPER", ("exact",))
     report = parity.measure_samplings(made.bundle)
     assert [row.error for row in report.samplings] == [pytest.approx(1.0, rel=1e-4)] * 2
 
 
-def test_a_fault_while_sampling_is_a_row(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*_: object) -> Any:
         raise EngineFault("no memory")
 
@@ -431,5 +433,5 @@ def test_a_trajectory_is_the_oracles_own_sample(oracles: list[cases.Oracle]) -> 
     assert parity.relative_error(solved.latents[1], moved) <= 1e-6
 
 
-def test_the_vocabulary_of_the_bundle_is_read(made: Made) -> None:
+def test_the_vocabulary_of_the_bundle_is_read(made: BuiltBundle) -> None:
     assert read_vocabulary(made.bundle.vocab) == VOCABULARY

@@ -24,7 +24,7 @@ from export import precision
 from export.parity import BOUNDS
 from tests.engine import lanes
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -34,12 +34,12 @@ LOSSY_BOUNDS = {"step": 5e-2, "sample": 5e-2, "wave": 5e-1}
 
 
 @pytest.fixture(scope="module")
-def fp16(workshop: Workshop) -> Made:
+def fp16(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1", precision="fp16")
 
 
 @pytest.fixture(scope="module")
-def int8(workshop: Workshop) -> Made:
+def int8(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1", precision="int8")
 
 
@@ -80,7 +80,7 @@ STEPS = ("step", "step_keys", "step_reply")
 
 
 @pytest.fixture(scope="module", params=STEPS)
-def step(request: pytest.FixtureRequest, fp16: Made) -> Typed:
+def step(request: pytest.FixtureRequest, fp16: BuiltBundle) -> Typed:
     return Typed(fp16.bundle.graph(request.param))
 
 
@@ -115,11 +115,11 @@ def test_products_keys_and_values_are_float16(step: Typed) -> None:
     assert {step.types[name] for name in given | {"condition"}} == {HALF}
 
 
-def test_an_update_is_float32(fp16: Made) -> None:
+def test_an_update_is_float32(fp16: BuiltBundle) -> None:
     assert set(Typed(fp16.bundle.graph("update")).types.values()) == {FLOAT}
 
 
-def test_variants_share_one_file_of_weights(fp16: Made) -> None:
+def test_variants_share_one_file_of_weights(fp16: BuiltBundle) -> None:
     assert sorted(path.name for path in fp16.bundle.folder.glob("step*")) == [
         "step.onnx",
         "step.onnx.data",
@@ -153,7 +153,7 @@ def stored(path: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["condition", "step_keys", "step_reply", "vocoder"])
-def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: Made) -> None:
+def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: BuiltBundle) -> None:
     narrow, wide = (onnx.load(fp16.bundle.graph(name, variant)) for variant in ("default", "ort-cpu"))
     kinds, given = (
         {v.name: v.type.tensor_type.elem_type for v in (*model.graph.input, *model.graph.output)}
@@ -174,7 +174,7 @@ def test_on_a_cpu_only_weights_and_signature_are_float16(name: str, fp16: Made) 
         assert computed == [node.op_type for node in narrow.graph.node if node.op_type != "Cast"]
 
 
-def test_a_cpu_runs_its_own_variant_where_there_is_one(fp16: Made, int8: Made) -> None:
+def test_a_cpu_runs_its_own_variant_where_there_is_one(fp16: BuiltBundle, int8: BuiltBundle) -> None:
     assert fp16.bundle.variant_for("ort-cpu") == "ort-cpu"
     assert fp16.bundle.variant_for("tensorrt") == int8.bundle.variant_for("ort-cpu") == "default"
     given = small.case(60).segment(time_grid(5))
@@ -183,7 +183,7 @@ def test_a_cpu_runs_its_own_variant_where_there_is_one(fp16: Made, int8: Made) -
     assert 1e-6 < small.relative(narrow, own) < BOUNDS["fp16"]["sample"]
 
 
-def test_the_condition_sums_its_responses_in_float32(fp16: Made) -> None:
+def test_the_condition_sums_its_responses_in_float32(fp16: BuiltBundle) -> None:
     graph = Typed(fp16.bundle.graph("condition"))
     assert set(graph.inputs("LayerNormalization", "ReduceSum", "ReduceMean", "Sqrt", "Div")) == {FLOAT}
     assert {graph.types[f"blocks.0.{name}"] for name in ("gamma", "beta", "norm_weight")} == {FLOAT}
@@ -191,7 +191,7 @@ def test_the_condition_sums_its_responses_in_float32(fp16: Made) -> None:
     assert graph.types["condition"] == HALF
 
 
-def test_the_vocoders_head_is_float32_and_its_backbone_float16(fp16: Made) -> None:
+def test_the_vocoders_head_is_float32_and_its_backbone_float16(fp16: BuiltBundle) -> None:
     graph = Typed(fp16.bundle.graph("vocoder"))
     assert set(graph.inputs("Exp", "Cos", "Sin", "LayerNormalization", "Div")) == {FLOAT}
     kinds = {
@@ -203,7 +203,7 @@ def test_the_vocoders_head_is_float32_and_its_backbone_float16(fp16: Made) -> No
     assert set(graph.inputs("Conv")) == {HALF}
 
 
-def test_modulation_is_computed_in_float32_from_weights_in_float16(fp16: Made) -> None:
+def test_modulation_is_computed_in_float32_from_weights_in_float16(fp16: BuiltBundle) -> None:
     graph = Typed(fp16.bundle.graph("modulation"))
     assert {graph.types[name] for node in graph.of("Gemm") for name in node.input} == {FLOAT}
     assert {graph.weights[name] for name in graph.weights if name.endswith(".weight")} == {HALF}
@@ -213,7 +213,7 @@ def test_modulation_is_computed_in_float32_from_weights_in_float16(fp16: Made) -
 
 
 @pytest.mark.parametrize("name", ["step_keys", "step_reply"])
-def test_every_product_but_the_kept_ones_is_int8(name: str, int8: Made, workshop: Workshop) -> None:
+def test_every_product_but_the_kept_ones_is_int8(name: str, int8: BuiltBundle, workshop: Workshop) -> None:
     floats = precision.weight_products(workshop.make("v1").bundle.graph(name, "ort-cpu"))
     roles = Counter(floats.values())
     assert roles == {
@@ -251,7 +251,7 @@ def test_what_stays_float_can_be_chosen_by_role(workshop: Workshop, tmp_path: Pa
         precision.quantise(source, tmp_path / "other.onnx", ("attention",))
 
 
-def test_int8_is_for_one_row_at_a_time(int8: Made) -> None:
+def test_int8_is_for_one_row_at_a_time(int8: BuiltBundle) -> None:
     assert int8.bundle.manifest.batch_invariant is False
     assert int8.bundle.manifest.backends == ("ort-cpu",)
     assert set(int8.bundle.manifest.variants) == {"default"}
@@ -266,13 +266,15 @@ def test_int8_is_for_one_row_at_a_time(int8: Made) -> None:
 
 
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
-def test_int8_follows_float32_in_every_sampling(sampling: Sampling, int8: Made, workshop: Workshop) -> None:
+def test_int8_follows_float32_in_every_sampling(
+    sampling: Sampling, int8: BuiltBundle, workshop: Workshop
+) -> None:
     given = small.case(97).segment(time_grid(7), sampling)
     found, wanted = (replay(made.engine(), given)[0][32:] for made in (int8, workshop.make("v1")))
     assert 1e-4 < small.relative(found, wanted) < LOSSY_BOUNDS["sample"]
 
 
-def test_a_backend_that_int8_is_not_for_refuses_it_by_name(int8: Made) -> None:
+def test_a_backend_that_int8_is_not_for_refuses_it_by_name(int8: BuiltBundle) -> None:
     with pytest.raises(BundleError, match="precision int8 is for ort-cpu, not for tensorrt"):
         int8.padded()
 
@@ -331,7 +333,7 @@ def output(bundle: Bundle, name: str, variant: str, inputs: dict[str, NDArray[An
 
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 @pytest.mark.parametrize("frames", [4, 37, 500, 2000])
-def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, fp16: Made) -> None:
+def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, fp16: BuiltBundle) -> None:
     given = small.case(frames, reference=1).segment(time_grid(2), sampling)
     for engine in (fp16.engine(variant="default"), fp16.engine(), fp16.padded()):
         mel, wave = replay(engine, given)
@@ -339,7 +341,7 @@ def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, f
 
 
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
-def test_padding_stays_out_of_float16_batches_too(sampling: Sampling, fp16: Made) -> None:
+def test_padding_stays_out_of_float16_batches_too(sampling: Sampling, fp16: BuiltBundle) -> None:
     """A masked score is finite in float16, so that a softmax over padding alone is no NaN."""
     engine, alone = fp16.padded(3, 100, 700), fp16.engine(variant="default")
     segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 700)]

@@ -26,7 +26,7 @@ from export.cases import condition_inputs
 from export.cli import main
 from tests.engine import lanes
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -38,17 +38,17 @@ PER_BLOCK = ("qkv", "attention.out", "up", "down")
 
 
 @pytest.fixture(scope="module")
-def half(workshop: Workshop) -> Made:
+def half(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1", precision="fp16")
 
 
 @pytest.fixture(scope="module")
-def made(workshop: Workshop) -> Made:
+def made(workshop: Workshop) -> BuiltBundle:
     return workshop.make("v1", precision="int8-qdq")
 
 
 @pytest.fixture(scope="module")
-def observations(half: Made) -> Observations:
+def observations(half: BuiltBundle) -> Observations:
     return calibration.observe(half.bundle, [small.case(90), small.case(61, seed=6)])
 
 
@@ -161,7 +161,7 @@ def test_calibration_sees_every_step_of_both_rows(observations: Observations) ->
     assert len(steps) == max(nfe for nfe, _ in calibration.RUNS)
 
 
-def test_calibration_sees_what_the_float_graph_computes(half: Made) -> None:
+def test_calibration_sees_what_the_float_graph_computes(half: BuiltBundle) -> None:
     """The largest magnitudes of a step's products, computed here once more."""
     model = onnx.load(half.bundle.graph("step_keys", "ort-cpu"))
     taken = {one.weight: one.node.input[0] for one in precision.products_of(model.graph)}
@@ -191,7 +191,7 @@ def test_the_largest_of_all_calls_is_kept() -> None:
 # The graphs
 
 
-def test_one_scheme_and_one_file_of_weights_serve_every_step_graph(made: Made) -> None:
+def test_one_scheme_and_one_file_of_weights_serve_every_step_graph(made: BuiltBundle) -> None:
     loaded = graphs(made.bundle)
     every = {key: constants(graph) for key, graph in loaded.items()}
     own = {name for name in every["default", "step"] if name.startswith(("blocks.", "out."))}
@@ -211,7 +211,7 @@ def test_one_scheme_and_one_file_of_weights_serve_every_step_graph(made: Made) -
 @pytest.mark.parametrize(
     ("variant", "kind"), [("default", TensorProto.FLOAT16), ("ort-cpu", TensorProto.FLOAT)]
 )
-def test_products_are_int8_but_for_the_ends(variant: str, kind: int, made: Made) -> None:
+def test_products_are_int8_but_for_the_ends(variant: str, kind: int, made: BuiltBundle) -> None:
     for (of, name), graph in graphs(made.bundle).items():
         if of != variant:
             continue
@@ -246,7 +246,7 @@ def _has_weight(
     return name in held
 
 
-def test_a_product_is_what_integers_give(made: Made) -> None:
+def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
     """Each INT8 product of a step, computed once more with numpy's integers from the stored constants."""
     model = onnx.load(made.bundle.graph("step_keys", "ort-cpu"))
     graph, held = model.graph, constants(model.graph)
@@ -272,7 +272,7 @@ def test_a_product_is_what_integers_give(made: Made) -> None:
 
 @pytest.mark.parametrize(("variant", "name"), [(v, name) for v, names in FILES.items() for name in names])
 def test_smoothing_alone_leaves_a_graph_as_it_was(
-    variant: str, name: str, half: Made, tmp_path: Path
+    variant: str, name: str, half: BuiltBundle, tmp_path: Path
 ) -> None:
     """With strong factors everywhere, and float products in the place of the quantised ones."""
     floats, roles = qdq.floats_of(half.bundle.graph("step"))
@@ -303,7 +303,7 @@ def test_smoothing_alone_leaves_a_graph_as_it_was(
     assert small.relative(found, wanted) < bound
 
 
-def _feed(half: Made, name: str) -> dict[str, NDArray[Any]]:
+def _feed(half: BuiltBundle, name: str) -> dict[str, NDArray[Any]]:
     feed = inputs(half.bundle)
     if name == "step_reply":
         kept = parity.Graphs(half.bundle, "ort-cpu").run("step_keys", feed)
@@ -343,7 +343,7 @@ def _unquantise(
     graph.node.extend(kept)
 
 
-def test_what_stays_float_can_be_chosen_by_role(half: Made, tmp_path: Path) -> None:
+def test_what_stays_float_can_be_chosen_by_role(half: BuiltBundle, tmp_path: Path) -> None:
     floats, roles = qdq.floats_of(half.bundle.graph("step"))
     chosen = {name: qdq.Choice(np.full(len(floats[name]), 2.0, np.float32), 9.0, 0.0) for name in roles}
     made = qdq.scheme(floats, chosen, roles, ("qkv", "down", "from_latents", "final"))
@@ -367,7 +367,7 @@ def test_what_stays_float_can_be_chosen_by_role(half: Made, tmp_path: Path) -> N
 # The bundle
 
 
-def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: Made) -> None:
+def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: BuiltBundle) -> None:
     manifest = made.bundle.manifest
     assert manifest.precision == "int8-qdq" and manifest.backends == ("tensorrt", "ort-cpu")
     assert manifest.batch_invariant and manifest.dimensions.compute == "float16"
@@ -389,7 +389,7 @@ def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: Made) -> 
 @pytest.mark.parametrize("variant", ["default", "ort-cpu"])
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 def test_it_follows_float32_in_every_sampling(
-    sampling: Sampling, variant: str, made: Made, workshop: Workshop
+    sampling: Sampling, variant: str, made: BuiltBundle, workshop: Workshop
 ) -> None:
     given = small.case(97).segment(time_grid(7), sampling)
     found, _ = replay(made.engine(variant=variant), given)
@@ -398,7 +398,7 @@ def test_it_follows_float32_in_every_sampling(
 
 
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
-def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: Made) -> None:
+def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: BuiltBundle) -> None:
     engine, alone = made.padded(3, 100, 700), made.engine(variant="default")
     segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 500)]
     wanted = [lanes.solo(alone, given, 2) for given in segments]
@@ -411,7 +411,7 @@ def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: Made) -> 
 
 
 def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
-    made: Made, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
+    made: BuiltBundle, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief_gate: None
 ) -> None:
     monkeypatch.setitem(parity.BOUNDS["int8-qdq"], "mel", 1e-6)
     monkeypatch.setattr(calibration, "READINGS", (("slt", 300),))
@@ -435,7 +435,7 @@ def test_a_bundle_beyond_its_bound_is_written_only_with_a_reason(
     ],
 )
 def test_the_command_line_refuses_in_one_line(
-    options: list[str], message: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, made: BuiltBundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bundle", *made.files.arguments(), *options, "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
@@ -443,7 +443,7 @@ def test_the_command_line_refuses_in_one_line(
 
 
 def test_the_curve_is_printed(
-    half: Made, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    half: BuiltBundle, made: BuiltBundle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(curve, "POINTS", ((), ("from_latents", "final", "up", "down")))
     monkeypatch.setattr(curve, "PLAIN", ((),))

@@ -21,7 +21,7 @@ from appliance.engine.synthesizer import Synthesizer
 from appliance.job import FloatArray
 from tests.engine import lanes
 from tests.export import small
-from tests.export.small import Made, Workshop
+from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -30,7 +30,7 @@ STEP, SAMPLE = 5e-6, 5e-5
 SAME = 1e-6
 """Between two forms of one graph."""
 NFES = (5, 7, 8, 16, 32)
-FORMS: dict[str, Callable[[Made], Synthesizer]] = {
+FORMS: dict[str, Callable[[BuiltBundle], Synthesizer]] = {
     "masked": lambda made: made.engine(variant="default"),
     "padded": lambda made: made.padded(),
     "fused": lambda made: made.engine(variant="ort-cpu"),
@@ -40,12 +40,12 @@ FORMS: dict[str, Callable[[Made], Synthesizer]] = {
 
 # In the other order than `test_bundle`: side by side, each makes bundles for both.
 @pytest.fixture(scope="module", params=small.TRACED[::-1])
-def made(request: pytest.FixtureRequest, workshop: Workshop) -> Made:
+def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
     return workshop.make(request.param)
 
 
 @pytest.fixture(scope="module")
-def flow(made: Made) -> Any:
+def flow(made: BuiltBundle) -> Any:
     return small.upstream_flow(made.files, made.arch)
 
 
@@ -64,7 +64,7 @@ def flow(made: Made) -> Any:
     ],
     ids=lambda given: str(given.frames),
 )
-def test_one_step_equals_upstreams(form: str, made: Made, flow: Any, given: small.Case) -> None:
+def test_one_step_equals_upstreams(form: str, made: BuiltBundle, flow: Any, given: small.Case) -> None:
     engine, start = FORMS[form](made), len(given.cond)
     for time in (0.0, 0.0012, 0.61):
         mel, _ = replay(engine, given.segment(np.array([time, time + 1.0])))
@@ -74,7 +74,7 @@ def test_one_step_equals_upstreams(form: str, made: Made, flow: Any, given: smal
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("nfe", NFES)
-def test_a_whole_sample_equals_upstreams(form: str, made: Made, flow: Any, nfe: int) -> None:
+def test_a_whole_sample_equals_upstreams(form: str, made: BuiltBundle, flow: Any, nfe: int) -> None:
     given = small.case(113)
     start = len(given.cond)
     mel, _ = replay(FORMS[form](made), given.segment(time_grid(nfe)))
@@ -88,7 +88,7 @@ def test_a_whole_sample_equals_upstreams(form: str, made: Made, flow: Any, nfe: 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("reference", [1, 10, 38])
 def test_a_reference_on_its_path_is_seen_as_upstream_would(
-    form: str, reference: int, made: Made, flow: Any
+    form: str, reference: int, made: BuiltBundle, flow: Any
 ) -> None:
     """Sampling `short` without guidance is upstream's model whose first frames are put on their path."""
     given = small.case(70, reference=reference, guidance=0.0)
@@ -119,7 +119,7 @@ def upstream_on_path(flow: Any, given: small.Case, times: NDArray[np.float64]) -
 
 @pytest.mark.parametrize("sampling", ["short", "short-kv"])
 @pytest.mark.parametrize("reference", [1, 10, 38])
-def test_forms_agree_in_every_sampling(sampling: Sampling, reference: int, made: Made) -> None:
+def test_forms_agree_in_every_sampling(sampling: Sampling, reference: int, made: BuiltBundle) -> None:
     given = small.case(70, reference=reference).segment(time_grid(7), sampling)
     found = {form: replay(make(made), given)[0][reference:] for form, make in FORMS.items()}
     way = found["masked"] - given.noise[reference:]
@@ -130,7 +130,9 @@ def test_forms_agree_in_every_sampling(sampling: Sampling, reference: int, made:
 
 @pytest.mark.parametrize("lengths", [(60, 333, 1300), (60, 143, 47, 300)])
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
-def test_a_padded_batch_equals_single_runs(lengths: tuple[int, ...], sampling: Sampling, made: Made) -> None:
+def test_a_padded_batch_equals_single_runs(
+    lengths: tuple[int, ...], sampling: Sampling, made: BuiltBundle
+) -> None:
     padded = made.padded(len(lengths), max(lengths))
     lanes.check_a_padded_batch(padded, lengths, made.engine(variant="default"), sampling)
 
@@ -177,7 +179,7 @@ def reply_of(feed: Feed, kept: list[NDArray[Any]], context: int = CONTEXT) -> Fe
 
 
 @pytest.mark.parametrize("reference", [0, 1, 10, 41])
-def test_the_fused_form_equals_the_masked_one(reference: int, made: Made) -> None:
+def test_the_fused_form_equals_the_masked_one(reference: int, made: BuiltBundle) -> None:
     feed = feed_of(made.bundle, reference, 53)
     masked, fused = (run(made.bundle, "step_keys", variant, feed) for variant in ("default", "ort-cpu"))
     assert len(masked) == 1 + 2 * made.arch.depth
@@ -191,7 +193,7 @@ def test_the_fused_form_equals_the_masked_one(reference: int, made: Made) -> Non
 
 
 @pytest.mark.parametrize("reference", [1, 10, 41])
-def test_keys_and_reply_equal_the_whole_sequence(reference: int, made: Made) -> None:
+def test_keys_and_reply_equal_the_whole_sequence(reference: int, made: BuiltBundle) -> None:
     feed = feed_of(made.bundle, reference, 53, rows=2)
     velocity, *kept = run(made.bundle, "step_keys", "default", feed)
     whole = {name: feed[name] for name in ("mod_table", "step_index")}
@@ -209,7 +211,7 @@ def test_keys_and_reply_equal_the_whole_sequence(reference: int, made: Made) -> 
 
 
 @pytest.mark.parametrize("reference", [1, 10, 41])
-def test_padding_on_both_sides_changes_nothing(reference: int, made: Made) -> None:
+def test_padding_on_both_sides_changes_nothing(reference: int, made: BuiltBundle) -> None:
     """The reference ends where the reply begins: its padding precedes it, the reply's follows."""
     feed = feed_of(made.bundle, reference, 53)
     velocity, *kept = run(made.bundle, "step_keys", "default", feed)
@@ -234,7 +236,7 @@ def litter(like: NDArray[Any], frames: int) -> NDArray[Any]:
     return 5.0 * rng.standard_normal((len(like), frames, like.shape[2])).astype(like.dtype)
 
 
-def test_a_row_depends_on_no_other_row(made: Made) -> None:
+def test_a_row_depends_on_no_other_row(made: BuiltBundle) -> None:
     lanes.check_rows_of_one_call(made.bundle)
 
 

@@ -52,7 +52,7 @@ BUCKET: dict[str, plan.Range] = {
 """Axis → sizes. Step graphs are built for one length at a time, and for some numbers of rows."""
 ANY_LENGTH = BUCKET | {"N": (64, FRAMES, 2304)}
 FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in BUCKET.items()}
-Made = Callable[..., Plan]
+MakePlan = Callable[..., Plan]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def bundle() -> contract.Bundle:
 
 
 @pytest.fixture(scope="module")
-def made(bundle: contract.Bundle) -> Made:
+def made(bundle: contract.Bundle) -> MakePlan:
     """Plans of the bundle's graphs, each made once."""
     plans: dict[tuple[str, str], Plan] = {}
 
@@ -80,31 +80,31 @@ def inputs(bundle: contract.Bundle, graph: str) -> tuple[graphs.TensorSpec, ...]
 
 
 @pytest.mark.parametrize("graph", graphs.GRAPHS)
-def test_builds(graph: str, made: Made) -> None:
+def test_builds(graph: str, made: MakePlan) -> None:
     assert made(graph, "bucket" if graph in STEPS else "any length").launches
 
 
 @pytest.mark.parametrize("graph", STEPS)
-def test_each_block_has_one_attention_kernel(graph: str, made: Made, bundle: contract.Bundle) -> None:
+def test_each_block_has_one_attention_kernel(graph: str, made: MakePlan, bundle: contract.Bundle) -> None:
     assert made(graph).mha_count == bundle.manifest.arch.depth
 
 
 @pytest.mark.parametrize("graph", STEPS)
-def test_scores_are_summed_in_float32(graph: str, made: Made) -> None:
+def test_scores_are_summed_in_float32(graph: str, made: MakePlan) -> None:
     assert made(graph).accumulators == (("fp32", "fp16"),)
 
 
 @pytest.mark.parametrize("graph", STEPS)
-def test_launches_of_a_block(graph: str, made: Made) -> None:
+def test_launches_of_a_block(graph: str, made: MakePlan) -> None:
     assert max(made(graph).block_launches) <= MAX_BLOCK_LAUNCHES
 
 
 @pytest.mark.parametrize("graph", STEPS)
-def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made: Made) -> None:
+def test_nothing_is_checked_at_run_time_where_shapes_are_fixed(graph: str, made: MakePlan) -> None:
     assert made(graph, "fixed").asserts == ()
 
 
-def test_an_update_is_one_kernel(made: Made) -> None:
+def test_an_update_is_one_kernel(made: MakePlan) -> None:
     assert len(made("update", "any length").launches) == 1
 
 
@@ -229,7 +229,7 @@ def test_a_step_of_v1_base(tmp_path: Path) -> None:
 # The reader sees what these look for.
 
 
-def test_a_length_that_varies_is_checked_at_run_time(made: Made) -> None:
+def test_a_length_that_varies_is_checked_at_run_time(made: MakePlan) -> None:
     varying, bucket = made("step", "any length").asserts, made("step").asserts
     assert len(varying) > len(bucket) > 0
     assert any("out of bounds [64, 2304]" in message for message in varying)

@@ -73,7 +73,7 @@ SIGNATURES: dict[str, Signature] = {
 }
 """The table of the design, written out a second time."""
 
-BUNDLES: dict[str, Callable[[Workshop], small.Made]] = {
+BUNDLES: dict[str, Callable[[Workshop], small.BuiltBundle]] = {
     "fp32": lambda w: w.make("v1"),
     "v0": lambda w: w.make("v0"),
     "bigvgan": lambda w: w.make("v1", "bigvgan"),

@@ -31,7 +31,7 @@ from appliance.rpc.access import Door
 from appliance.rpc.queue import Queue
 from appliance.rpc.requests import Defaults
 from appliance.rpc.server import Listening, listen
-from appliance.rpc.synthesizer import Speech, Synthesizer
+from appliance.rpc.synthesizer import Speech, SynthesizerService
 from appliance.rpc.voices import Voices
 from appliance.scheduler import Scheduler
 from appliance.text.split import Budgets
@@ -62,7 +62,7 @@ class Box:
     scheduler: Scheduler
     planner: SentencePlanner
     speech: Speech
-    service: Synthesizer
+    service: SynthesizerService
     queue: Queue
     store: VoiceStore
     listening: Listening
@@ -165,7 +165,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         stream_buffer_s=1.0,
         max_calls=12,
     )
-    service = Synthesizer(speech, server)
+    service = SynthesizerService(speech, server)
     uploads = Voices(store)
     queue = Queue(scheduler, speech.clock, service.end, service.taps)
     faces = (riva.face(service, store, prompts),)

@@ -17,7 +17,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.clocks.published import Clocks, Unpin, number, parse_unpin
-from appliance.box.clocks.verdict import Sight
+from appliance.box.clocks.verdict import ClockReading
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 
@@ -80,7 +80,7 @@ class Ledger:
 class Outcome:
     """State of the box after work on it."""
 
-    sight: Sight
+    reading: ClockReading
     ledger: Ledger
     problems: tuple[str, ...] = ()
     rebooting: bool = False
@@ -88,17 +88,17 @@ class Outcome:
     @property
     def reboot_pending(self) -> bool:
         """True if the best mode waits for a reboot that nvpmodel has asked for."""
-        return bool(self.ledger.reboot_for) and not self.sight.complete
+        return bool(self.ledger.reboot_for) and not self.reading.complete
 
     @property
     def held(self) -> bool:
         """True if clocks are as they should be, as far as that is possible before a reboot."""
-        return self.sight.state == "pinned" or (self.reboot_pending and not self.sight.loose)
+        return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.loose)
 
     @property
     def clocks(self) -> Clocks:
         """State in the published form."""
-        seen, ledger = self.sight.clocks, self.ledger
+        seen, ledger = self.reading.clocks, self.ledger
         state, why = seen.state, "; ".join([seen.why, *self.problems]) if seen.why else ""
         if state == "unpinned" and ledger.unlocked_at is not None:
             why = f"{UNLOCKED}; `{LOCK_COMMAND}` pins again; {why}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from appliance.box import paths
 from appliance.box.root import Root, reason
 from appliance.box.system import Box
-from appliance.box.tools import Ran
+from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
 """Names of the mode without limits, the better one first."""
@@ -229,7 +229,7 @@ def current(box: Box, conf: Conf | None) -> Current:
     if number is None and conf is not None and ran.missing:
         number = conf.default
     mode = conf.by_id(number) if conf is not None and number is not None else None
-    return Current(mode.name if mode else "", number, errors or ran.told)
+    return Current(mode.name if mode else "", number, errors or ran.summary)
 
 
 def parse_query(text: str) -> Current:
@@ -247,7 +247,7 @@ def parse_status(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def complaints(ran: Ran) -> str:
+def complaints(ran: Completed) -> str:
     """What nvpmodel called an error, but for what only says that we are not root."""
     lines = (line.strip() for line in ran.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))

@@ -20,7 +20,7 @@ from appliance.box.clocks.culprits import culprits, indicator
 from appliance.box.clocks.ledger import LOCK_COMMAND, REPINS_PER_HOUR, Ledger, Outcome
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.published import Clocks, Unpin, publish
-from appliance.box.clocks.verdict import Sight, look
+from appliance.box.clocks.verdict import ClockReading, look
 from appliance.box.root import reason
 from appliance.box.system import Box
 
@@ -101,17 +101,17 @@ def unlock(box: Box, *, dry_run: bool = False, say: Say = quiet) -> Clocks:
         before = _recall(box, say)
         _note_unlock(box, before)
         problems = [_lacking(box) or vendor.restore_baseline(box)]
-        sight = look(box)
-        if not _free(sight):
+        reading = look(box)
+        if not _free(reading):
             say("; ".join(filter(None, [*problems, f"so {LEAST} is written"])))
-            mode = sight.conf.by_name(sight.mode) if sight.conf else None
-            problems += minima.let_go(box.root, sight.conf, mode)
-            sight = look(box)
-        if not sight.loose:
+            mode = reading.conf.by_name(reading.mode) if reading.conf else None
+            problems += minima.let_go(box.root, reading.conf, mode)
+            reading = look(box)
+        if not reading.loose:
             with contextlib.suppress(OSError):
                 ledgers.remember(box, before)
             raise ClockError("; ".join(filter(None, ["clocks are still held", *problems])))
-        return _publish(box, Outcome(sight, _unlocked(box, before)), say)
+        return _publish(box, Outcome(reading, _unlocked(box, before)), say)
 
 
 def check(box: Box, *, say: Say = quiet) -> Clocks:
@@ -125,7 +125,7 @@ def check(box: Box, *, say: Say = quiet) -> Clocks:
             return _publish(box, now, say)
         if wait_s := now.ledger.wait_s(box.uptime()):
             return _publish(box, dataclasses.replace(now, problems=(_enough(now.ledger, wait_s),)), say)
-        say("unpinned: " + "; ".join(now.sight.faults))
+        say("unpinned: " + "; ".join(now.reading.faults))
         ledger = now.ledger.attempted(box.uptime())
         _remember(box, ledger, say)
         now = dataclasses.replace(now, ledger=ledger)
@@ -135,34 +135,36 @@ def check(box: Box, *, say: Say = quiet) -> Clocks:
 # The way from how the box is to how it should be.
 
 
-def _settled(box: Box, sight: Sight, ledger: Ledger) -> Outcome:
+def _settled(box: Box, reading: ClockReading, ledger: Ledger) -> Outcome:
     """What a look means after what was remembered: clocks still held, or lost since, and to whom."""
-    ledger = _due(sight, ledger)
-    now = Outcome(sight, ledger)
+    ledger = _due(reading, ledger)
+    now = Outcome(reading, ledger)
     if ledger.unlocked_at is not None:
         return now
     if now.held:
-        return dataclasses.replace(now, ledger=ledger.held(box.uptime(), sight.mode))
+        return dataclasses.replace(now, ledger=ledger.held(box.uptime(), reading.mode))
     if ledger.held_at is None:
         return now
-    who = culprits(box, ledger.held_at, ledger.mode, sight.mode)
-    return dataclasses.replace(now, ledger=ledger.unpinned(Unpin(round(box.uptime(), 3), sight.faults, who)))
+    who = culprits(box, ledger.held_at, ledger.mode, reading.mode)
+    return dataclasses.replace(
+        now, ledger=ledger.unpinned(Unpin(round(box.uptime(), 3), reading.faults, who))
+    )
 
 
-def _due(sight: Sight, ledger: Ledger) -> Ledger:
+def _due(reading: ClockReading, ledger: Ledger) -> Ledger:
     """With the reboot that the best mode takes: also when it is the mode by name, but not yet on the GPU."""
-    if sight.complete:
+    if reading.complete:
         return dataclasses.replace(ledger, reboot_for="")
-    if sight.best_mode and sight.other_tpcs:
-        return dataclasses.replace(ledger, reboot_for=sight.mode)
+    if reading.best_mode and reading.other_tpcs:
+        return dataclasses.replace(ledger, reboot_for=reading.mode)
     return ledger
 
 
 def _mendable(now: Outcome) -> bool:
     """Whether pinning could change anything: against a thermal cap or a due reboot it cannot."""
-    best = now.sight.best
-    wrong_mode = best is not None and not now.sight.best_mode and now.ledger.reboot_for != best.name
-    return wrong_mode or now.sight.loose
+    best = now.reading.best
+    wrong_mode = best is not None and not now.reading.best_mode and now.ledger.reboot_for != best.name
+    return wrong_mode or now.reading.loose
 
 
 def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say: Say) -> Outcome:
@@ -173,8 +175,8 @@ def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say
     now = _set_mode(box, now, allow_reboot=allow_reboot, say=say)
     if now.rebooting:
         return now
-    problems = [*now.problems, *_cores_on(box, now.sight, say)]
-    if not _keep_baseline(box, now.sight, patience_s, say):
+    problems = [*now.problems, *_cores_on(box, now.reading, say)]
+    if not _keep_baseline(box, now.reading, patience_s, say):
         patience_s = 0.0
     say("jetson_clocks")
     problems.append(vendor.pin(box, patience_s=patience_s))
@@ -182,18 +184,18 @@ def _bring(box: Box, now: Outcome, *, allow_reboot: bool, patience_s: float, say
         problems += _switch(
             box, readings.railgate_switch(box.root), "0", "the GPU's power cannot be kept on", say
         )
-    sight = _read_back(box, now.ledger)
+    reading = _read_back(box, now.ledger)
     told = tuple(filter(None, problems))
-    after = Outcome(sight, dataclasses.replace(_due(sight, now.ledger), problem="; ".join(told)), told)
+    after = Outcome(reading, dataclasses.replace(_due(reading, now.ledger), problem="; ".join(told)), told)
     if after.held:
-        after = dataclasses.replace(after, ledger=after.ledger.held(box.uptime(), sight.mode, by_us=True))
+        after = dataclasses.replace(after, ledger=after.ledger.held(box.uptime(), reading.mode, by_us=True))
     return after
 
 
 def _mode_to_set(now: Outcome, *, allow_reboot: bool) -> Mode | None:
     """The best mode, unless it is set; nvpmodel is asked once in a boot, or when it may reboot."""
-    best = now.sight.best
-    done = now.sight.complete if allow_reboot else now.sight.best_mode
+    best = now.reading.best
+    done = now.reading.complete if allow_reboot else now.reading.best_mode
     if best is None or done or (now.ledger.reboot_for == best.name and not allow_reboot):
         return None
     return best
@@ -213,10 +215,10 @@ def _set_mode(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Outcom
     return Outcome(look(box), ledger, problems, change.rebooting)
 
 
-def _cores_on(box: Box, sight: Sight, say: Say) -> list[str]:
+def _cores_on(box: Box, reading: ClockReading, say: Say) -> list[str]:
     """Turn on the cores that the mode has: setting a mode that is set already may ask for a reboot."""
     problems = []
-    for number in sight.best.cores if sight.best and sight.best_mode else ():
+    for number in reading.best.cores if reading.best and reading.best_mode else ():
         switch = readings.core_switch(number)
         if box.root.number(switch) == 0:
             problems += _switch(box, switch, "1", f"cpu{number} cannot be turned on", say)
@@ -232,13 +234,13 @@ def _switch(box: Box, path: str, value: str, problem: str, say: Say) -> list[str
     return []
 
 
-def _keep_baseline(box: Box, sight: Sight, patience_s: float, say: Say) -> bool:
+def _keep_baseline(box: Box, reading: ClockReading, patience_s: float, say: Say) -> bool:
     """Once ever, in the best mode, and never from a box that has a clock pinned. Only unlock needs it.
 
     Returns whether it is worth waiting for the GPU still.
     """
     try:
-        if not _lacks_baseline(box, sight):
+        if not _lacks_baseline(box, reading):
             return True
         if not vendor.await_gpu(box, patience_s=patience_s):
             return False
@@ -250,23 +252,23 @@ def _keep_baseline(box: Box, sight: Sight, patience_s: float, say: Say) -> bool:
     return True
 
 
-def _lacks_baseline(box: Box, sight: Sight) -> bool:
-    return sight.complete and _free(sight) and not vendor.has_baseline(box)
+def _lacks_baseline(box: Box, reading: ClockReading) -> bool:
+    return reading.complete and _free(reading) and not vendor.has_baseline(box)
 
 
-def _free(sight: Sight) -> bool:
+def _free(reading: ClockReading) -> bool:
     """True if every clock can move."""
-    return all(domain.loose for domain in sight.domains.values() if "max" in domain.values)
+    return all(domain.loose for domain in reading.domains.values() if "max" in domain.values)
 
 
-def _read_back(box: Box, ledger: Ledger) -> Sight:
-    sight = look(box)
+def _read_back(box: Box, ledger: Ledger) -> ClockReading:
+    reading = look(box)
     for pause in READ_BACK_S:
-        if Outcome(sight, ledger).held or not sight.loose:
+        if Outcome(reading, ledger).held or not reading.loose:
             break
         box.sleep(pause)
-        sight = look(box)
-    return sight
+        reading = look(box)
+    return reading
 
 
 # What is remembered and published.
@@ -354,21 +356,21 @@ def _note_unlock(box: Box, ledger: Ledger) -> None:
         raise ClockError(f"nothing was changed: the unlock cannot be noted: {reason(error)}") from None
 
 
-def _present(box: Box, sight: Sight) -> Outcome:
+def _present(box: Box, reading: ClockReading) -> Outcome:
     """As it is, with what root remembers if that can be read."""
-    return Outcome(sight, _due(sight, _recall(box, quiet) if box.is_root else Ledger()))
+    return Outcome(reading, _due(reading, _recall(box, quiet) if box.is_root else Ledger()))
 
 
 def _rehearse_lock(box: Box, now: Outcome, *, allow_reboot: bool, say: Say) -> Clocks:
-    sight, best = now.sight, now.sight.best
+    reading, best = now.reading, now.reading.best
     if best is not None and _mode_to_set(now, allow_reboot=allow_reboot):
-        say(f"would run: nvpmodel -m {best.id}  (from {sight.mode or 'unknown'} to {best.name})")
+        say(f"would run: nvpmodel -m {best.id}  (from {reading.mode or 'unknown'} to {best.name})")
         say(f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}")
-    for number in best.cores if best and sight.best_mode else ():
+    for number in best.cores if best and reading.best_mode else ():
         if box.root.number(readings.core_switch(number)) == 0:
             say(f"would write 1 to {readings.core_switch(number)}")
     with contextlib.suppress(OSError):
-        if _lacks_baseline(box, sight):
+        if _lacks_baseline(box, reading):
             say(f"would run: jetson_clocks --store {vendor.BASELINE}")
     say("would run: jetson_clocks")
     say(f"would write: {paths.CLOCKS}")

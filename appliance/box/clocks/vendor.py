@@ -12,7 +12,7 @@ from appliance.box.clocks import readings
 from appliance.box.clocks.modes import Mode, complaints
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
-from appliance.box.tools import Ran
+from appliance.box.tools import Completed
 
 BASELINE = f"{paths.BASELINE_FOLDER}/baseline.conf"
 """How clocks were before they were first pinned, as jetson_clocks --store writes it."""
@@ -40,7 +40,7 @@ def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
     if "Reboot required" not in ran.text:
-        failed = complaints(ran) or (ran.told if ran.code else "")
+        failed = complaints(ran) or (ran.summary if ran.code else "")
         return ModeChange(problem=f"power mode {mode.name} was not set: {failed}" if failed else "")
     if not allow_reboot:
         return ModeChange(reboot=True)
@@ -48,7 +48,7 @@ def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
         return ModeChange(reboot=True, rebooting=True)
     asked = box.tools.run("systemctl", "reboot")
     if asked.code:
-        return ModeChange(reboot=True, problem=f"the reboot did not begin: {asked.told}")
+        return ModeChange(reboot=True, problem=f"the reboot did not begin: {asked.summary}")
     return ModeChange(reboot=True, rebooting=True)
 
 
@@ -85,7 +85,7 @@ def store_baseline(box: Box) -> str:
         if _is_whole(box):
             return ""
         place.unlink()
-    return f"no baseline was stored: {_grumble(ran) or ran.told}"
+    return f"no baseline was stored: {_grumble(ran) or ran.summary}"
 
 
 def restore_baseline(box: Box) -> str:
@@ -104,7 +104,7 @@ def _is_whole(box: Box) -> bool:
     return cores <= kept and any(path.endswith("/min_freq") for path in kept)
 
 
-def _patiently(box: Box, patience_s: float, *arguments: str) -> Ran:
+def _patiently(box: Box, patience_s: float, *arguments: str) -> Completed:
     """jetson_clocks again and again, with growing pauses, while the GPU is not up yet."""
     ran = _jetson_clocks(box, *arguments)
     pause = FIRST_WAIT_S
@@ -117,15 +117,15 @@ def _patiently(box: Box, patience_s: float, *arguments: str) -> Ran:
     return ran
 
 
-def _jetson_clocks(box: Box, *arguments: str) -> Ran:
+def _jetson_clocks(box: Box, *arguments: str) -> Completed:
     return box.tools.run("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
 
 
-def _gpu_is_late(box: Box, ran: Ran) -> bool:
+def _gpu_is_late(box: Box, ran: Completed) -> bool:
     return any(words in ran.text for words in LATE) or readings.gpu(box.root) is None
 
 
-def _grumble(ran: Ran) -> str:
+def _grumble(ran: Completed) -> str:
     """Its error lines: some come with an exit code of 0."""
     lines = [line.strip() for line in ran.text.splitlines() if re.match(r"\s*Error\b", line)]
-    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (ran.told if ran.code else "")
+    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (ran.summary if ran.code else "")

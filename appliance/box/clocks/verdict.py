@@ -44,7 +44,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ClockReading:
     """All that was seen in one look at the box."""
 
     platform: Platform
@@ -134,17 +134,17 @@ def survey(box: Box) -> Clocks:
     return look(box).clocks
 
 
-def look(box: Box) -> Sight:
+def look(box: Box) -> ClockReading:
     """Read and judge everything. Does not raise."""
     machine = platform.identify(box.root)
     refusal = platform.refusal(machine)
     if not machine.is_jetson:
-        return Sight(machine, refusal)
+        return ClockReading(machine, refusal)
     conf, problem = _conf(box)
     now = modes.current(box, conf)
     wanted = modes.wanted(box.root, conf, now.name) if conf else Wanted(problem=problem)
     domains = dict(_domains(box, conf, wanted, now.name))
-    return Sight(machine, refusal, conf, wanted, now.name, tuple(_mode_reasons(wanted, now)), domains)
+    return ClockReading(machine, refusal, conf, wanted, now.name, tuple(_mode_reasons(wanted, now)), domains)
 
 
 def megahertz(hz: int | None) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from appliance.box import paths
 from appliance.box.judge.finding import Finding, Level, from_document
 from appliance.box.system import Box
-from appliance.box.tools import Ran
+from appliance.box.tools import Completed
 
 USER = "f5-appliance"
 ANSWER_S = 90.0
@@ -69,10 +69,10 @@ def _has_user(box: Box) -> bool:
     return f"\n{USER}:" in "\n" + (box.root.text(paths.USERS) or "")
 
 
-def _unusable(python: str, ran: Ran) -> Finding:
+def _unusable(python: str, ran: Completed) -> Finding:
     remedy = (
         "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
         "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
     )
-    value = ran.told if not ran.missing else f"{python} is not there"
+    value = ran.summary if not ran.missing else f"{python} is not there"
     return Finding("application", Level.FAIL, f"it cannot be run: {value}", "", remedy)

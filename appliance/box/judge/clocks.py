@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from appliance.box import paths
 from appliance.box.clocks.published import FRESH_S, Clocks
-from appliance.box.clocks.verdict import Sight, grouped, megahertz
+from appliance.box.clocks.verdict import ClockReading, grouped, megahertz
 from appliance.box.judge.finding import Finding, Level, passed, skipped
 from appliance.box.platform import Platform, refusal
 
@@ -56,29 +56,29 @@ def judge_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {problem}", supported, remedy, figures)
 
 
-def judge_mode(sight: Sight, published: Clocks, indicator: str) -> Finding:
+def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Finding:
     """The mode that this box is to be in. `indicator`: the desktop's menu, "" where it does not run."""
-    limit = sight.best.name if sight.best else "MAXN_SUPER or MAXN"
-    figures = {"mode": sight.mode, "best": limit, "by_site": sight.wanted.by_site}
+    limit = reading.best.name if reading.best else "MAXN_SUPER or MAXN"
+    figures = {"mode": reading.mode, "best": limit, "by_site": reading.wanted.by_site}
     menu = MENU if indicator else ""
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
         return Finding("power_mode", level, value, limit, remedy, figures)
 
-    if sight.wrong_conf:
-        causes = [domain.why for domain in sight.domains.values() if domain.cause == "conf"]
-        return finding(Level.FAIL, "; ".join(dict.fromkeys([*sight.reasons, *causes])), CONF_ANEW)
-    if sight.wanted.needs_root:
-        if published.state == "pinned" and published.mode == sight.mode:
-            return finding(Level.PASS, f"{sight.mode}, as root's check saw it")
-        return skipped("power_mode", f"{sight.mode or 'unknown'}; which it is to be needs root")
-    if sight.best is None:
-        return finding(Level.FAIL, sight.wanted.problem, NAME_MODE)
-    if not sight.mode:
-        return finding(Level.FAIL, "; ".join(sight.reasons), f"{menu}{ASK_MODE}")
-    if sight.best_mode:
-        return finding(Level.PASS, sight.mode)
-    value = f"{sight.mode}; {indicator}" if indicator else sight.mode
+    if reading.wrong_conf:
+        causes = [domain.why for domain in reading.domains.values() if domain.cause == "conf"]
+        return finding(Level.FAIL, "; ".join(dict.fromkeys([*reading.reasons, *causes])), CONF_ANEW)
+    if reading.wanted.needs_root:
+        if published.state == "pinned" and published.mode == reading.mode:
+            return finding(Level.PASS, f"{reading.mode}, as root's check saw it")
+        return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
+    if reading.best is None:
+        return finding(Level.FAIL, reading.wanted.problem, NAME_MODE)
+    if not reading.mode:
+        return finding(Level.FAIL, "; ".join(reading.reasons), f"{menu}{ASK_MODE}")
+    if reading.best_mode:
+        return finding(Level.PASS, reading.mode)
+    value = f"{reading.mode}; {indicator}" if indicator else reading.mode
     return finding(Level.WARN, value, REBOOT if published.state == "reboot_pending" else f"{menu}{LOCK}")
 
 
@@ -92,17 +92,17 @@ def judge_reboot(published: Clocks) -> Finding:
     return passed("reboot", "none pending")
 
 
-def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
+def judge_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Finding:
     """Pinned, and root's check still looks. `age_s`: how long ago that check was, where there was one."""
     limit = f"every clock {AS_ALLOWED}, and checked"
-    figures = {"published": published.state, "seen": sight.state, "repins": published.repins}
+    figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
         return Finding("clocks", level, value, limit, remedy, figures)
 
-    if sight.refusal:
+    if reading.refusal:
         return skipped("clocks", "the platform is not supported")
-    faults = "; ".join(_faults(sight))
+    faults = "; ".join(_faults(reading))
     if published.state == "unknown" and published.boot_id and age_s <= FRESH_S:
         return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
     if published.state == "unknown":
@@ -112,30 +112,30 @@ def judge_clocks(published: Clocks, sight: Sight, age_s: float) -> Finding:
     if published.state == "reboot_pending":
         return finding(Level.WARN, f"as high as the present power mode allows; {published.why}", REBOOT)
     if published.state != "pinned":
-        return finding(*_not_pinned(published, sight))
-    if faults and sight.only_capped:
+        return finding(*_not_pinned(published, reading))
+    if faults and reading.only_capped:
         return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
     if faults:
         remedy = f"root's check pins them again within 30 s; if not, {RESTART[5:]}; {WHO}"
         return finding(Level.WARN, f"came loose in the last {age_s:.0f} s: {faults}", remedy)
-    return finding(Level.PASS, _told(published, sight, age_s))
+    return finding(Level.PASS, _told(published, reading, age_s))
 
 
-def judge_caps(sight: Sight, emc_cap_hz: int | None) -> Finding:
+def judge_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
     """Limits below the hardware's maximum; `emc_cap_hz`: None when there is none, or it cannot be seen."""
-    capped = grouped(dict(_capped(sight, emc_cap_hz)))
+    capped = grouped(dict(_capped(reading, emc_cap_hz)))
     limit = f"every limit {AS_ALLOWED}"
     if not capped:
         return passed("caps", "none", limit)
     remedy = HELD_DOWN
-    if not sight.best_mode:
-        remedy = f"the power mode {sight.mode or 'that is set'} allows no more; {LOCK}"
+    if not reading.best_mode:
+        remedy = f"the power mode {reading.mode or 'that is set'} allows no more; {LOCK}"
     return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
 
 
-def judge_cores(sight: Sight, published: Clocks) -> Finding:
+def judge_cores(reading: ClockReading, published: Clocks) -> Finding:
     """CPU cores, and the GPU's clusters (TPC)."""
-    domains = {name: sight.domains[name] for name in COUNTS if name in sight.domains}
+    domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
@@ -152,42 +152,42 @@ def judge_cores(sight: Sight, published: Clocks) -> Finding:
     return Finding("cores", Level.PASS, value, limit, figures=figures)
 
 
-def _faults(sight: Sight) -> tuple[str, ...]:
+def _faults(reading: ClockReading) -> tuple[str, ...]:
     """What is wrong with clocks; cores and mode have checks of their own, and are told if nothing else is."""
-    loose = {n: d.why for n, d in sight.domains.items() if d.pinned is False and n not in COUNTS}
-    return grouped(loose) or sight.faults
+    loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
+    return grouped(loose) or reading.faults
 
 
-def _not_pinned(published: Clocks, sight: Sight) -> tuple[Level, str, str]:
+def _not_pinned(published: Clocks, reading: ClockReading) -> tuple[Level, str, str]:
     """Root's check has found them loose, and they stayed so."""
-    if not sight.faults:
+    if not reading.faults:
         return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
     if any(words in published.why for words in HELD_BACK):
         return Level.WARN, published.why, f"{LOCK}; {WHO}"
-    if sight.only_capped:
+    if reading.only_capped:
         return Level.WARN, f"held down: {published.why}", HELD_DOWN
-    if sight.wrong_conf:
+    if reading.wrong_conf:
         return Level.FAIL, published.why, CONF_ANEW
-    if sight.best is None:
+    if reading.best is None:
         return Level.FAIL, published.why, NAME_MODE
     return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {WHO}"
 
 
-def _told(published: Clocks, sight: Sight, age_s: float) -> str:
-    parts = [f"pinned in {sight.mode}"]
-    gpu = sight.domains.get("gpu")
+def _told(published: Clocks, reading: ClockReading, age_s: float) -> str:
+    parts = [f"pinned in {reading.mode}"]
+    gpu = reading.domains.get("gpu")
     if gpu is not None and gpu.values.get("max"):
         parts.append(f"GPU {megahertz(gpu.values['max'])}")
-    if sight.unknowns:
-        names = ", ".join(name for name, domain in sight.domains.items() if domain.pinned is None)
+    if reading.unknowns:
+        names = ", ".join(name for name, domain in reading.domains.items() if domain.pinned is None)
         parts.append(f"{names} as root's check saw it {age_s:.0f} s ago")
     if published.repins:
         parts.append(f"pinned again {published.repins} times since boot")
     return ", ".join(parts)
 
 
-def _capped(sight: Sight, emc_cap_hz: int | None) -> Iterator[tuple[str, str]]:
-    for name, domain in sight.domains.items():
+def _capped(reading: ClockReading, emc_cap_hz: int | None) -> Iterator[tuple[str, str]]:
+    for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
         reach = emc_cap_hz if name == "emc" else domain.values.get("max")
         if ceiling and reach and reach < ceiling:

@@ -55,7 +55,7 @@ def judge_daemon(ready: int | str, alive: int | str, address: str, unit: Unit | 
     """`ready` and `alive`: what /readyz and /livez answered; `unit`: as systemd sees it, if it does."""
     limit = f"http://{address}/readyz answers 200"
     known = unit if unit is not None and unit.installed else None
-    systemd = f"; systemd: {known.told}" if known else ""
+    systemd = f"; systemd: {known.summary}" if known else ""
     if isinstance(ready, str):
         value = f"{address}: {ready}{systemd}"
         return Finding("daemon", Level.FAIL, value, limit, _start(known), {ANSWERS: False})
@@ -112,7 +112,7 @@ def judge_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"
     # Only until it is started again: that sets the result back to success.
     watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
-    value = f"{restarts.told}" + ("; last by the watchdog" if watchdog else "")
+    value = f"{restarts.summary}" + ("; last by the watchdog" if watchdog else "")
     figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
     hourly = restarts.per(HOUR_S)
     if _given_up(unit):

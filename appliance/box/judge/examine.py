@@ -17,7 +17,7 @@ from appliance.box import paths, platform, services, versions
 from appliance.box.clocks import published, readings, verdict
 from appliance.box.clocks.culprits import indicator
 from appliance.box.clocks.published import Clocks
-from appliance.box.clocks.verdict import Sight
+from appliance.box.clocks.verdict import ClockReading
 from appliance.box.judge import clocks as pinned
 from appliance.box.judge import (
     daemon,
@@ -42,7 +42,7 @@ from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.memory import Memory
 from appliance.box.services import Unit
 from appliance.box.system import Box
-from appliance.box.versions import Made
+from appliance.box.versions import BuildInfo
 
 FAN_SERVICE = "nvfancontrol.service"
 NOT_A_JETSON = "not a Jetson"
@@ -70,7 +70,7 @@ class Look:
         return max(self.box.uptime() - self.published.checked_at, 0.0)
 
     @cached_property
-    def sight(self) -> Sight:
+    def reading(self) -> ClockReading:
         return verdict.look(self.box)
 
     @cached_property
@@ -90,17 +90,17 @@ class Look:
         return speed.last(self.box)
 
     @cached_property
-    def made(self) -> Made:
+    def made(self) -> BuildInfo:
         """What the box is now."""
         root = self.box.root
-        return Made(self.platform.l4t, versions.tensorrt(root), self.platform.module)
+        return BuildInfo(self.platform.l4t, versions.tensorrt(root), self.platform.module)
 
     @cached_property
     def lower_mode(self) -> str:
         """Name of the mode to fall back to: named by its watts, the next below the one that is set."""
-        conf = self.sight.conf
+        conf = self.reading.conf
         watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
-        most = _watts(self.sight.mode) or math.inf
+        most = _watts(self.reading.mode) or math.inf
         return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
 
     @cached_property
@@ -144,7 +144,7 @@ def _power(look: Look) -> Finding:
 
 def _caps(look: Look) -> Finding:
     emc = readings.emc(look.box.root)
-    return pinned.judge_caps(look.sight, emc.cap if emc else None)
+    return pinned.judge_caps(look.reading, emc.cap if emc else None)
 
 
 def _versions(look: Look) -> Finding:
@@ -186,11 +186,11 @@ class Check:
 
 CHECKS: Mapping[str, Check] = {
     "platform": Check(lambda look: pinned.judge_platform(look.platform)),
-    "power_mode": Check(lambda look: pinned.judge_mode(look.sight, look.published, indicator(look.box))),
+    "power_mode": Check(lambda look: pinned.judge_mode(look.reading, look.published, indicator(look.box))),
     "reboot": Check(lambda look: pinned.judge_reboot(look.published)),
-    "clocks": Check(lambda look: pinned.judge_clocks(look.published, look.sight, look.age_s)),
+    "clocks": Check(lambda look: pinned.judge_clocks(look.published, look.reading, look.age_s)),
     "caps": Check(_caps),
-    "cores": Check(lambda look: pinned.judge_cores(look.sight, look.published)),
+    "cores": Check(lambda look: pinned.judge_cores(look.reading, look.published)),
     "temperature": Check(
         lambda look: heat.judge_temperature(look.junction_c, sensors.temperatures(look.box.root))
     ),
@@ -215,7 +215,7 @@ CHECKS: Mapping[str, Check] = {
     "versions": Check(_versions),
     "gpu_node": Check(_gpu),
     "time": Check(_time),
-    "jtop": Check(lambda look: jtop.judge(jtop.ask(look.box), look.sight)),
+    "jtop": Check(lambda look: jtop.judge(jtop.ask(look.box), look.reading)),
     "daemon": Check(_daemon, of_the_box=False),
     "restarts": Check(
         lambda look: daemon.judge_restarts(look.unit, look.rise("restarts", daemon.HOUR_S)), of_the_box=False

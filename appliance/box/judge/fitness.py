@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from appliance.box import paths
 from appliance.box.judge.finding import Finding, Level, passed, skipped
-from appliance.box.versions import Made
+from appliance.box.versions import BuildInfo
 
 USER = "f5-appliance"
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 
 
-def judge_versions(now: Made, installed: Made | None) -> Finding:
+def judge_versions(now: BuildInfo, installed: BuildInfo | None) -> Finding:
     """`installed`: None when nothing is. What the daemon has built for the GPU it judges itself."""
     if installed is None:
         return skipped("versions", "the package is not installed")

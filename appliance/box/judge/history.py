@@ -47,7 +47,7 @@ class Rise:
         return self.count / max(self.span_s / seconds, 1.0)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """In words."""
         if not self.recorded:
             return f"{self.count} since boot {_duration(self.span_s)} ago; when is not on record"

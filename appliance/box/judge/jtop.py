@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks.verdict import Sight
+from appliance.box.clocks.verdict import ClockReading
 from appliance.box.judge.finding import Finding, Level, passed, skipped
 from appliance.box.system import Box
 
@@ -79,7 +79,7 @@ def _python(box: Box) -> tuple[str, ...]:
     return ("setpriv", *identity, str(place))
 
 
-def judge(claim: Claim, sight: Sight) -> Finding:
+def judge(claim: Claim, reading: ClockReading) -> Finding:
     """Where it differs from what the kernel says, the kernel is right."""
     if claim.problem:
         return skipped("jtop", claim.problem)
@@ -87,12 +87,12 @@ def judge(claim: Claim, sight: Sight) -> Finding:
     figures = {"version": claim.version, "pinned": claim.pinned, "mode": claim.mode}
     differs = []
     # Without root some domains cannot be seen; a claim is only contradicted by what is.
-    if claim.pinned and sight.faults:
-        differs.append("claims that jetson_clocks is on, and the readings say: " + "; ".join(sight.faults))
-    if not claim.pinned and sight.state == "pinned":
+    if claim.pinned and reading.faults:
+        differs.append("claims that jetson_clocks is on, and the readings say: " + "; ".join(reading.faults))
+    if not claim.pinned and reading.state == "pinned":
         differs.append("claims that jetson_clocks is off, and the readings say that all is pinned")
-    if claim.mode and sight.mode and claim.mode != sight.mode:
-        differs.append(f"claims power mode {claim.mode}, and it is {sight.mode}")
+    if claim.mode and reading.mode and claim.mode != reading.mode:
+        differs.append(f"claims power mode {claim.mode}, and it is {reading.mode}")
     if differs:
         remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
         return Finding("jtop", Level.WARN, "; ".join(differs), limit, remedy, figures)

@@ -49,7 +49,7 @@ def judge_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
         return skipped("oc3", "no over-current counters")
     limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
     rate = events.count / max(events.span_s, 1.0)
-    value = f"{rate:.1f} bursts a second ({events.told})"
+    value = f"{rate:.1f} bursts a second ({events.summary})"
     figures = {"per_second": round(rate, 3), "events": events.count, "recorded": events.recorded}
     if rate <= INSTANTS_PER_SECOND:
         return Finding("oc3", Level.PASS, value, limit, figures=figures)
@@ -76,7 +76,7 @@ def judge_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
 def _counted(check: str, what: str, events: Rise | None, limit: str, remedy: str, *, broken: bool) -> Finding:
     if events is None:
         return skipped(check, "no over-current counters")
-    value = f"{what}: {events.told}"
+    value = f"{what}: {events.summary}"
     figures = {"events": events.count, "span_s": round(events.span_s), "recorded": events.recorded}
     if not events.count:
         return Finding(check, Level.PASS, value, limit, figures=figures)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from appliance.box.clocks.readings import KHZ, Range
-from appliance.box.clocks.verdict import Sight, megahertz
+from appliance.box.clocks.verdict import ClockReading, megahertz
 from appliance.box.system import Box
 
 SHOW_S = 30.0
@@ -57,33 +57,33 @@ class Show:
     mode: str = ""
 
 
-def doubts(box: Box, sight: Sight, notes: list[str]) -> list[str]:
+def doubts(box: Box, reading: ClockReading, notes: list[str]) -> list[str]:
     """Ask it, and return where it differs; that it gave no answer goes to the notes. Does not raise."""
     ran = box.tools.run("jetson_clocks", "--show", timeout_s=SHOW_S)
     shown = parse(ran.text)
     if not shown.cores or shown.gpu is None:
-        notes.append(f"no second opinion from jetson_clocks --show: {ran.told}")
+        notes.append(f"no second opinion from jetson_clocks --show: {ran.summary}")
         return []
-    return [f"jetson_clocks --show says otherwise: {line}" for line in differences(sight, shown)]
+    return [f"jetson_clocks --show says otherwise: {line}" for line in differences(reading, shown)]
 
 
-def differences(sight: Sight, shown: Show) -> Iterator[str]:
+def differences(reading: ClockReading, shown: Show) -> Iterator[str]:
     """Return where --show and the kernel's files disagree on which clocks are held, and at what."""
     for number, core in shown.cores.items():
-        domain = sight.domains.get(f"cpu{number}")
+        domain = reading.domains.get(f"cpu{number}")
         if core.online != (domain is not None):
             yield f"cpu{number} is {'online' if core.online else 'offline'}"
         elif domain is not None:
             yield from _limits(f"cpu{number}", domain.values, core.range)
-    if shown.gpu is not None and "gpu" in sight.domains:
-        yield from _limits("gpu", sight.domains["gpu"].values, shown.gpu)
-    emc = sight.domains.get("emc")
+    if shown.gpu is not None and "gpu" in reading.domains:
+        yield from _limits("gpu", reading.domains["gpu"].values, shown.gpu)
+    emc = reading.domains.get("emc")
     if shown.emc is not None and emc is not None and emc.pinned is not None:
         held = shown.emc.pinned
         if held is not None and held == emc.loose:
             yield f"emc is {'pinned' if held else 'not pinned'}, at {megahertz(shown.emc.range.current)}"
-    if shown.mode and sight.mode and shown.mode != sight.mode:
-        yield f"power mode is {shown.mode}, not {sight.mode}"
+    if shown.mode and reading.mode and shown.mode != reading.mode:
+        yield f"power mode is {shown.mode}, not {reading.mode}"
 
 
 def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:

@@ -16,7 +16,7 @@ from appliance.box import paths
 from appliance.box.clocks import published
 from appliance.box.clocks.ledger import UNLOCKED, Ledger, Outcome, recall
 from appliance.box.clocks.published import SCHEMA, Clocks
-from appliance.box.clocks.verdict import NEEDS_ROOT, Sight, look, megahertz, span
+from appliance.box.clocks.verdict import NEEDS_ROOT, ClockReading, look, megahertz, span
 from appliance.box.platform import Platform
 from appliance.box.root import reason
 from appliance.box.show import opinion
@@ -38,17 +38,17 @@ class Status:
 
 def status(box: Box) -> Status:
     """Read now; changes nothing. Does not raise."""
-    sight, last = look(box), published.read(box)
-    if sight.refusal:
-        return Status(sight.platform, sight.clocks)
+    reading, last = look(box), published.read(box)
+    if reading.refusal:
+        return Status(reading.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
     if box.is_root:
-        clocks, doubts = _as_root(box, sight, notes), opinion.doubts(box, sight, notes)
+        clocks, doubts = _as_root(box, reading, notes), opinion.doubts(box, reading, notes)
         if doubts and clocks.state == "pinned":
             clocks = dataclasses.replace(clocks, state="unpinned")
         why = "; ".join(filter(None, [clocks.why, *doubts]))
-        return Status(sight.platform, dataclasses.replace(clocks, why=why), tuple(notes))
-    return Status(sight.platform, _with_published(box, sight.clocks, last, notes), tuple(notes))
+        return Status(reading.platform, dataclasses.replace(clocks, why=why), tuple(notes))
+    return Status(reading.platform, _with_published(box, reading.clocks, last, notes), tuple(notes))
 
 
 def document(status: Status) -> str:
@@ -66,13 +66,13 @@ def table(status: Status) -> str:
 # Where root's word comes in.
 
 
-def _as_root(box: Box, sight: Sight, notes: list[str]) -> Clocks:
+def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:
     try:
         ledger = recall(box)
     except OSError as error:
         notes.append(f"what was remembered of this boot is not used: {reason(error)}")
         ledger = Ledger()
-    return _now(box, Outcome(sight, ledger).clocks)
+    return _now(box, Outcome(reading, ledger).clocks)
 
 
 def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> Clocks:

@@ -201,7 +201,7 @@ def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: floa
     """The lines of a tool's output that are of a known kind."""
     ran = box.tools.run(name, *arguments, timeout_s=timeout_s)
     if ran.missing:
-        raise Unavailable(ran.told)
+        raise Unavailable(ran.summary)
     lines = [line.strip() for line in ran.text.splitlines()]
     shown = [line for line in lines if SHOWN_BY_TOOLS[name].fullmatch(line)][:most]
     if not shown:
@@ -243,7 +243,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
     if ran.code == 1 and boot == BOOT_BEFORE:
         raise Unavailable("the boot before is not in the journal")
     if ran.code:
-        raise Unavailable(f"journalctl ended with {ran.code}" if not ran.missing else ran.told)
+        raise Unavailable(f"journalctl ended with {ran.code}" if not ran.missing else ran.summary)
     return ran.output
 
 
