@@ -24,6 +24,8 @@ from tests.box.in_process import quick
 from tests.daemons import PATIENCE_S, Running, running
 from tests.fakes.jetson import Jetson
 
+pytestmark = pytest.mark.once
+
 UNPINNED = Clocks(
     "unpinned",
     why="gpu: min 306000000 is under 1300500000",

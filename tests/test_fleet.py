@@ -17,6 +17,8 @@ from appliance.voices import VoiceStore, open_store
 from tests import fleet
 from tests.daemons import BUNDLE, PATIENCE_S, Running, free_port, reference_wav, running
 
+pytestmark = pytest.mark.once
+
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not installed")
 

@@ -18,6 +18,8 @@ from appliance.config import Config, SynthesisConfig
 from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, Running, running
 
+pytestmark = pytest.mark.once
+
 PRODUCT = ("appliance", "export", "scripts", "configs")
 THE_ONE = "appliance/config.py: SynthesisConfig.nfe"
 MEASUREMENT_POINTS = {

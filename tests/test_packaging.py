@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 BREACHES = {
     "device": ("appliance/text/breach.py", "import torch"),
     "workshop": ("export/breach.py", "from appliance import config"),

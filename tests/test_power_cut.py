@@ -24,6 +24,8 @@ from appliance.voices import VoiceStore
 from tests.daemons import PATIENCE_S, Running, reference_wav, running
 from tests.test_voices import SPEC, wav
 
+pytestmark = pytest.mark.once
+
 KILLS = 10
 
 

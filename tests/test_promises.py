@@ -25,6 +25,8 @@ from tests.benchmarks.simulator import (
     segments_of,
 )
 
+pytestmark = pytest.mark.once
+
 
 @st.composite
 def workloads(draw: st.DrawFn) -> list[Message]:

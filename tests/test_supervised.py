@@ -26,6 +26,8 @@ from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, write_config
 from tests.fakes.jetson import Jetson
 
+pytestmark = pytest.mark.once
+
 WATCHDOG_S = 6.0
 LIMIT_S = WATCHDOG_S / 2
 """How old a heartbeat may be under that watchdog."""

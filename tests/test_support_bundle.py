@@ -19,6 +19,8 @@ from tests.box.in_process import quick
 from tests.daemons import ROOT
 from tests.fakes.jetson import TOOLS, Jetson
 
+pytestmark = pytest.mark.once
+
 SCRIPT = ROOT / "scripts" / "support-bundle"
 NOBODY = Application("/nowhere/python", "/nowhere")
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

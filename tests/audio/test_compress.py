@@ -19,6 +19,8 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.once
+
 CODED = [Encoding.FLAC, Encoding.MP3, Encoding.OGG_OPUS]
 FLAC_BLOCK = 1_152
 VOICE = ROOT / "appliance/demo/voices/slt.wav"

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from appliance.audio.join import Joiner, overlap_samples
 from tests import upstream
 
+pytestmark = pytest.mark.once
+
 LENGTHS = st.lists(st.integers(0, 60), min_size=1, max_size=8)
 
 

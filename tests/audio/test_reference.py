@@ -14,6 +14,8 @@ from appliance.errors import Cancelled, InvalidReference
 from tests import upstream
 from tests.audio.conftest import RATE_HZ, burst, silence, to_file
 
+pytestmark = pytest.mark.once
+
 SPEC = MelSpec("vocos")
 
 

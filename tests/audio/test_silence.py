@@ -11,6 +11,8 @@ from appliance.audio.recording import Recording
 from appliance.audio.reference import LONG_PAUSES, SHORT_PAUSES
 from appliance.audio.silence import Loudness, Silence, leading_silence_ms, silent, sounding, split_on_silence
 
+pytestmark = pytest.mark.once
+
 RATES_HZ = [8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000]
 LEVELS_DBFS = [-120.0, -60.0, -51.0, -50.0, -49.0, -42.5, -41.5, -40.5, -39.5, -20.0, -6.0]
 

@@ -21,6 +21,8 @@ from appliance.bench.report import Baseline, figures, percentile, table
 from appliance.bench.storm import RAID
 from appliance.client import Header, Timings
 
+pytestmark = pytest.mark.once
+
 TICKS = 100
 """Samples per second in these tests: the slow player looks at each."""
 MIX = Mix(Weighted((5, 13), (1.0, 3.0)), Weighted(("normal", "bulk"), (1.0, 1.0)), cancelled=0.2, slow=0.1)

@@ -19,6 +19,8 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from tests.daemons import BUNDLE, running
 
+pytestmark = pytest.mark.once
+
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
 ORIN = {
     "model": "Jetson", "l4t": "R36.4.3", "mode": "MAXN", "clocks": "pinned", "loose": [], "junction_c": 50.0,

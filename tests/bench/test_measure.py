@@ -15,6 +15,8 @@ from appliance.client import Header, Reply, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
 
+pytestmark = pytest.mark.once
+
 TIMINGS = Timings(
     queue_ms=5.0,
     text_ms=2.0,

@@ -18,6 +18,8 @@ from tests.benchmarks import simulator
 from tests.benchmarks.simulator import DEMO
 from tests.daemons import BUNDLE
 
+pytestmark = pytest.mark.once
+
 TINY = bundles.read(BUNDLE, verify=False)
 SIZES = {"R": 1, "N": 200, "P": 0, "C": 30, "S": 8, "K": 1}
 

@@ -12,6 +12,8 @@ from appliance import cli
 from tests.benchmarks.simulator import replay
 from tests.daemons import BUNDLE, Running, reference_wav, running
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:

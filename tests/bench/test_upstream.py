@@ -17,6 +17,8 @@ import pytest
 from tests.benchmarks.upstream import END, NotEqual, ask_socket, check_durations
 from tests.daemons import ROOT
 
+pytestmark = pytest.mark.once
+
 PYTHON = ROOT / ".venvs" / "upstream" / "bin" / "python"
 
 

@@ -12,6 +12,8 @@ from appliance.box.system import Box
 from tests.fakes.jetson import SUPPORTED, Jetson
 from tests.fakes.patience import first_line
 
+pytestmark = pytest.mark.once
+
 CAPTURED = Path(__file__).resolve().parents[1] / "fakes" / "captured"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 DEVFREQ = "/sys/class/devfreq"

@@ -8,6 +8,8 @@ import pytest
 
 from appliance.contract import graphs
 
+pytestmark = pytest.mark.once
+
 V1_BASE = graphs.Dimensions(dim=1024, depth=22, mels=100, inner=1024)
 TWO_BLOCKS = graphs.Dimensions(dim=64, depth=2, mels=100, inner=48)
 

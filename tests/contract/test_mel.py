@@ -11,6 +11,8 @@ from appliance.contract.mel import FLOOR, MelSpec, filterbank, log_mel
 from tests import upstream
 from tests.contract.golden import generate
 
+pytestmark = pytest.mark.once
+
 KINDS = ("vocos", "bigvgan")
 LARGEST_ERROR = 1e-4
 

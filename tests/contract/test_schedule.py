@@ -10,6 +10,8 @@ import pytest
 from appliance.contract.schedule import EPSS_32NDS, MAX_NFE, key_steps, noise, time_grid
 from tests import upstream
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.torch
 @pytest.mark.parametrize("sway", [-1.0, 0.0, -0.4])

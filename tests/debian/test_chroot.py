@@ -35,6 +35,7 @@ LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
 """What a purge may leave: copies that the programs for users make of their files."""
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.packaging,
     pytest.mark.skipif(os.geteuid() != 0, reason="not root: a chroot is made and entered"),

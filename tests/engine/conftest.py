@@ -50,10 +50,10 @@ def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
 
 
 FAKES = ("device", "tensorrt")
-"""Run once, on one Python: what they add is no matter of its version."""
+ONCE = (pytest.mark.slow, pytest.mark.once)
 
 
-@pytest.fixture(params=[pytest.param(b, marks=pytest.mark.slow if b in FAKES else ()) for b in BACKENDS])
+@pytest.fixture(params=[pytest.param(b, marks=ONCE if b in FAKES else ()) for b in BACKENDS])
 def either(
     request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], tmp_path: Path
 ) -> Synthesizer:

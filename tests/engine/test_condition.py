@@ -14,6 +14,8 @@ from appliance.engine.backend import Tensor
 from appliance.engine.condition import Conditioner, padded_ids, padded_mel, upsample_index
 from tests.engine.lanes import Watched, segment
 
+pytestmark = pytest.mark.once
+
 
 def test_ids_are_shifted_cut_and_filled_with_the_filler() -> None:
     ids = np.array([0, 4, 2], np.int32)

@@ -35,6 +35,8 @@ from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
 
+pytestmark = pytest.mark.once
+
 LATE_S = 2e-3
 """So late runs what a stream is given that a missing wait shows."""
 

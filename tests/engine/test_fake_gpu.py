@@ -20,6 +20,8 @@ from tests.fakes.gpu.cudart import cudaMemcpyKind
 from tests.fakes.gpu.device import Device, WrongUse
 from tests.fakes.gpu.tensorrt import ExecutionContextAllocationStrategy
 
+pytestmark = pytest.mark.once
+
 TO_DEVICE = cudaMemcpyKind.cudaMemcpyHostToDevice
 TO_HOST = cudaMemcpyKind.cudaMemcpyDeviceToHost
 ON_DEVICE = cudaMemcpyKind.cudaMemcpyDeviceToDevice

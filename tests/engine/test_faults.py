@@ -27,6 +27,8 @@ from tests.engine.lanes import (
     solo,
 )
 
+pytestmark = pytest.mark.once
+
 Make = Callable[..., Synthesizer]
 VELOCITIES = ("step", "step_keys", "step_reply")
 THREE = [segment(n, nfe=5, seed=i, sampling=SAMPLINGS[i]) for i, n in enumerate((80, 97, 64))]

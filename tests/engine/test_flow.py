@@ -16,6 +16,8 @@ from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import SAMPLINGS, Bucketed, Watched, WatchedBuckets, Watching, segment, solo
 
+pytestmark = pytest.mark.once
+
 Make = Callable[..., Synthesizer]
 
 

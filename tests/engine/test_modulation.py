@@ -17,6 +17,8 @@ from appliance.engine.modulation import ModulationTable
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import Watched
 
+pytestmark = pytest.mark.once
+
 
 def times(*values: float) -> NDArray[np.float32]:
     return np.array(values, np.float32)

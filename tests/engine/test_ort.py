@@ -175,6 +175,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.once
 @pytest.mark.slow
 def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path) -> None:
     """Attention over 2040 frames works in tens of megabytes; without the release they stay in the arena."""

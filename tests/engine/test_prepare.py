@@ -35,7 +35,7 @@ from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
 
 # On one Python: what is built and compared is no matter of its version.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]

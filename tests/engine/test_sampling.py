@@ -18,6 +18,8 @@ from appliance.engine.synthesizer import Synthesizer
 from appliance.job import FloatArray, Segment
 from tests.engine.lanes import SAMPLINGS, relative, segment
 
+pytestmark = pytest.mark.once
+
 Make = Callable[..., Synthesizer]
 PLAIN = 1e-5
 """Largest ‖a − b‖ / ‖b‖ of the engine against a plain sampler."""

@@ -13,6 +13,8 @@ from appliance.engine.backend import Bound, Tensor
 from appliance.engine.ort import HostMemory
 from appliance.engine.slab import Row, Slab
 
+pytestmark = pytest.mark.once
+
 D = Dimensions(dim=2, depth=1, mels=3, inner=2)
 SIZES = {"N": 64, "P": 40, "C": CONTEXT}
 STEPS = ("step_keys", "step_reply")

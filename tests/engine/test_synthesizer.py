@@ -34,6 +34,8 @@ from tests.engine.lanes import (
     staggered,
 )
 
+pytestmark = pytest.mark.once
+
 Make = Callable[..., Synthesizer]
 
 

@@ -43,6 +43,8 @@ from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import Engine, TensorRT
 
+pytestmark = pytest.mark.once
+
 BUCKETS = (64, 128)
 UNALIGNED = (50, 90, 131)
 """Of no multiple of 16 frames: every row but the first starts at an address that TensorRT refuses."""

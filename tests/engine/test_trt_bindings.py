@@ -19,7 +19,7 @@ from tests.export import plan
 from tests.fakes.gpu import cudart
 
 # Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 OBJECTS = {
     "runtime": "",

@@ -11,6 +11,8 @@ from appliance.engine.vocoder import Decoder
 from appliance.job import FloatArray
 from tests.engine.lanes import Watched, relative, segment
 
+pytestmark = pytest.mark.once
+
 LONGEST = 80
 
 

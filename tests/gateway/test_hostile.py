@@ -27,7 +27,7 @@ from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE
 
 # On one Python: what comes over HTTP is no matter of its version.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 COUNT = int(os.environ.get("F5_HOSTILE", "300"))
 CONTROL_EVERY = 50

@@ -20,7 +20,7 @@ from tests.gateway.test_openai import KINDS, said, until
 
 CLIENTS = ROOT / ".venvs" / "clients" / "bin" / "python"
 pytestmark = [
-    # On one Python: what a client that others wrote does is no matter of ours.
+    pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.skipif(
         not CLIENTS.exists(), reason="no .venvs/clients: scripts/test makes it where PyPI is reached"

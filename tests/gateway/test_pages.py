@@ -32,7 +32,7 @@ from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
 
 # On one Python: what comes over HTTP is no matter of its version.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 TEXT = "Thanks for the follow, welcome to the stream."

@@ -15,7 +15,7 @@ from tests.gateway.conftest import Gateway
 from tests.gateway.test_openai import LINE, said, until
 
 # On one Python: what comes over HTTP is no matter of its version.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SLOW = 50
 LONG = "A long story that nobody listens to. " * 50

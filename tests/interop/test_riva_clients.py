@@ -18,7 +18,7 @@ from tests.daemons import PATIENCE_S, ROOT, Running
 from tests.interop.environments import CLIENTS, interpreter, node_modules, run
 
 # On one Python: what clients that others wrote do is no matter of ours.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 REFUSED = "INVALID_ARGUMENT"
 REFLECTION = ("--reflect-protocol", "grpc-v1alpha")

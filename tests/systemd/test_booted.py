@@ -67,6 +67,7 @@ ReadWritePaths=/run/test
 """What is another in the test: programs, and the time between starts."""
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.packaging,
     pytest.mark.skipif(
         os.geteuid() != 0 or not (SYSTEMD.exists() and CGROUPS and shutil.which("unshare")),

@@ -39,6 +39,7 @@ WITHIN = 10
 """Commands from a flashed box to speech, and then with a voice of one's own."""
 
 pytestmark = [
+    pytest.mark.once,
     needs_dpkg,
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="not root: folders are given to the daemon's user"),

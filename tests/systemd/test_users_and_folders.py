@@ -12,6 +12,7 @@ import pytest
 from tests.systemd.staging import SOURCE
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.skipif(
         not (shutil.which("systemd-sysusers") and shutil.which("systemd-tmpfiles")),
         reason="systemd-sysusers and systemd-tmpfiles are not installed here",
