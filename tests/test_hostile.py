@@ -34,6 +34,8 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("F5_HOSTILE", "500"))
 CONTROL_EVERY = 50
 TIMEOUT_S = 30.0

@@ -38,7 +38,7 @@ ARCH = dataclasses.replace(FULL, depth=int(os.environ.get("F5_DEPTH", "4")))
 BASE_PARAMETERS = 337_096_804
 """Of F5TTS_v1_Base and F5TTS_Base, without the buffer of rotary frequencies."""
 EMPTY_BYTES, BYTES_PER_WEIGHT = 0.6e9, 8
-"""Memory of an export: its libraries', and for each weight of four bytes (five were measured with all blocks)."""
+"""Memory of an export: its libraries', and for each weight of four bytes (of all blocks: five)."""
 PATIENCE_S = 1_200
 UNMEASURED = """
 import sys
