@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +33,7 @@ from export import bundle, cases, parity, to_onnx
 from export.cases import Case
 from export.cli import main
 from export.families import family
-from export.model.bigvgan import BigVGANConfig
+from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
 from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 from tests import upstream
@@ -348,6 +348,14 @@ def _upstream_vocoder(folder: Path) -> Any:
         model = upstream.make_bigvgan(json.loads((folder / "config.json").read_text()))
         model.load_state_dict(torch.load(folder / "bigvgan_generator.pt")["generator"])
     return model.eval()
+
+
+def folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict whose pairs of magnitude and direction are weights."""
+    pairs = weight_norm_pairs(state)
+    halves = {half for pair in pairs.values() for half in pair}
+    plain = {name: value for name, value in state.items() if name not in halves}
+    return plain | {name: fold(state[g], state[v]) for name, (g, v) in pairs.items()}
 
 
 # Cases and errors
