@@ -384,6 +384,7 @@ def recordings() -> dict[str, bytes]:
     return made
 
 
+@pytest.mark.once
 def test_mutated_recordings(victim: Victim) -> None:
     dice, whole = random.Random(5), recordings()
     assert len(whole) >= 15
