@@ -6,7 +6,6 @@ import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -262,7 +261,7 @@ class Ears:
 
 
 @pytest.fixture
-def humming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def humming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "RHVoice", Hum)
     monkeypatch.setattr(corpus, "_engines", {})
     monkeypatch.setattr(corpus, "BATCH", 8)
@@ -272,8 +271,6 @@ def humming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(corpus, "_recogniser", Ears)
     monkeypatch.setattr(corpus, "missing", lambda modules: [])
     monkeypatch.setattr(Hum, "spoken", 0)
-    yield
-    corpus._mapped.cache_clear()
 
 
 @pytest.fixture
