@@ -17,6 +17,8 @@ from appliance.client import CallFailed, Client, Operator
 from appliance.contract import bundle as contract
 from tests.daemons import BUNDLE, Running, running
 
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
 

@@ -13,6 +13,8 @@ from appliance.agent import AgentServer, line
 from appliance.client import CallFailed, Client, Header
 from tests.daemons import Running, free_port, running
 
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
 
 def asked(address: str) -> str:
     host, port = address.split(":")

@@ -28,6 +28,8 @@ from appliance.errors import BundleError, StorageError
 from tests.daemons import BUNDLE, ROOT, running
 from tests.killing import in_a_process_of_its_own, killed
 
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
     """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""

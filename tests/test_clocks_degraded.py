@@ -24,7 +24,7 @@ from tests.box.in_process import quick
 from tests.daemons import PATIENCE_S, Running, running
 from tests.fakes.jetson import Jetson
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 UNPINNED = Clocks(
     "unpinned",

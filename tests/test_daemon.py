@@ -35,6 +35,8 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler
 from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, reference_wav, running, write_config
 
+pytestmark = pytest.mark.slow
+
 LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
 HALF = LONG[: len(LONG) // 2]
 SHORT = "Thanks for the follow, welcome to the stream."

@@ -17,7 +17,7 @@ from appliance.voices import VoiceStore, open_store
 from tests import fleet
 from tests.daemons import BUNDLE, PATIENCE_S, Running, free_port, reference_wav, running
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 TRANSCRIPT = "Some call me nature, others call me mother nature."
 needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not installed")
@@ -32,7 +32,6 @@ def test_haproxy_takes_the_configuration() -> None:
 
 
 @needs_haproxy
-@pytest.mark.slow
 def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
     """One test, since its daemons take longer to start than all else."""
     with fleet.boxes(tmp_path) as members, fleet.front(members, tmp_path) as proxy:

@@ -34,6 +34,8 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("F5_HOSTILE", "500"))
 CONTROL_EVERY = 50
 TIMEOUT_S = 30.0
@@ -382,6 +384,7 @@ def recordings() -> dict[str, bytes]:
     return made
 
 
+@pytest.mark.once
 def test_mutated_recordings(victim: Victim) -> None:
     dice, whole = random.Random(5), recordings()
     assert len(whole) >= 15

@@ -18,7 +18,7 @@ from appliance.config import Config, SynthesisConfig
 from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, Running, running
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 PRODUCT = ("appliance", "export", "scripts", "configs")
 THE_ONE = "appliance/config.py: SynthesisConfig.nfe"

@@ -24,7 +24,7 @@ from appliance.voices import VoiceStore
 from tests.daemons import PATIENCE_S, Running, reference_wav, running
 from tests.test_voices import SPEC, wav
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 KILLS = 10
 
@@ -192,7 +192,6 @@ class Uploader(threading.Thread):
                 self.stored_one.set()
 
 
-@pytest.mark.slow
 def test_a_daemon_that_is_killed_loses_no_voice_and_speaks_as_before(tmp_path: Path) -> None:
     names, dice = (f"voice-{n}" for n in itertools.count()), random.Random(1)
     acknowledged: dict[str, pb.Voice] = {}

@@ -25,7 +25,7 @@ from tests.benchmarks.simulator import (
     segments_of,
 )
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 @st.composite

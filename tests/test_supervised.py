@@ -26,7 +26,7 @@ from appliance.rpc import appliance_pb2 as pb
 from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, write_config
 from tests.fakes.jetson import Jetson
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 WATCHDOG_S = 6.0
 LIMIT_S = WATCHDOG_S / 2
@@ -157,7 +157,6 @@ def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
         assert not box.messages("EXTEND_TIMEOUT_USEC", ended)
 
 
-@pytest.mark.slow
 def test_an_idle_daemon_is_fed_in_time_and_says_what_is_not_well(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "jetson", "jp6-0004")
     with supervised(tmp_path, device={"sysroot": str(jetson.root)}) as box:
@@ -170,7 +169,6 @@ def test_an_idle_daemon_is_fed_in_time_and_says_what_is_not_well(tmp_path: Path)
         assert len(fed) >= 3 and max(gaps) < WATCHDOG_S
 
 
-@pytest.mark.slow
 def test_a_wedged_engine_stops_the_feeding_and_liveness_until_it_moves_again(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_told("READY")
@@ -193,7 +191,6 @@ def test_a_wedged_engine_stops_the_feeding_and_liveness_until_it_moves_again(tmp
         assert box.stop() == Exit.OK
 
 
-@pytest.mark.slow
 def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_told("READY")
@@ -210,7 +207,6 @@ def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
             box.await_told("WATCHDOG", silent_from)
 
 
-@pytest.mark.slow
 def test_what_the_watchdog_aborts_leaves_the_line_at_which_it_hung(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         box.await_told("READY")

@@ -18,6 +18,7 @@ import functools
 import json
 import multiprocessing
 import os
+import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -195,11 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hours", type=float, default=2.0, help="of training clips per voice (%(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument("--shards", type=int, help="judge: most shards per voice")
-    parser.add_argument("--what", choices=("engine", "mels"), default="engine", help="pack (%(default)s)")
-    parser.add_argument("--mebibytes", type=float, default=60.0, help="pack mels: the limit (%(default)s)")
-    parser.add_argument(
-        "--out", type=Path, default=PACKED, help="pack: an archive, or a folder of mels (%(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=PACKED, help="pack: the archive (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -215,21 +212,21 @@ def run(options: argparse.Namespace) -> int:
         with folder_lock(options.folder):
             recognise(options.folder, options.voices, options.workers, options.shards)
     if options.action == "pack":
-        _pack(options)
+        pack(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
+        print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB")
     if options.action != "prepare":
         print(summary(options.folder))
     return 0
 
 
-def _pack(options: argparse.Namespace) -> None:
-    from export.demo import pack
-
-    if options.what == "engine":
-        pack.pack_engine(options.engine, options.folder, options.texts / engines.PRONUNCIATIONS, options.out)
-        print(f"{options.out}: {options.out.stat().st_size / 2**20:.1f} MiB")
-    else:
-        clips = pack.pack_mels(options.folder, options.out, int(options.mebibytes * 2**20))
-        print(f"{options.out}: mels of {clips} clips")
+def pack(engine: Path, corpus: Path, pronunciations: Path, out: Path) -> None:
+    """Write an archive of engine, sentences and pronunciations, as `corpus make` and `train` read them."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(out, "w:xz") as archive:
+        archive.add(engine, "engine")
+        archive.add(corpus / "sentences.jsonl", "corpus/sentences.jsonl")
+        if pronunciations.is_file():
+            archive.add(pronunciations, f"texts/{pronunciations.name}")
 
 
 # Synthesis.

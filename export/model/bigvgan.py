@@ -268,11 +268,3 @@ def fold(magnitude: Tensor, direction: Tensor) -> Tensor:
     """g·v/‖v‖, with the norm over all axes but the first."""
     length = direction.flatten(1).norm(dim=1).view(-1, *[1] * (direction.dim() - 1))
     return direction * (magnitude / length)
-
-
-def fold_weight_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Replace pairs of magnitude and direction by weights."""
-    pairs = weight_norm_pairs(state)
-    halves = {half for pair in pairs.values() for half in pair}
-    folded = {name: value for name, value in state.items() if name not in halves}
-    return folded | {name: fold(state[g], state[v]) for name, (g, v) in pairs.items()}

@@ -23,7 +23,7 @@ from appliance.box.system import Box
 from appliance.client import Header, Reply, Timings
 from tests.daemons import BUNDLE
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 CELLS = [Cell("English", name, "x", "bench", None) for name in ("short", "medium")]
 

@@ -19,7 +19,7 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from tests.daemons import BUNDLE, running
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
 ORIN = {

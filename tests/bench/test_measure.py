@@ -15,7 +15,7 @@ from appliance.client import Header, Reply, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 TIMINGS = Timings(
     queue_ms=5.0,

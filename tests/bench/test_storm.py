@@ -12,7 +12,7 @@ from appliance import cli
 from tests.benchmarks.simulator import replay
 from tests.daemons import BUNDLE, Running, reference_wav, running
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,6 @@ def test_a_storm(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "3 of 3 bit-equal" in shown and "× capacity" in shown
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ort-cuda", "tensorrt"])
 def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str) -> None:
     written = tmp_path / "storm.json"
@@ -61,7 +60,6 @@ def test_a_storm_on_a_fake_gpu(tmp_path: Path, backend: str) -> None:
     assert any("every path warm" in line and f"on {backend}" in line for line in box.lines)
 
 
-@pytest.mark.slow
 def test_a_trace_offered_to_a_scheduler_that_knows_every_cost(box: Running, tmp_path: Path) -> None:
     trace, voice = tmp_path / "trace.jsonl", tmp_path / "voice.wav"
     assert storm(box, "--duration", "2", "--calibrate", "0.5", "--load", "1", "--trace", str(trace)) == 0

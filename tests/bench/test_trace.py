@@ -31,7 +31,7 @@ from tests.benchmarks import simulator
 from tests.daemons import BUNDLE
 from tests.test_scheduler import CALL_S, Bench
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Event = Mapping[str, Any]
 TICK_US = 0.002

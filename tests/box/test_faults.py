@@ -19,6 +19,8 @@ from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.in_process import quick
 from tests.fakes.jetson import PROFILES, SUPPORTED, Clock, Jetson
 
+pytestmark = pytest.mark.once
+
 
 def look(jetson: Jetson, case: Case) -> judge.Finding:
     box = quick(jetson, **case.box)

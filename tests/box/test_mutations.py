@@ -36,7 +36,7 @@ from tests.box.in_process import quick
 from tests.box.r39 import R39
 from tests.fakes.jetson import Clock
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = int(os.environ.get("F5_MUTATIONS", "200"))

@@ -19,6 +19,8 @@ from appliance.box.system import Box
 from tests.box.in_process import quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
 
+pytestmark = pytest.mark.once
+
 CPU = "/sys/devices/system/cpu/cpu{}"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 SETS = "nvpmodel -m 0"

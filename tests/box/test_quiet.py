@@ -19,6 +19,8 @@ from tests.box.in_process import quick
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
 
+pytestmark = pytest.mark.once
+
 CHECKS = {"sleep", "desktop", "journal", "packages"}
 UNITS = "/etc/systemd/system"
 

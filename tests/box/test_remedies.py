@@ -20,6 +20,8 @@ from tests.box.in_process import quick
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Jetson
 
+pytestmark = pytest.mark.once
+
 PASS, WARN, FAIL = Level.PASS, Level.WARN, Level.FAIL
 CODES = {"pinned": 0, "unpinned": 1, "unknown": 1, "reboot_pending": 3, "unsupported": 4}
 SITE = f"below `device:` in {CONFIG} the line `  power_mode: NAME`"

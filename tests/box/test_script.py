@@ -24,6 +24,8 @@ from tests.box.boxes import answering, well
 from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
 
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
 SCRIPT = ROOT / "scripts" / "health"
 KEYS = {"check", "level", "value", "threshold", "remedy", "figures"}
 

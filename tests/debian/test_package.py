@@ -18,7 +18,7 @@ from tests.daemons import write_config
 from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
-pytestmark = needs_dpkg
+pytestmark = [pytest.mark.slow, needs_dpkg]
 SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
 COMMANDS = tuple(f"f5-{name}" for name in SCRIPTS)
 LIBRARY = "usr/lib/f5-appliance"

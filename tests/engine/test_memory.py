@@ -16,7 +16,7 @@ from tests.engine.lanes import SAMPLINGS, segment
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 GB = 1 << 30
 V1_BASE = Arch(dim=1024, depth=22, heads=16, ff_mult=2, text_dim=512, conv_layers=4)

@@ -43,7 +43,7 @@ from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import Engine, TensorRT
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 BUCKETS = (64, 128)
 UNALIGNED = (50, 90, 131)

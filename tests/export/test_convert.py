@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,14 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError
-from export import convert, graphs
+from export import graphs, parity
+from export.bundle import BundleFailed
 from export.cases import Case
 from export.cli import main
+from export.convert import convert
 from export.recover import step_weights
 from tests.export import old_format, small
+from tests.export.small import Workshop
 
 pytestmark = pytest.mark.torch
 
@@ -35,9 +37,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def converted(old: Path, tmp_path_factory: pytest.TempPathFactory) -> contract.Bundle:
+def converted(workshop: Workshop, old: Path, tmp_path_factory: pytest.TempPathFactory) -> contract.Bundle:
     out = tmp_path_factory.mktemp("new") / "bundle"
-    assert main(["convert", str(old), "--out", str(out)]) == 0
+    with workshop.reusing_traces():
+        assert main(["convert", str(old), "--out", str(out)]) == 0
     return contract.read(out)
 
 
@@ -121,19 +124,22 @@ def test_recovered_weights_give_the_old_velocity(
     ("file", "variant"), [("step_keys.onnx", "default"), ("step_keys_float32.onnx", "ort-cpu")]
 )
 def test_a_graph_that_differs_is_seen(
-    file: str, variant: str, converted: contract.Bundle, old: Path, tmp_path: Path
+    file: str, variant: str, workshop: Workshop, old: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "bundle"
-    shutil.copytree(converted.folder, folder)
-    model = onnx.load(folder / file, load_external_data=False)
-    (maker,) = (node for node in model.graph.node if "velocity" in node.output)
-    maker.output[list(maker.output).index("velocity")] = "before"
-    model.graph.initializer.append(helper.make_tensor("factor", TensorProto.FLOAT, [1], [1.01]))
-    model.graph.node.append(helper.make_node("Mul", ["before", "factor"], ["velocity"]))
-    onnx.save(model, folder / file)
-    before, after = convert._read(old), contract.Bundle(folder, converted.manifest)
-    rows = [convert._compare(before, after, name) for name in ("default", "ort-cpu")]
-    assert [row.variant for row in rows if not row.holds] == [variant]
+    def spoil(trial: contract.Bundle) -> parity.Report:
+        """Measures nothing; the graph is compared afterwards."""
+        model = onnx.load(trial.folder / file, load_external_data=False)
+        (maker,) = (node for node in model.graph.node if "velocity" in node.output)
+        maker.output[list(maker.output).index("velocity")] = "before"
+        model.graph.initializer.append(helper.make_tensor("factor", TensorProto.FLOAT, [1], [1.01]))
+        model.graph.node.append(helper.make_node("Mul", ["before", "factor"], ["velocity"]))
+        onnx.save(model, trial.folder / file)
+        return parity.Report("fp16")
+
+    with workshop.reusing_traces(), pytest.raises(BundleFailed) as error:
+        convert(old, tmp_path / "out", spoil)
+    assert str(error.value).count("against format 1.0") == 1
+    assert f"variant {variant}, against format 1.0" in str(error.value)
 
 
 def test_the_reader_names_the_command(old: Path) -> None:

@@ -6,8 +6,6 @@ import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from appliance.contract.mel import MelSpec, log_mel
-from export.demo import corpus, engines, pack, sentences, speech_metrics, spelling
-from export.demo.corpus import Clip, CorpusError
+from export.demo import corpus, engines, sentences, speech_metrics, spelling
+from export.demo.corpus import CorpusError
 from export.demo.engines import SAMPLE_RATE_HZ, EngineError, RHVoice, Utterance
 from export.demo.sentences import FORTUNES, Sentence
 
@@ -264,19 +261,16 @@ class Ears:
 
 
 @pytest.fixture
-def humming(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def humming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "RHVoice", Hum)
     monkeypatch.setattr(corpus, "_engines", {})
     monkeypatch.setattr(corpus, "BATCH", 8)
     monkeypatch.setattr(sentences, "HELD_OUT", 12)
     monkeypatch.setattr(sentences, "LIVESTREAM_LINES", 1_000)
     monkeypatch.setattr(sentences, "CHAT_LINES", 100)
-    monkeypatch.setattr(pack, "CLIPS_PER_FILE", 16)
     monkeypatch.setattr(corpus, "_recogniser", Ears)
     monkeypatch.setattr(corpus, "missing", lambda modules: [])
     monkeypatch.setattr(Hum, "spoken", 0)
-    yield
-    corpus._mapped.cache_clear()
 
 
 @pytest.fixture
@@ -405,31 +399,9 @@ def test_without_apt_the_engine_is_asked_for(tmp_path: Path, monkeypatch: pytest
 # Carrying.
 
 
-def test_packed_mels_are_near_and_balanced(made: Path, tmp_path: Path) -> None:
-    count = pack.pack_mels(made, tmp_path / "carried", limit_bytes=2**30)
-    carried = list(pack.read_mels(tmp_path / "carried"))
-    assert count == len(carried) == len(corpus.read_clips(made))
-    assert {clip.voice for clip, _ in carried[:2]} == {"bdl", "slt"}
-    scale = json.loads((tmp_path / "carried" / "scale.json").read_text())
-    half_step = (np.array(scale["high"]) - np.array(scale["low"])) / 255 / 2
-    for clip, mel in carried[::5]:
-        true = log_mel(corpus.audio(made, clip).astype(np.float32) / 32_768.0, MelSpec("vocos"))
-        inside = np.clip(true, scale["low"], scale["high"])
-        assert mel.shape == true.shape
-        assert (np.abs(mel - inside) <= half_step + 1e-4).all()
-    assert asdict(carried[0][0]).keys() == asdict(Clip("", "", "", "train", 0, 0, 0)).keys()
-
-
-def test_packed_mels_keep_to_their_limit(made: Path, tmp_path: Path) -> None:
-    limit = 2 * pack.CLIPS_PER_FILE * 300 * 100
-    count = pack.pack_mels(made, tmp_path / "carried", limit)
-    assert 0 < count < len(corpus.read_clips(made))
-    assert sum(p.stat().st_size for p in (tmp_path / "carried").glob("*.npy")) <= limit + 10_000
-
-
 def test_the_carried_engine_is_all_that_speaking_needs(made: Path, engine: Path, tmp_path: Path) -> None:
     (tmp_path / engines.PRONUNCIATIONS).write_text("how words are said")
-    pack.pack_engine(engine, made, tmp_path / engines.PRONUNCIATIONS, tmp_path / "c.tar.xz")
+    corpus.pack(engine, made, tmp_path / engines.PRONUNCIATIONS, tmp_path / "c.tar.xz")
     with tarfile.open(tmp_path / "c.tar.xz") as archive:
         archive.extractall(tmp_path / "there", filter="data")
     there = tmp_path / "there"

@@ -207,9 +207,9 @@ def test_no_known_word_in_a_batch_is_no_error_in_half_precision(
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
     (tmp_path / "lexicon").write_text('MNCL\n("zyzzyva" n (((z ay) 1) ((z iy) 0)))\n')
-    recipe = dataclasses.replace(RECIPE, guided=0, sound_weight=0.1, abreast=2)
+    recipe = dataclasses.replace(RECIPE, guided=0, sound_weight=0.1)
     trainer = Trainer(recipe, made, tmp_path / "run", lexicon=tmp_path / "lexicon")
-    parts, _ = next(trainer._batches())
-    found = trainer.train_step(parts)
+    source = Batches(made, trainer.mels, "train", recipe.voices, Mixture(500, 420, 0.5, 0), None)
+    found = trainer.train_step([source.make(source.epoch(0)[0], np.random.default_rng(0))])
     assert float(found["sounds"]) == 0.0
     assert float(found["loss"]) > 0.0

@@ -34,6 +34,7 @@ from tests.export.demo import RECIPE, VOICES, hum, write_corpus, write_store
 from tests.export.small import VOCOS, Workshop, brief_gate
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
+ONE_BLOCK = dataclasses.replace(RECIPE, depth=1)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trainer(folder: Path) -> Trainer:
     """Weights that were not trained, but under which every path matters."""
     corpus = write_corpus(folder / "corpus", seconds=2.5)
-    made = Trainer(RECIPE, write_store(corpus, folder / "mels"), folder / "train")
+    made = Trainer(ONE_BLOCK, write_store(corpus, folder / "mels"), folder / "train")
     redraw(made.dit, 5)
     made.average.load_state_dict(made.dit.state_dict())
     made.save()
@@ -142,7 +143,7 @@ def test_too_large_a_voice_is_refused(
     with pytest.raises(ValueError, match="train a smaller model"):
         ship.ship(
             trainer.average.state_dict(),
-            RECIPE.arch,
+            ONE_BLOCK.arch,
             folder / "vocos",
             folder / "corpus",
             folder / "engine",
@@ -154,7 +155,7 @@ def test_too_large_a_voice_is_refused(
 
 def test_capitals_sound_like_small_letters(rebuilt: Path) -> None:
     vocabulary = read_vocabulary(rebuilt / ship.VOCAB)
-    table = load_dit(rebuilt / ship.CHECKPOINT, RECIPE.arch, vocabulary.size)[ship.EMBEDDING][1:]
+    table = load_dit(rebuilt / ship.CHECKPOINT, ONE_BLOCK.arch, vocabulary.size)[ship.EMBEDDING][1:]
     for pair in ("Aa", "Qq", ":,", '" '):
         one, other = (table[vocabulary.index[character]] for character in pair)
         assert torch.equal(one, other)
@@ -163,7 +164,7 @@ def test_capitals_sound_like_small_letters(rebuilt: Path) -> None:
 
 def test_the_rebuilt_checkpoint_is_the_trained_one_in_half_precision(rebuilt: Path, trainer: Trainer) -> None:
     read = family(str(rebuilt / ship.FAMILY))
-    assert read.arch == RECIPE.arch
+    assert read.arch == ONE_BLOCK.arch
     found = load_dit(rebuilt / ship.CHECKPOINT, read.arch, len(letters.vocabulary()))
     for name, wanted in trainer.average.state_dict().items():
         got = found[name][: len(wanted)]  # the embedding has more rows than were trained
@@ -176,8 +177,8 @@ def test_training_goes_on_from_what_was_rebuilt(
     rebuilt: Path, folder: Path, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vocoder_train, "CONFIG", VOCOS)
-    again = Trainer(RECIPE, trainer.store, tmp_path / "again")
-    again.initialise_from(ship.read_trained_dit(rebuilt, RECIPE.arch))
+    again = Trainer(ONE_BLOCK, trainer.store, tmp_path / "again")
+    again.initialise_from(ship.read_trained_dit(rebuilt, ONE_BLOCK.arch))
     for name, wanted in trainer.dit.state_dict().items():
         torch.testing.assert_close(again.dit.state_dict()[name], wanted, rtol=1e-3, atol=2e-6)
     vocoder = vocoder_train.Trainer(vocoder_train.Recipe(1, 1), folder / "corpus", tmp_path / "vocoder")

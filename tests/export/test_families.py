@@ -15,6 +15,8 @@ from appliance.contract.mel import MelSpec
 from export.families import NAMED, FamilyError, family, parse_family, with_mels_for
 from tests import upstream
 
+pytestmark = pytest.mark.torch
+
 V1_BASE = {
     "name": "F5TTS_v1_Base",
     "tokenizer": "pinyin",
@@ -41,7 +43,6 @@ def changed(section: str, **values: Any) -> dict[str, Any]:
     return {"model": {**V1_BASE, section: {**V1_BASE[section], **values}}}  # type: ignore[dict-item]
 
 
-@pytest.mark.torch
 @pytest.mark.parametrize("name", NAMED)
 def test_a_named_family_is_what_upstreams_own_file_says(name: str) -> None:
     upstream.require()
@@ -62,7 +63,6 @@ def test_absent_keys_mean_what_they_mean_upstream() -> None:
     assert found.arch == Arch(256, 8, 8, 4, text_dim=100, conv_layers=0, dim_head=64)
 
 
-@pytest.mark.torch
 def test_the_defaults_are_those_of_upstreams_class() -> None:
     import inspect
 

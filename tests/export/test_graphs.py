@@ -17,7 +17,7 @@ from appliance.contract.mel import MelSpec
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
 from export import graphs
 from export.checkpoint import Weights, load_dit
-from export.model.bigvgan import BigVGAN, BigVGANConfig, fold_weight_norm
+from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.vocos import VocosConfig
 from tests import upstream
 from tests.export import small
@@ -185,7 +185,7 @@ def test_vocos_of_another_hop_is_refused() -> None:
 def test_bigvgan_without_strides_equals_its_package(name: str, frames: int) -> None:
     theirs = upstream_bigvgan(CONFIGS[name])
     reference = BigVGAN(BigVGANConfig.parse(CONFIGS[name])).eval()
-    reference.load_state_dict(fold_weight_norm(theirs.state_dict()), strict=True)
+    reference.load_state_dict(small.folded(theirs.state_dict()), strict=True)
     module = graphs.BigVGAN(reference, torch.float32)
     log_mel = torch.randn(frames, 12, generator=torch.Generator().manual_seed(frames))
     assert relative(module(log_mel), theirs(log_mel.T[None])[0, 0]) <= 1e-5

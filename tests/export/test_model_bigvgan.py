@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export.model.bigvgan import BigVGAN, BigVGANConfig, fold_weight_norm
+from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.redraw import redraw
 from tests import upstream
+from tests.export import small
 
 pytestmark = pytest.mark.torch
 
@@ -60,7 +61,7 @@ def test_samples_equal_upstreams(name: str, frames: int) -> None:
     oracle = theirs(CONFIGS[name])
     config = BigVGANConfig.parse(CONFIGS[name])
     model = BigVGAN(config).eval()
-    model.load_state_dict(fold_weight_norm(oracle.state_dict()), strict=True)
+    model.load_state_dict(small.folded(oracle.state_dict()), strict=True)
     log_mel = torch.randn(frames, 12, generator=torch.Generator().manual_seed(frames))
     with torch.inference_mode():
         wanted = oracle(log_mel.T[None])[0, 0]
@@ -77,7 +78,7 @@ def test_loud_samples_are_bounded_as_upstreams(name: str) -> None:
     with torch.no_grad():
         oracle.conv_post.weight_g.mul_(40.0)
     model = BigVGAN(BigVGANConfig.parse(CONFIGS[name])).eval()
-    model.load_state_dict(fold_weight_norm(oracle.state_dict()))
+    model.load_state_dict(small.folded(oracle.state_dict()))
     log_mel = torch.randn(30, 12, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         wanted = oracle(log_mel.T[None])[0, 0]
@@ -106,9 +107,9 @@ def test_folding_knows_both_ways_of_naming_the_halves() -> None:
         "ups.0.0.weight_g": state["ups.0.0.parametrizations.weight.original0"],
         "ups.0.0.weight_v": state["ups.0.0.parametrizations.weight.original1"],
     }
-    for folded in (fold_weight_norm(state), fold_weight_norm(old)):
-        assert set(folded) == {"ups.0.0.weight", "ups.0.0.bias"}
-        assert relative(folded["ups.0.0.weight"], new.weight.detach()) <= 1e-6
+    for found in (small.folded(state), small.folded(old)):
+        assert set(found) == {"ups.0.0.weight", "ups.0.0.bias"}
+        assert relative(found["ups.0.0.weight"], new.weight.detach()) <= 1e-6
 
 
 @pytest.mark.parametrize(

@@ -205,12 +205,11 @@ def test_full_size_equals_upstreams(name: str, full_size: Weights) -> None:
         oracle = upstream.dit_class()(**dataclasses.asdict(arch), mel_dim=100, text_num_embeds=2545).eval()
     oracle.load_state_dict(model.state_dict(), assign=True)
     oracle.text_embed.freqs_cis = upstream.f5_modules().precompute_freqs_cis(arch.text_dim, 8192)
-    for frames in (96, 211):
-        cond, ids, noise = torch.randn(40, 100), torch.randint(0, 2545, (30,)), torch.randn(frames, 100)
-        padded = torch.cat((cond, torch.zeros(frames - 40, 100)))
-        with torch.inference_mode():
-            time = torch.tensor(0.3)
-            wanted = oracle(x=noise[None], cond=padded[None], text=ids[None], time=time, cfg_infer=True)
-            found = model(noise, padded, model.text_embed(ids, frames), time)
-        assert relative(found, wanted) <= 5e-6
-    check_sample(oracle, model, (cond, ids, torch.randn(128, 100)), 5, 2.0)
+    frames = 211
+    cond, ids, noise = torch.randn(40, 100), torch.randint(0, 2545, (30,)), torch.randn(frames, 100)
+    padded = torch.cat((cond, torch.zeros(frames - 40, 100)))
+    with torch.inference_mode():
+        time = torch.tensor(0.3)
+        wanted = oracle(x=noise[None], cond=padded[None], text=ids[None], time=time, cfg_infer=True)
+        found = model(noise, padded, model.text_embed(ids, frames), time)
+    assert relative(found, wanted) <= 5e-6

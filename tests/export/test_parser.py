@@ -161,11 +161,11 @@ def test_the_committed_bundles_and_the_table_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "vocoder"), [(TRACED[-1], "vocos"), ("v1", "bigvgan")])
-def test_bundles_with_every_operator_are_read(workshop: Workshop, name: str, vocoder: str) -> None:
+def test_a_bundle_with_every_other_operator_is_read(workshop: Workshop) -> None:
     """In float16, whose graphs have every operator and type of the float32 ones, and casts. The committed
     bundles are those of the usual architectures with Vocos."""
-    check(workshop.make(name, vocoder, "fp16").bundle)
+    found = check(workshop.make(TRACED[-1], "bigvgan", "fp16").bundle)
+    assert {"ConvTranspose", "Reciprocal"} <= found
 
 
 def graph_of(

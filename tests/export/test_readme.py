@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.torch
+
 EXPORT = Path(__file__).resolve().parents[2] / "export"
 PAGES = (EXPORT / "README.md", EXPORT / "demo" / "README.md")
 

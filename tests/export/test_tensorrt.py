@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -171,11 +172,16 @@ def planned(path: Path, spec: graphs.GraphSpec, profile: Profile) -> Plan:
     return plan.read(build.build(recipe, trt, build.make_log(trt))[0])
 
 
-@pytest.mark.parametrize("rows", range(1, TrtBackend.max_batch + 1))
-@pytest.mark.parametrize("bucket", range(len(TrtBackend.buckets) + 1))
+LENGTHS = len(TrtBackend.buckets) + 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "bucket"), [*(("fp16", bucket) for bucket in range(LENGTHS)), ("fp32", LENGTHS - 1)]
+)
 @pytest.mark.parametrize("graph", STEPS)
-@pytest.mark.parametrize("precision", BUNDLES)
-def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int, rows: int) -> None:
+def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int) -> None:
+    """Every length, the numbers of rows in turn."""
+    rows = TrtBackend.max_batch - bucket % TrtBackend.max_batch
     bundle = contract.read(BUNDLES[precision])
     spec = graphs.signatures(bundle.manifest.dimensions)[graph]
     frames = (*TrtBackend.buckets, bundle.manifest.max_frames)
@@ -193,11 +199,8 @@ def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int, rows
     else:
         assert made.mha_count == 0
         assert len(made.launches) <= MAX_FLOAT32_LAUNCHES[graph]
-    # Within a profile the reference's length alone varies, and alone is checked.
-    if "P" in profile.axes:
-        fixed = Profile({axis: (usual,) * 3 for axis, (_, usual, _) in profile.axes.items()})
-        made = planned(bundle.graph(graph), spec, fixed)
-    assert made.asserts == ()
+    if "P" not in profile.axes:  # within a profile the reference's length alone varies
+        assert made.asserts == ()
 
 
 @pytest.mark.parametrize("graph", ["condition", "update", "vocoder"])
@@ -210,8 +213,8 @@ def test_a_graph_of_any_length_is_built(precision: str, graph: str) -> None:
 
 
 def test_a_step_of_v1_base(tmp_path: Path) -> None:
-    """All 22 blocks in float16, random weights: 46 to 85 s, half of it tracing, and 2.4 GB."""
-    arch = NAMED["F5TTS_v1_Base"].arch
+    """Two of its 22 blocks, which are alike, in float16 with random weights."""
+    arch = dataclasses.replace(NAMED["F5TTS_v1_Base"].arch, depth=2)
     vocabulary = [" ", *(f"t{n}" for n in range(1, 2545))]
     checkpoint, _ = write_random(tmp_path, arch, vocabulary)
     weights = load_dit(checkpoint, arch, len(vocabulary))
@@ -221,7 +224,7 @@ def test_a_step_of_v1_base(tmp_path: Path) -> None:
     del weights
     made = planned(path, spec, Profile({"N": (768,) * 3, "R": (2,) * 3, "S": (128,) * 3}))
     shutil.rmtree(tmp_path)
-    assert made.mha_count == arch.depth == 22
+    assert made.mha_count == arch.depth
     assert max(made.block_launches) <= MAX_BLOCK_LAUNCHES
     assert made.asserts == ()
 

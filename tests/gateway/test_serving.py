@@ -25,6 +25,8 @@ from tests.daemons import PATIENCE_S, Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE, until
 
+pytestmark = pytest.mark.slow
+
 
 def test_before_its_daemon_it_says_503_and_then_serves_and_outlives_it(tmp_path: Path) -> None:
     ports = {"server": {"listen": f"127.0.0.1:{free_port()}", "socket": ""}}

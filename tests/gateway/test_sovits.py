@@ -17,6 +17,8 @@ from appliance.client import Client
 from appliance.gateway.sovits import name_in
 from tests.gateway.conftest import Gateway
 
+pytestmark = pytest.mark.once
+
 # xinnan-tech/xiaozhi-esp32-server, main/xiaozhi-server/core/providers/tts/gpt_sovits_v2.py, da568695eb14,
 # posts these; the seed, -1 there, is fixed here in all of them.
 XIAOZHI = {

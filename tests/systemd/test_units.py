@@ -20,7 +20,7 @@ from appliance.gateway import serving
 from scripts.debian.package import COMMANDS
 from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 needs_systemd = pytest.mark.skipif(
     not (shutil.which("systemd-analyze") and shutil.which("systemctl")),
