@@ -16,7 +16,7 @@ from appliance.bench.arrivals import BenchError
 from appliance.bench.report import aligned
 from appliance.box import paths
 from appliance.box.system import open_box
-from appliance.bundles import ARCHIVES, BundleStore, Restart, loads, running_folder
+from appliance.bundles import ARCHIVES, BundleStore, Restart, load_on_cpu, running_folder
 from appliance.client import (
     ADMIN_SOCKET,
     ENCODINGS,
@@ -613,7 +613,7 @@ def _bundle(options: argparse.Namespace) -> int:
     before = running_folder(loaded)
     if options.action == "install":
         new = store.install(
-            options.source, lambda read: loads(read, loaded.engine), prove=prove, running=before
+            options.source, lambda read: load_on_cpu(read, loaded.engine), prove=prove, running=before
         )
     else:
         new = store.back(prove=prove)

@@ -18,8 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance import bundles
-from appliance.bundles import BundleStore
+from appliance import config
+from appliance.bundles import BundleStore, load_on_cpu, running_folder
+from appliance.bundles import store as store_module
+from appliance.bundles.source import SPARE_BYTES
+from appliance.bundles.store import Report
+from appliance.client import Client
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
@@ -78,12 +82,14 @@ def who(path: Path) -> str:
     return contract.read(path).manifest.created_by
 
 
-def shelf(folder: Path, make: Callable[[Path, str], Path] = variant) -> BundleStore:
+def shelf(
+    folder: Path, make: Callable[[Path, str], Path] = variant, report: Report = lambda line: None
+) -> BundleStore:
     """A box that speaks from the bundle a, by a link out of the store as the package makes it."""
     box = folder / "box"
     box.mkdir()
     (box / "bundle").symlink_to(make(folder, "a"))
-    return BundleStore(box / "bundle")
+    return BundleStore(box / "bundle", report)
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -96,8 +102,8 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_install_back_and_list(tmp_path: Path) -> None:
-    store, lines = shelf(tmp_path), list[str]()
-    store._report = lines.append
+    lines = list[str]()
+    store = shelf(tmp_path, report=lines.append)
     b = store.install(variant(tmp_path, "b"), anything)
     assert who(store.path) == "b" and who(store.before) == "a"
     assert b == Path(os.path.realpath(store.path)) and b.parent == store.folder
@@ -122,8 +128,8 @@ def test_install_back_and_list(tmp_path: Path) -> None:
 
 
 def test_another_mel_is_said(tmp_path: Path) -> None:
-    store, lines = shelf(tmp_path), list[str]()
-    store._report = lines.append
+    lines = list[str]()
+    store = shelf(tmp_path, report=lines.append)
     defaults = contract.read(BUNDLE, verify=False).manifest.defaults
     louder = {"target_rms": 0.2, "guidance": defaults.guidance, "sway": defaults.sway}
     store.install(variant(tmp_path, "b", defaults=louder), anything)
@@ -266,13 +272,13 @@ def test_refused_without_a_trace(tmp_path: Path, case: str) -> None:
     assert not (tmp_path / "evil").exists() and who(store.path) == "a"
 
 
-@pytest.mark.parametrize("source", ["folder", "archive"])
+@pytest.mark.parametrize("kind", ["folder", "archive"])
 def test_a_full_disk_is_seen_before_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     store, b = shelf(tmp_path), variant(tmp_path, "b")
-    given = b if source == "folder" else packed(b)
-    needed = sum(path.stat().st_size for path in b.iterdir()) + bundles.SPARE_BYTES
+    given = b if kind == "folder" else packed(b)
+    needed = sum(path.stat().st_size for path in b.iterdir()) + SPARE_BYTES
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
     with pytest.raises(StorageError, match="MB are left on the disk"):
@@ -286,16 +292,16 @@ def test_a_full_disk_is_seen_before_the_copy(
 def test_one_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     store, b = shelf(tmp_path), speaking(tmp_path, "b")
     config = EngineConfig(backend="ort-cpu", threads=1)
-    bundles.loads(contract.read(b), config)
+    load_on_cpu(contract.read(b), config)
     read = contract.read(b)
     (b / "vocoder.onnx").unlink()
     (b / "vocoder.onnx").write_bytes(b"no graph")
     contract.write(b, read.manifest)
     with pytest.raises(BundleError, match="cannot load it"):
-        store.install(b, lambda bundle: bundles.loads(bundle, config))
+        store.install(b, lambda bundle: load_on_cpu(bundle, config))
     with pytest.raises(BundleError, match=r"engine.backend is tensorrt, the bundle is for ort-cpu"):
         only_cpu = variant(tmp_path, "c", backends=["ort-cpu"])
-        store.install(only_cpu, lambda bundle: bundles.loads(bundle, EngineConfig(backend="tensorrt")))
+        store.install(only_cpu, lambda bundle: load_on_cpu(bundle, EngineConfig(backend="tensorrt")))
     assert tree(tmp_path / "box") == {"bundle": str(tmp_path / "a")}
 
 
@@ -338,7 +344,7 @@ def test_everything_is_on_the_disk_before_it_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, synced = shelf(tmp_path), set[int]()
-    sync, exchange = os.fsync, bundles.exchange
+    sync, exchange = os.fsync, store_module.exchange
 
     def fsync(descriptor: int) -> None:
         sync(descriptor)
@@ -352,7 +358,7 @@ def test_everything_is_on_the_disk_before_it_is_in_use(
         exchange(one, other)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(bundles, "exchange", exchanged)
+    monkeypatch.setattr(store_module, "exchange", exchanged)
     store.install(variant(tmp_path, "b"), anything)
     assert store.path.parent.stat().st_ino in synced
 
@@ -469,18 +475,11 @@ def test_the_daemon_keeps_to_its_folder_when_the_link_goes_elsewhere(tmp_path: P
     """A grid that it has not computed yet loads a graph from the disk: of its own bundle."""
     store = shelf(tmp_path, speaking)
     with running(tmp_path, speaks_from=store.path) as daemon:
-        assert bundles.running_folder(bundles_config(tmp_path)) == tmp_path / "a"
+        assert running_folder(config.load(tmp_path / "config.yaml")) == tmp_path / "a"
         shutil.copytree(BUNDLE, tmp_path / "broken")
         (tmp_path / "broken" / "modulation.onnx").write_bytes(b"no graph")
-        store._link(store.path, tmp_path / "broken")
+        (tmp_path / "new").symlink_to(tmp_path / "broken")
+        (tmp_path / "new").rename(store.path)
         daemon.add_voice()
-        from appliance.client import Client
-
         with Client(daemon.address) as client:
             assert client.speak("Hello.", "ann", nfe=11).audio_s
-
-
-def bundles_config(folder: Path) -> Any:
-    from appliance import config
-
-    return config.load(folder / "config.yaml")
