@@ -1,7 +1,7 @@
-"""Voices of this box to others: what is missing or differs there, by the hash of its audio.
+"""Copying the voices of this box to others: what is missing or differs there, by the hash of its audio.
 
-The audio comes from the store's folder: the API gives out no recording of a person, so that a client's token
-is no way to collect them, and who may read the folder is this box's operator.
+The audio comes from the store's folder, which only this box's operator can read: the API gives out no
+recording, so that a client's token is no way to collect recordings of people.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from appliance.rpc.appliance_pb2 import VoiceState
 from appliance.voices import Voice, read_stored, stored_names
 
 Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
-"""extra: is there, is not here, and stays."""
+"""extra: only the other box has it, and keeps it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Source:
 
 
 def read_source(folder: Path) -> Source:
-    """Every voice of a store's folder, its audio compared with its hash. Raises StorageError."""
+    """Read every voice of a store's folder and compare its audio with its hash. Raises StorageError."""
     voices, damaged = {}, {}
     for name in stored_names(folder):
         try:
@@ -51,7 +51,7 @@ def read_source(folder: Path) -> Source:
 
 
 def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list[Step]:
-    """Steps that make another box's voices equal to these, in order of name."""
+    """List the steps that make another box's voices equal to these, in order of name."""
     found = {voice.name: voice for voice in there}
     steps = [Step(_kind(voice, found.get(name)), name) for name, voice in source.voices.items()]
     extra = found.keys() - source.voices.keys() - source.damaged.keys()
@@ -70,7 +70,7 @@ def _kind(here: Voice, there: client.Voice | None) -> Kind:
 
 
 def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[Step, str]]:
-    """Take the steps; each with why it failed, or "". Raises StorageError for a voice that is damaged now."""
+    """Take the steps; yields each with its error, or "". Raises StorageError for a damaged voice."""
     for step in steps:
         try:
             _take(step, source, box)
