@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance import cli
-from appliance.bench.report import aligned
+from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
 from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, free_port, running
 

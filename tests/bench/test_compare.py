@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from appliance import cli
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.bench.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
 from appliance.bench.contender import contender, started
-from appliance.bench.measure import Cell
+from appliance.bench.run import Cell
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Header, Reply, Timings

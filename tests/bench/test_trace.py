@@ -21,7 +21,7 @@ import pytest
 from appliance import cli
 from appliance import trace as recording
 from appliance.bench.contender import NAME, contender, started
-from appliance.bench.timeline import read, summary
+from appliance.bench.trace import read, summary
 from appliance.client import CallFailed, Client, End, Header, Reply
 from appliance.config import SchedulerConfig
 from appliance.errors import Cancelled, EngineFault

@@ -40,7 +40,7 @@ import yaml
 from numpy.typing import NDArray
 
 from appliance.bench.machine import TICK_S, Neighbours, cpu_seconds, describe, memory_mb
-from appliance.bench.measure import summary
+from appliance.bench.run import summary
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 from appliance.config import SynthesisConfig
