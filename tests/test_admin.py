@@ -83,10 +83,10 @@ def test_a_bundle_is_swapped_without_a_dropped_stream(
 ) -> None:
     other = other_guidance(tmp_path / "other")
     with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
-        alone = client.speak(LONG, "ann", seed=3, nfe=16, guidance=2.0)
+        alone = client.speak(LONG, "ann", seed=3, nfe=8, guidance=2.0)
         assert client.speak(TEXT, "ann").header.guidance != 1.25
         calls = [
-            pool.submit(client.speak, LONG, "ann", seed=3, nfe=16, guidance=2.0, playout="overlap")
+            pool.submit(client.speak, LONG, "ann", seed=3, nfe=8, guidance=2.0, playout="overlap")
             for _ in range(3)
         ]
         status = operator.swap(str(other))

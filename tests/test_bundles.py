@@ -8,7 +8,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance import config
+from appliance import cli, config
 from appliance.bundles import BundleStore, load_on_cpu, running_folder
 from appliance.bundles import store as store_module
 from appliance.bundles.source import SPARE_BYTES
@@ -32,10 +31,12 @@ from appliance.errors import BundleError, StorageError
 from tests.daemons import BUNDLE, ROOT, running
 from tests.killing import in_a_process_of_its_own, killed
 
+TINY = contract.read(BUNDLE, verify=False).manifest
+
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
     """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""
-    manifest = contract.read(BUNDLE, verify=False).manifest
+    manifest = TINY
     place = folder / name
     place.mkdir()
     shutil.copy(BUNDLE / contract.VOCAB, place)
@@ -130,8 +131,7 @@ def test_install_back_and_list(tmp_path: Path) -> None:
 def test_another_mel_is_said(tmp_path: Path) -> None:
     lines = list[str]()
     store = shelf(tmp_path, report=lines.append)
-    defaults = contract.read(BUNDLE, verify=False).manifest.defaults
-    louder = {"target_rms": 0.2, "guidance": defaults.guidance, "sway": defaults.sway}
+    louder = {"target_rms": 0.2, "guidance": TINY.defaults.guidance, "sway": TINY.defaults.sway}
     store.install(variant(tmp_path, "b", defaults=louder), anything)
     assert any("prepared anew" in line for line in lines)
 
@@ -429,27 +429,28 @@ if "restart" in sys.argv:
 """
 
 
-def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
+def test_restart_proves_by_speaking_and_goes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, tools = shelf(tmp_path, speaking), tmp_path / "tools"
     tools.mkdir()
+    monkeypatch.setenv("F5_TOOLS", str(tools))
     systemctl = tools / "systemctl"
     with running(tmp_path, speaks_from=store.path) as daemon:
         daemon.add_voice()
 
-        def appliance(*arguments: object) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "appliance", "bundle", *map(str, arguments)]
-            return subprocess.run(
-                [*command, "--config", str(tmp_path / "config.yaml")],
-                cwd=ROOT, env={**os.environ, "F5_TOOLS": str(tools)},
-                capture_output=True, text=True, timeout=120,
-            )  # fmt: skip
+        def appliance(*arguments: object) -> tuple[int, str, str]:
+            command = ["bundle", *map(str, arguments), "--config", str(tmp_path / "config.yaml")]
+            status = cli.main(command)
+            printed = capsys.readouterr()
+            return status, printed.out, printed.err
 
         # A restart that restarts nothing: the daemon goes on with the old bundle, which the proof finds.
         systemctl.write_text("#!/bin/sh\n")
         systemctl.chmod(0o755)
-        ran = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
-        assert ran.returncode == 1 and f"it speaks from {tmp_path / 'a'}, not from" in ran.stderr
-        assert "is back and runs" in ran.stderr and who(store.path) == "a"
+        status, _, error = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
+        assert status == 1 and f"it speaks from {tmp_path / 'a'}, not from" in error
+        assert "is back and runs" in error and who(store.path) == "a"
         assert tree(tmp_path / "box") == {"bundle": str(tmp_path / "a")}
         (tmp_path / "pid").write_text(str(daemon.process.pid))
         systemctl.write_text(
@@ -459,10 +460,10 @@ def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
             )
         )  # fmt: skip
         try:
-            ran = appliance("install", tmp_path / "b.tar.gz", "--restart")
-            assert ran.returncode == 0, ran.stderr
-            assert "and it speaks" in ran.stdout and who(store.path) == "b"
-            listed = appliance("list").stdout.splitlines()
+            status, printed, error = appliance("install", tmp_path / "b.tar.gz", "--restart")
+            assert status == 0, error
+            assert "and it speaks" in printed and who(store.path) == "b"
+            listed = appliance("list")[1].splitlines()
             assert [line.split()[0] for line in listed] == ["in", "before"]
         finally:
             pid = int((tmp_path / "pid").read_text())

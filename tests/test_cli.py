@@ -425,11 +425,39 @@ def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, told) == (2, "appliance check: no check is called weather\n")
 
 
-def test_synthesis_without_a_voice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with running(tmp_path) as silent:
-        code, found = checked(capsys, silent.folder / "config.yaml", "--only", "synthesis")
-        assert (code, found["synthesis"]["level"]) == (0, "SKIP")
-        assert "no voice is stored" in found["synthesis"]["value"]
+def test_synthesis_without_a_voice(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(box.address) as client:
+        client.remove_voice("ann")
+    try:
+        code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+    finally:
+        box.add_voice()
+    assert (code, found["synthesis"]["level"]) == (0, "SKIP")
+    assert "no voice is stored" in found["synthesis"]["value"]
+
+
+def test_the_probe_abstains_while_others_are_spoken_for(
+    box: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def synthesis() -> tuple[str, str]:
+        found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
+        return found["level"], found["value"]
+
+    # Over 20 s of audio: it still sounds long after it was made.
+    text = " ".join([TEXT] * 12)
+    with Client(box.address) as client:
+        client.stream(text, "ann", channel="stage").reply()
+        assert client.utterances("stage"), "no longer heard: the text is too short for this machine"
+        level, value = synthesis()
+        assert (level, "not disturbed" in value) == ("SKIP", True), value
+        client.pause("stage")
+        assert synthesis()[0] == "PASS", "what is paused does not keep the engine busy"
+        client.resume("stage")
+        client.clear("stage")
+        if client.utterances("stage"):
+            client.skip("stage")
+        assert not client.utterances()
+        assert synthesis()[0] == "PASS"
 
 
 # replay

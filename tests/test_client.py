@@ -38,6 +38,7 @@ from appliance.client import (
     UtteranceBegin,
     UtteranceEnd,
     UtteranceError,
+    retries,
 )
 from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
@@ -696,6 +697,11 @@ def header_of(name: str) -> pb.StreamSynthesizeResponse:
     return pb.StreamSynthesizeResponse(header=pb.Header(request_id=name))
 
 
+@pytest.fixture
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "BACKOFF_S", 0.01)
+
+
 UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
     (lost(),),
     (header_of("first"), lost(grpc.StatusCode.UNAVAILABLE)),
@@ -705,16 +711,16 @@ UNTIL_IT_SOUNDS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-async def events_of(address: str, asynchronously: bool, retries: int, **options: Any) -> list[Any]:
+async def events_of(address: str, asynchronously: bool, tries: int, **options: Any) -> list[Any]:
     """Kinds of events, with the header's id, and the status of the failure at last."""
     events: list[Any] = []
     try:
         if asynchronously:
-            async with AsyncClient(address, own_connection=True, retries=retries) as client:
+            async with AsyncClient(address, own_connection=True, retries=tries) as client:
                 async for event in client.stream(TEXT, "ann", **options):
                     events.append(event)
         else:
-            with Client(address, retries=retries) as blocking:
+            with Client(address, retries=tries) as blocking:
                 for event in blocking.stream(TEXT, "ann", **options):
                     events.append(event)
     except CallFailed as failure:
@@ -722,6 +728,7 @@ async def events_of(address: str, asynchronously: bool, retries: int, **options:
     return [event.request_id if isinstance(event, Header) else event for event in events]
 
 
+@pytest.mark.usefixtures("short_backoff")
 @pytest.mark.parametrize("asynchronously", [False, True])
 async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> None:
     with flaky(*UNTIL_IT_SOUNDS) as (servicer, address):
@@ -732,7 +739,7 @@ async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> 
 
 @pytest.mark.parametrize("asynchronously", [False, True])
 @pytest.mark.parametrize(
-    ("script", "retries", "kinds"),
+    ("script", "tries", "kinds"),
     [
         ((header_of("a"), AUDIO, lost()), 4, ["a", Piece, "UNKNOWN"]),  # it sounds
         ((header_of("a"), lost()), 0, ["a", "UNKNOWN"]),  # not asked for
@@ -742,10 +749,10 @@ async def test_a_stream_is_tried_again_until_it_sounds(asynchronously: bool) -> 
     ],
 )
 async def test_a_stream_is_not_tried_again(
-    asynchronously: bool, script: tuple[Any, ...], retries: int, kinds: list[Any]
+    asynchronously: bool, script: tuple[Any, ...], tries: int, kinds: list[Any]
 ) -> None:
     with flaky(script, (header_of("b"), AUDIO, END)) as (servicer, address):
-        events = await events_of(address, asynchronously, retries, timeout=30.0)
+        events = await events_of(address, asynchronously, tries, timeout=30.0)
     assert [Piece if isinstance(event, Piece) else event for event in events] == kinds
     assert len(servicer.ids) == 1
 
@@ -757,6 +764,7 @@ def test_attempts_are_counted() -> None:
         assert len(servicer.ids) == 2
 
 
+@pytest.mark.usefixtures("short_backoff")
 async def test_one_message_is_tried_again() -> None:
     script = ((lost(),), (refused("OVERLOADED", retry_s=0.01),), ())
     with flaky(*script, *script) as (servicer, address):

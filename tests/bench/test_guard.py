@@ -192,6 +192,7 @@ def test_a_guard_over_a_daemon(
 ) -> None:
     """A machine that is no Jetson; far slower, and far faster, than it was just now."""
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
+    monkeypatch.setattr(guard, "SYNTHESES", 2)
     box = Box(Root(tmp_path / "box"))
     with running(tmp_path) as daemon:
         config = ["--config", str(tmp_path / "config.yaml"), "--json"]

@@ -129,6 +129,7 @@ def test_limits_of_this_machine_hang_together(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit, "MEASURED", 2)
+    monkeypatch.setattr(limit, "VECTOR_MB", 8)
     command = ["bench", "limit", str(BUNDLE), "--audio", "1.5", "--reference", "1"]
     assert cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
