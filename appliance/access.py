@@ -1,7 +1,7 @@
 """Tokens of the clients of the TCP address, and the calls that each allows.
 
-The file holds names, roles and SHA-256 hashes, as JSON. Tokens are 256 bits from the system's random source,
-so a plain hash of one cannot be searched for.
+The file holds names, roles and SHA-256 hashes as JSON. A token has 256 random bits, so its plain hash cannot be
+reversed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFIX = "f5_"
 NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FORMAT = 1
 FILE_MODE = 0o644
-"""Root writes the file and the daemon's user reads it; a hash of 256 random bits is no secret."""
+"""Root writes and the daemon's user reads it; a hash of 256 random bits is no secret."""
 
 
 class Role(enum.Enum):
@@ -44,7 +44,7 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """Record of a token, without the token itself."""
+    """Record of a token."""
 
     name: str
     roles: tuple[Role, ...]
@@ -53,12 +53,12 @@ class Token:
     """RFC 3339, UTC."""
 
     def allows(self, wanted: Iterable[Role]) -> bool:
-        """True if the token has one of these roles, or admin."""
+        """True for a token with one of these roles, or admin."""
         return Role.ADMIN in self.roles or any(role in self.roles for role in wanted)
 
 
 class Tokens:
-    """Tokens of a file, which is read again when it has changed. Thread-safe."""
+    """Tokens of a file, which is read again after changes. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Read the file; a missing one is empty. Raises StorageError."""
@@ -83,7 +83,6 @@ class Tokens:
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
     def find(self, token: str) -> Token | None:
-        """Return the record of a valid token."""
         return self._current().get(_hash(token))
 
     def _current(self) -> Mapping[str, Token]:
@@ -139,7 +138,6 @@ def revoke(path: Path, name: str) -> None:
 
 
 def listed(path: Path) -> list[Token]:
-    """Records of all tokens, oldest first. Raises StorageError."""
     return _read(path)
 
 

@@ -1,4 +1,4 @@
-"""Waiting for addresses to listen at that the network has not given to this machine yet."""
+"""Waiting until the network gives this machine the addresses to listen at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from appliance.box.notify import Notifier
 from appliance.config import split_address
 
 WAIT_S = 600.0
-"""Longest wait: time for a switch to boot and for DHCP to give a lease."""
+"""Longest wait: a switch may boot and DHCP may be slow."""
 PAUSE_S = 1.0
 
 
@@ -25,7 +25,7 @@ class AddressNotOurs(Exception):
 
 
 def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:
-    """Make the exception for an address, configured under `key`, that could not be bound."""
+    """Exception for an address, configured under `key`, that could not be bound."""
     if error.errno == errno.EADDRNOTAVAIL:
         return AddressNotOurs(f"{key}: cannot listen on {address}: this machine has no such address")
     return AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}")

@@ -4,8 +4,7 @@
     drain              finishes what it has, takes nothing new
     down # starting    takes nothing, and why
 
-The grammar is that of haproxy's server option `agent-check`. Nothing is read from the connection; the line
-names no voice, text or caller.
+The grammar is that of haproxy's server option `agent-check`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ class AgentServer(ProbeServer):
     """Answers agent checks."""
 
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
-        """Listen; `state` and `busy` give the arguments of `line`. Raises OSError if the address is taken."""
+        """Listen; `state` and `busy` give the arguments of `line`. Raises OSError."""
 
         class Handler(socketserver.StreamRequestHandler):
             timeout = PAUSE_S
@@ -32,11 +31,10 @@ class AgentServer(ProbeServer):
 
 
 def line(state: str, busy: float) -> str:
-    """Answer for a state: "running", "draining", or another, in which the box takes no requests.
+    """Answer for the state "running", "draining" or another, in which the box takes no requests.
 
     `busy` is the taken share of the engine's next seconds (`Scheduler.busy`). haproxy keeps `down` and
-    `drain` until the agent answers `up` and `ready`, and reads a weight of 0 % as `drain`: a full box answers
-    1 %, so that it is tried last and refuses by itself.
+    `drain` until the agent answers `up` and `ready`. It reads a weight of 0 % as `drain`: a full box has 1 %.
     """
     if state == "draining":
         return "drain\n"

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
-    """Findings of the box's checks; where a check of the application has the same name, that one runs."""
+    """Findings of the box's checks, but those that the application has too."""
     application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
     selected = (only or set(judge.CHECKS)) & set(judge.CHECKS) - application
     if selected:
@@ -81,7 +81,7 @@ def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
 
 
 def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
-    """Findings of the application's checks; none but `config` where the configuration cannot be used."""
+    """Findings of the application's checks; only `config` if that fails."""
     every = not only or "application" in only
     selected = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
     if inspection.options.no_speak:

@@ -712,7 +712,7 @@ def _bench_run(options: argparse.Namespace) -> int:
 
 
 def _sysroot() -> tuple[str, str]:
-    """Root folder and folder of system tools that tests set in place of the box's own."""
+    """Folders of tests in place of / and of the system's tools."""
     return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 

@@ -1,4 +1,4 @@
-"""Audio prompts: references that come with a request, kept in memory for a while, never stored or listed."""
+"""Audio prompts: references that come with a request, kept in memory for a while, never stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from appliance.job import Reference
 from appliance.voices import VoiceStore
 
 KEPT = 16
-"""Prepared prompts kept in memory besides those of running requests; up to 1.6 MB each."""
+"""Prepared prompts in memory besides those of running requests, of up to 1.6 MB."""
 TRANSCRIPTS = 1_024
 """Transcripts kept by the hash of their audio."""
 WAITING = 4
@@ -23,7 +23,7 @@ WAITING = 4
 
 
 class Prompts:
-    """Audio prompts by names that no stored voice can have. Used on the event loop only."""
+    """Prompts by names that no stored voice can have. Used on the event loop only."""
 
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class Prompts:
         return self._lent.get(voice) or self._store.reference(voice)
 
     async def transcript_of(self, audio: bytes) -> str:
-        """Transcript of an earlier prompt or a stored voice with the same audio; empty if there is none."""
+        """Transcript of an earlier prompt or stored voice with the same audio, or ""."""
         sha256 = hashlib.sha256(audio).hexdigest()
         if sha256 in self._transcripts:
             self._transcripts.move_to_end(sha256)

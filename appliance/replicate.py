@@ -1,7 +1,6 @@
-"""Copying the voices of this box to others: what is missing or differs there, by the hash of its audio.
+"""Copying the voices of this box to others, by the hash of their audio.
 
-The audio comes from the store's folder, which only this box's operator can read: the API gives out no
-recording, so that a client's token is no way to collect recordings of people.
+The audio comes from the store's folder: the API gives out no recordings of people.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class Source:
     folder: Path
     voices: Mapping[str, Voice]
     damaged: Mapping[str, str]
-    """Problems by voice name; such a voice is neither copied nor removed elsewhere."""
+    """Problems by name of voices, which are neither copied nor removed."""
 
 
 def read_source(folder: Path) -> Source:
-    """Read every voice of a store's folder and compare its audio with its hash. Raises StorageError."""
+    """Read every voice and compare its audio with its hash. Raises StorageError."""
     voices, damaged = {}, {}
     for name in stored_names(folder):
         try:
@@ -51,7 +50,7 @@ def read_source(folder: Path) -> Source:
 
 
 def plan(source: Source, there: Iterable[client.Voice], *, remove: bool) -> list[Step]:
-    """List the steps that make another box's voices equal to these, in order of name."""
+    """Steps that make another box's voices equal to these, in order of name."""
     found = {voice.name: voice for voice in there}
     steps = [Step(_kind(voice, found.get(name)), name) for name, voice in source.voices.items()]
     extra = found.keys() - source.voices.keys() - source.damaged.keys()

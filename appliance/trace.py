@@ -37,7 +37,7 @@ REASONS = {
 }
 """Reasons of waiting, with their explanations."""
 CALLS, LANE, REQUESTS = 1, 2, 3
-"""Ids of the groups of tracks, which the viewer calls processes: engine calls, lanes, requests."""
+"""Groups of tracks, which the viewer calls processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Slice:
 
     process: int
     thread: int
-    """Track in the group: 0 in CALLS, the lane's place in LANE, the request's number in REQUESTS."""
+    """0 in CALLS, the lane's place in LANE, the request's number in REQUESTS."""
     name: str
     begun: float
     ended: float
@@ -55,7 +55,7 @@ class Slice:
 
 @dataclass
 class _Since:
-    """Start and reason of a request's wait; reason None during a call for it."""
+    """Start and reason of a wait; None during a call for the request."""
 
     time: float
     reason: str | None
@@ -178,7 +178,7 @@ class TracedScheduler(Scheduler):
         self._slices.append(added)
 
     def _add_call(self, call: Call, now: float, ended: str = "") -> None:
-        """Record a call on the engine's track, on those of its lanes and on those of its requests."""
+        """Record a call on the tracks of the engine, its lanes and its requests."""
         self._made_now = None
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}

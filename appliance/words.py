@@ -1,4 +1,4 @@
-"""Word timings of segments: estimated from the spelling before synthesis, then from pauses in the audio."""
+"""Word timings: estimated from the spelling before synthesis, then from pauses in the audio."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from appliance.job import FloatArray, Segment
 # Weights and lengths were fitted to chat lines of the demo voices; `python -m tests.quality.words` measures
 # the timings on other lines.
 LEAD_S, TAIL_S = 0.03, 0.18
-"""Silence before and after the words of a segment, until its audio is known."""
+"""Estimated silence before and after the words of a segment."""
 IDEOGRAPH, DIGIT = 4.0, 4.0
-"""Weights, of which a letter has 1 and a group of vowels 1 more."""
+"""Weights; a letter has 1, and a group of vowels 1 more."""
 FINAL = 2.0
 """Additional weight of a word before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
-"""Level of a pause below the 95th percentile of a segment."""
+"""Level of pauses below a segment's 95th percentile."""
 PAUSE_S = 0.1
-"""Least length of a pause: a shorter silence may be the closure of a consonant."""
+"""Shorter silences may be the closure of a consonant."""
 REACH_S = 0.6
-"""Largest distance of a pause from where the spelling puts it."""
+"""Largest distance of a pause from its estimated time."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -45,12 +45,12 @@ class Word:
     segment: int
 
     def moved(self, seconds: float, segments: int) -> Word:
-        """The same word in a reply that has these seconds and segments before it."""
+        """The word in a reply with so much before it."""
         return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
 
 
 def planned(segments: Sequence[Segment]) -> list[Word]:
-    """Estimate the words of a reply from its plan, in order and without overlap."""
+    """Estimate the words of a reply, in order and without overlap."""
     words: list[Word] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
         sound_s = segment.audio_s - segment.pause_s
@@ -68,8 +68,7 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
 def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
     """Time the words of a segment that begins at `start_s` of the reply by its own (samples,).
 
-    The first word begins and the last ends with the sound; pauses are matched to the punctuation near them.
-    The cross-fade with the next segment at the end of the samples is left out.
+    Pauses are matched to the punctuation near them. The cross-fade with the next segment is left out.
     """
     sound_s = segment.audio_s - segment.pause_s
     texts = split(segment.text)
@@ -92,7 +91,7 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, each with the punctuation that follows it."""
+    """Split a text into words with their punctuation."""
     words: list[str] = []
     begun = 0
     for token in _TOKENS.finditer(text):
@@ -106,7 +105,7 @@ def split(text: str) -> list[str]:
 
 
 def weight(word: str) -> float:
-    """Return the relative duration of a word, in letters."""
+    """Relative duration of a word, in letters."""
     letters = sum(character.isalnum() for character in word)
     letters += len(_VOWELS.findall(word.lower()))
     ideographs, digits = len(_IDEOGRAPHS.findall(word)), sum(map(str.isdigit, word))
@@ -119,7 +118,7 @@ def _is_word(text: str) -> bool:
 
 
 def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
-    """Words one after the other, as long as their weights are to each other."""
+    """Words one after the other, with durations in proportion to their weights."""
     ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
     at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
     return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
@@ -133,7 +132,7 @@ def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[
 
 
 def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
-    """(begin, end) in seconds of the sounds between silences of at least PAUSE_S."""
+    """(begin, end) in seconds of sounds between pauses of at least PAUSE_S."""
     window = round(WINDOW_S * rate_hz)
     count = len(samples) // window
     if not count:

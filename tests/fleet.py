@@ -2,8 +2,8 @@
 
 They serve a storm of requests. One has more to do than the other, from requests that bypass haproxy; it is
 killed in the middle and started again; then the other is drained and started again. Exits with 1 if a
-request was lost before its first audio, if the busier box did not get fewer requests, if a drain cut a stream,
-or if a restarted box got no requests.
+request was lost before its first audio, if the busier box did not get fewer requests, if a drain cut a
+stream, or if a restarted box got no requests.
 """
 
 from __future__ import annotations

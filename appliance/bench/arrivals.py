@@ -22,7 +22,7 @@ RAID = Path(__file__).with_name("raid.jsonl")
 
 @dataclass(frozen=True)
 class Message:
-    """One request of a storm; the daemon has defaults for absent fields."""
+    """One request of a storm."""
 
     at_s: float
     """Seconds from the start of the storm."""
@@ -59,7 +59,7 @@ class Weighted(Generic[Value]):
 
 @dataclass(frozen=True)
 class Mix:
-    """Composition of generated messages; `cancelled` and `slow` are shares from 0 to 1."""
+    """Mix of messages; `cancelled` and `slow` are shares."""
 
     words: Weighted[int]
     priorities: Weighted[Priority]

@@ -1,9 +1,8 @@
 """`appliance bench compare A B`: two daemons take turns in one run; the result is the ratio of their times.
 
 A block is A B B A, the next B A A B: a drift of the machine that is linear within a block affects both
-alike. Each block gives one ratio per figure. The result is their median with the interval of the sign test:
-two order statistics between which the true median lies with at least CONFIDENCE, whatever the ratios'
-distribution.
+alike. Each block gives one ratio per figure. The result is their median with the interval of the sign test,
+in which the true median lies with at least CONFIDENCE, whatever the ratios' distribution.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from appliance.client import CallFailed, Client, Reply
 SCHEMA = 1
 CONFIDENCE = 0.95
 LEAST_BLOCKS = 6
-"""Blocks below which no interval has that confidence."""
+"""Fewest blocks for that confidence."""
 ORDERS = "ABBA", "BAAB"
 FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "wall": lambda reply: reply.wall_s,
@@ -41,7 +40,7 @@ FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "first_audio": lambda reply: reply.first_audio_s,
 }
 SAME_AUDIO = 0.005
-"""Largest difference of log durations at which replies count as equally long."""
+"""Difference of log durations up to which replies are equally long."""
 
 Speaker = Callable[[Cell], Reply]
 
@@ -64,7 +63,7 @@ class Interval:
 
     @property
     def smallest_difference(self) -> float:
-        """Smallest difference, as a share, that a run of this spread would show."""
+        """Smallest share that a run of this spread would show."""
         return max(self.high / self.ratio, self.ratio / self.low) - 1.0
 
     def record(self) -> dict[str, Any]:
@@ -102,14 +101,14 @@ class Pairs:
         return [math.exp(statistics.fmean(one["B"]) - statistics.fmean(one["A"])) for one in logs]
 
     def values(self, who: str, figure: str) -> list[float]:
-        """Values of a figure of all replies of A or B."""
+        """Values of all replies of A or B."""
         return [FIGURES[figure](reply) for block in self.blocks for reply in block[who]]
 
 
 def interleave(
     speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, progress: Callable[[int], None]
 ) -> list[Pairs]:
-    """Let A and B speak every text in turns; `progress` takes the number of finished blocks."""
+    """Let A and B speak every text in turns; `progress` takes the finished blocks."""
     every = [Pairs(cell) for cell in cells]
     for block in range(blocks):
         for pairs in every:
@@ -122,7 +121,7 @@ def interleave(
 
 
 def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
-    """Intervals of each text, and of all texts together if there are several."""
+    """Intervals of each text, and of all together."""
     rows = [
         {
             "text": pairs.cell.length,
@@ -146,7 +145,7 @@ def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
 
 
 def caveats(record: Mapping[str, Any]) -> list[str]:
-    """List what the record is valid for, and what limits it."""
+    """List the limits of the record."""
     rows, machine = record["rows"], record["machine"]
     shown = len(rows) * len(FIGURES)
     beyond = 1.0 - rows[0]["wall"]["confidence"]
@@ -169,7 +168,7 @@ def caveats(record: Mapping[str, Any]) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside those of the configuration."""
+    """Add the command's options."""
     for name in ("A", "B"):
         parser.add_argument(name, help="bundle's folder, configuration's .yaml, or environment's python")
     parser.add_argument(
@@ -219,7 +218,7 @@ def measure(
     *,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Measure; returns the record. `pids` are the daemons' processes."""
+    """Measure and return the record; `pids` are the daemons'."""
 
     def show(done: int) -> None:
         if progress and sys.stderr.isatty():

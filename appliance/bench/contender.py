@@ -24,7 +24,7 @@ from appliance.contract import bundle as bundles
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
 END_S = 40.0
-"""Time for a daemon to end after SIGTERM; its drain takes at most 20 s by default."""
+"""Time to end after SIGTERM; a drain takes up to 20 s."""
 NAME = "bench"
 """Name of the daemon's only voice."""
 DEMO_VOICE = Path(__file__).parents[1] / "demo" / "voices" / "slt.wav"
@@ -106,10 +106,7 @@ class Started:
 
 @contextlib.contextmanager
 def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
-    """Start a daemon for a while; `extra` are options of `serve`.
-
-    Raises BenchError, with the daemon's last line, if it does not start, or if it refuses the voice.
-    """
+    """Run a daemon; `extra` are options of `serve`. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
         process = stack.enter_context(
@@ -159,7 +156,7 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
 
 
 def _await_address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
-    """Wait until the daemon is ready; returns its address. A thread reads its log from then on."""
+    """Wait until the daemon is ready; returns its address."""
     assert process.stderr is not None
     last: deque[str] = deque(maxlen=1)
     for line in process.stderr:
@@ -184,7 +181,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _flags(python: str) -> list[str]:
-    """Options that keep another environment's python from this one's folders."""
+    """Options that hide this environment's folders from another's python."""
     return [] if python == sys.executable else ["-I"]
 
 

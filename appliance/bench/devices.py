@@ -13,7 +13,7 @@ from dataclasses import dataclass
 TENSOR_CORES = 8
 """Tensor cores of a processing cluster (TPC): two multiprocessors with four each."""
 OPERATIONS = 512
-"""Operations of a tensor core in a clock: 256 dense FP16 products, each multiplied and added."""
+"""Operations per clock: 256 dense FP16 products, each multiplied and added."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """Work of a bundle's graphs: operations and weights, counted from the ONNX files.
 
-Each graph runs at three small lengths on this CPU, node by node; the operations of its products and
-convolutions follow from the shapes. They are a polynomial of the frames, of degree two in attention alone, so
-that three lengths determine it exactly.
+Each graph runs at three small lengths, and the operations of its products and convolutions follow from the
+shapes. They are a polynomial of the frames of degree two, which three lengths determine exactly.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Polynomial = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Work:
-    """Work of one call of a graph, or of one row of a step: operations by class, and parameters."""
+    """Operations by class, and parameters, of a call, or of one row of a step."""
 
     flops: Mapping[str, Polynomial]
     parameters: float
@@ -61,7 +60,7 @@ def count(bundle: Bundle, graph: str) -> Work:
 
 
 def class_of(node: Mapping[str, Any]) -> str:
-    """Class, one of CLASSES, of a node of a profile."""
+    """One of CLASSES."""
     op, inputs = node["op"], node["inputs"]
     if "Attention" in op or "Softmax" in op:
         return "attention"
@@ -72,7 +71,7 @@ def class_of(node: Mapping[str, Any]) -> str:
 
 
 def operations(node: Mapping[str, Any]) -> float:
-    """Multiplications and additions of a product, convolution or attention; 0 for any other node."""
+    """Multiplications and additions of a node; only products, convolutions and attention count."""
     op, inputs, outputs = node["op"], node["inputs"], node["outputs"]
     if "Attention" in op:
         rows, frames, width = inputs[0]
@@ -93,7 +92,7 @@ def parameters(node: Mapping[str, Any]) -> float:
 
 
 def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
-    """Inputs of a graph for one row of so many frames; a step's reference is part of its latents."""
+    """Inputs of a graph for one row of so many frames."""
     sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1}
     draw = np.random.default_rng(0)
     arrays: dict[str, HostArray] = {}
@@ -108,7 +107,7 @@ def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
 
 
 def bytes_moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int) -> float:
-    """Bytes of the weights, of `width` bytes each, and of the inputs and outputs of a call."""
+    """Bytes of the weights (`width` each), inputs and outputs of a call."""
     sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": 1, "K": 1, "L": frames * bundle.manifest.mel.hop}
     spec = signatures(bundle.manifest.dimensions)[file_of(graph)]
     values = 0

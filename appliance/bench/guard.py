@@ -35,7 +35,7 @@ TEXT = "Thanks for the follow, and welcome to the stream."
 SYNTHESES = 5
 SPEAK_S = 60.0
 BUSY_MS = 100.0
-"""Wait for the engine above which a request shared it with others."""
+"""Wait above which a request shared the engine."""
 REFUSALS = "f5_rejects_total{"
 METRICS_S = 2.0
 BROKEN = 2
@@ -43,7 +43,7 @@ BROKEN = 2
 
 
 class NotMeasured(Exception):
-    """There is nothing to judge; the message says why, in one line."""
+    """Nothing to judge; the message is one line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Measure, compare, write to the journal and print; returns the exit status. Does not raise."""
+    """Measure, judge, record and print; returns the exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))
@@ -127,9 +127,9 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
 
 
 def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
-    """Compare an entry with the baseline of its key; without one, with the newest, whose key is then a cause.
+    """Compare an entry with the baseline of its key, or without one with the newest.
 
-    Unless it is slower, an entry from loose clocks, a hot box or a busy daemon is not judged.
+    An entry from loose clocks, a hot box or a busy daemon is judged only if it is slower.
     """
     value = f"real-time factor {entry['rtf']:.3f}, first audio {entry['first_audio_s']:.3f} s"
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}

@@ -1,7 +1,7 @@
 """Journal of a box: nightly measurements and their baselines, in the state folder.
 
 measurements.jsonl has one JSON line for each of the newest KEPT measurements, baseline.json a measurement by
-key. Both survive updates, and are replaced in one rename: a power cut leaves the old or the new file.
+key. Both survive updates, and are replaced in one rename.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entry = Mapping[str, Any]
 
 
 def key(bundle: str, l4t: str, mode: str) -> str:
-    """Key that comparable measurements share; `bundle` is the SHA-256 of the manifest."""
+    """Key of comparable measurements; `bundle` is the SHA-256 of the manifest."""
     return "/".join((bundle[:16], l4t or "no-l4t", mode or "no-mode"))
 
 
@@ -48,7 +48,7 @@ def add(box: Box, entry: Entry) -> None:
 
 
 def baselines(box: Box) -> dict[str, Any]:
-    """Baselines by key, the newest last; an absent or damaged file has none."""
+    """Baselines by key, newest last; a damaged file has none."""
     every: dict[str, Any] = {}
     for path in (EARLIER, BASELINES):
         try:

@@ -43,15 +43,15 @@ CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)
 """Frames at which step times are calibrated and predicted."""
 MEASURED = 9
-"""Runs, of which the shortest counts: the time that other programs take is no property of the device."""
+"""Runs, of which the shortest counts: other programs only add time."""
 LANE_ROWS = 2
 """Rows of a guided lane."""
 SHARES = (1.0, 0.5, 0.35, 0.2)
-"""Shares of a device's peak for which times are given."""
+"""Shares of a device's peak."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
 """Bytes of a weight by precision."""
 PRODUCT, VECTOR_MB = 768, 128
-"""Sizes of what measures the peak: edge of a matrix, and an array larger than the caches."""
+"""Edge of a matrix, and an array larger than the caches."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Peak:
 
 
 def measure_peak(threads: int) -> Peak:
-    """Measure this machine's float32 products, and copies between arrays larger than its caches."""
+    """Measure float32 products, and copies between arrays larger than the caches."""
     product_s = products(PRODUCT, threads=threads)
     source = np.ones(VECTOR_MB << 18, np.float32)
     target = np.zeros_like(source)
@@ -82,7 +82,7 @@ def measure_peak(threads: int) -> Peak:
 
 
 def seconds_by_class(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, float]:
-    """Seconds of a call in the engine's runtime by class: the sum of each node's shortest run."""
+    """Seconds of a call by class: the sum of each node's shortest run."""
     path = bundle.graph(file_of(graph), bundle.variant_for("ort-cpu"))
     nodes = profile(path, inputs_of(bundle, graph, frames), threads=threads, runs=MEASURED)
     by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -188,7 +188,7 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
 
 
 def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
-    """Floors of a reply on a GPU, and its times at SHARES of the peak, from public figures."""
+    """Floors of a reply on a GPU, and times at SHARES of the peak."""
     peak = Peak(mode.flops, mode.bytes_per_s)
     width = WIDTHS[bundle.manifest.precision]
     speed = speedups(bundle)

@@ -1,4 +1,4 @@
-"""Requests to a daemon: one after the other, in a closed loop, or at planned times."""
+"""Requests one after the other, in a closed loop, or at planned times."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Load:
         self._numbers = itertools.count()
 
     async def send(self, message: Message, start: float, **options: Any) -> Outcome:
-        """Send one message now and receive its reply; a failed call is an outcome too.
+        """Send one message now; `options` are of `AsyncClient.stream`. Does not raise CallFailed.
 
-        Times count from `start` + `message.at_s` on time.monotonic(). `options` are of `AsyncClient.stream`.
+        Times count from `start` + `message.at_s` on time.monotonic().
         """
         number = next(self._numbers)
         client, request_id = self._clients[number % len(self._clients)], f"{self._run}-{number}"
@@ -65,9 +65,9 @@ class Load:
         return [await self.send(Message(0.0, text), time.monotonic(), **options) for text in texts]
 
     async def closed(self, draw: Callable[[], str], workers: int, duration_s: float) -> tuple[float, float]:
-        """Keep `workers` requests running for a time; returns the seconds of audio and of wall time.
+        """Keep `workers` requests running; returns seconds of audio and of wall time.
 
-        Their priority is bulk, which is never refused and costs the daemon least.
+        They are bulk, which is never refused and costs the daemon least.
         """
         outcomes: list[Outcome] = []
         begun = time.monotonic()
@@ -83,7 +83,7 @@ class Load:
         return sum(outcome.audio_s for outcome in outcomes), time.monotonic() - begun
 
     async def open(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Send every message at its time, without waiting for others; returns their outcomes in order."""
+        """Send every message at its time, whatever the others do; returns outcomes in order."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
         progress = asyncio.create_task(_progress(tasks, len(messages), start))

@@ -20,13 +20,13 @@ from appliance.box.system import Box
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
-"""Least share of a core with which another process is named."""
+"""Least share of a core that is named."""
 LISTENS = "0A"
 """State of a socket in /proc/net/tcp."""
 
 
 def describe(box: Box) -> dict[str, Any]:
-    """Current processor, model, power mode, clocks, temperature and versions."""
+    """Processor, power mode, clocks, temperature and versions now."""
     machine, reading, clocks = platform.identify(box.root), look(box), read(box)
     versions = {"python": python_platform.python_version()}
     for package in PACKAGES:
@@ -48,7 +48,7 @@ def describe(box: Box) -> dict[str, Any]:
 
 
 def processor(cpuinfo: str) -> str:
-    """Model name of the first processor in /proc/cpuinfo's text; else the architecture."""
+    """Model name in /proc/cpuinfo's text, or the architecture."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -58,7 +58,7 @@ def processor(cpuinfo: str) -> str:
 
 @dataclass
 class Neighbours:
-    """CPU time of other processes from construction to `busiest`, from this machine's /proc."""
+    """CPU time of other processes from construction to `busiest`."""
 
     own: tuple[int, ...] = ()
     """Ids of the daemon's processes, which do not count."""
@@ -66,10 +66,7 @@ class Neighbours:
     before: Mapping[int, tuple[str, float]] = field(default_factory=lambda: cpu_seconds())
 
     def busiest(self) -> list[tuple[str, float]]:
-        """Names and shares of a core of the processes with at least BUSY, largest first.
-
-        A process that has ended is missing.
-        """
+        """Names and shares of a core of running processes with at least BUSY, largest first."""
         wall_s = max(time.monotonic() - self.begun, TICK_S)
         shares = []
         for pid, (name, seconds) in cpu_seconds().items():

@@ -14,7 +14,7 @@ CANCELLED = "CANCELLED"
 
 @dataclass
 class Outcome:
-    """Outcome of a request. Times count from its planned arrival: a late client is waiting time too."""
+    """Outcome of a request. Times count from its planned arrival, so that a late client counts too."""
 
     message: Message
     sent_s: float = 0.0
@@ -27,7 +27,7 @@ class Outcome:
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     """SHA-256 of the audio."""
     cancel_s: float | None = None
-    """Time of its cancellation; None if the reply was over or the daemon does not serve CancelSynthesis."""
+    """Time of its cancellation; None if it came too late."""
     end_s: float = 0.0
     status: str = ""
     """OK or the name of the gRPC status."""
@@ -97,7 +97,7 @@ class Outcome:
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int) -> float:
     """Seconds of silence in a playback that starts with the first piece and waits for each late one.
 
-    The total equals the largest lateness of a piece against a playback that never waits.
+    They equal the largest lateness of a piece in a playback that never waits.
     """
     first = pieces[0][1]
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))

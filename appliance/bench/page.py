@@ -1,4 +1,4 @@
-"""The journal as one HTML page: inline SVG, no scripts, nothing fetched, readable on a phone."""
+"""The journal as one HTML page with inline SVG: no scripts, nothing fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 440, 180, 50, 12, 26
 TICKS = 4
 LATEST, SLOW = 7, 30
-"""Numbers of the newest and of the newest slow measurements that are listed in words."""
+"""Newest measurements, and newest slow ones, that are listed."""
 COLOURS = {"PASS": "#2a7d4f", "WARN": "#b26a00", "FAIL": "#c0262d", "SKIP": "#7a7a7a"}
 CAPTIONS: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], Any]]] = (
     ("Real-time factor", "wall time per second of audio", lambda entry: entry.get("rtf")),
@@ -92,7 +92,7 @@ def _list(name: str, entries: Sequence[Mapping[str, Any]], none: str) -> str:
 
 
 def _round_up(value: float) -> float:
-    """Smallest 1, 2, 4 or 8 times a power of ten above the value; 4 for 0."""
+    """Smallest of 1, 2, 4, 8 × 10^n above the value; 4 for 0."""
     if value <= 0.0:
         return 4.0
     power = 10.0 ** math.floor(math.log10(value))

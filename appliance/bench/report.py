@@ -32,7 +32,7 @@ class Baseline:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Smallest value that at least this share of all does not exceed; None if infinite or without values."""
+    """Smallest value that at least this share does not exceed; None if infinite or without values."""
     ordered = sorted(values)
     value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
     return value if math.isfinite(value) else None

@@ -1,7 +1,7 @@
 """`appliance bench run`: replies of known lengths, one at a time, and the time of each stage.
 
-Every combination of text, voice and NFE is synthesised once as a warm-up; then they take turns, so that a
-busy minute of the machine affects all of them.
+Every combination of text, voice and NFE has a warm-up; then they take turns, so that a busy minute of the
+machine affects all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from appliance.client import CallFailed, Client, Reply
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
 CHARACTERS_PER_WORD = 1.6
-"""Chinese characters with about the duration of an English word."""
+"""Chinese characters as long as an English word."""
 STAGES = ("text", "wait", "condition", "steps", "vocoder", "join", "encode", "other", "rpc")
 """Stages of a reply, in order. `wait`: from the admission to the engine's first call; `other`: the rest of
 the daemon's time, mostly between calls of the engine; `rpc`: the client's time beyond the daemon's."""
@@ -94,7 +94,7 @@ def lengths_of(names: str) -> list[str]:
 
 
 def first_voice(client: Client) -> str:
-    """Name of the first stored voice. Raises BenchError if there is none."""
+    """Name of the first stored voice. Raises BenchError."""
     for voice in client.voices():
         return voice.name
     raise BenchError("no voice is stored; `appliance voices add` stores one")
@@ -103,7 +103,7 @@ def first_voice(client: Client) -> str:
 def cells_of(
     client: Client, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
 ) -> list[Cell]:
-    """All combinations, in English, and in Chinese if the daemon speaks it."""
+    """All combinations, also in Chinese if the daemon speaks it."""
     texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
     if says_chinese(client, voices[0]):
         for name in lengths:
@@ -113,7 +113,7 @@ def cells_of(
 
 
 def says_chinese(client: Client, voice: str) -> bool:
-    """True if the bundle's vocabulary has Chinese: the daemon then leaves the text as it is."""
+    """True if the daemon leaves Chinese text as it is."""
     probe = chinese_of(8, Random(0))
     try:
         header = client.speak(probe, voice, nfe=1, timeout=TIMEOUT_S).header
@@ -127,7 +127,7 @@ def says_chinese(client: Client, voice: str) -> bool:
 def measure(
     client: Client, cells: Sequence[Cell], repeats: int, address: str, box: Box, *, progress: bool = True
 ) -> dict[str, Any]:
-    """Measure; returns the record: the machine, and the figures of every cell."""
+    """Measure and return the record."""
     every = [Series(cell) for cell in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
@@ -194,7 +194,7 @@ def stages_ms(reply: Reply) -> dict[str, float]:
 
 
 def figures(series: Series) -> dict[str, Any]:
-    """Median, least and most of each figure of a cell, and medians of its stages."""
+    """Figures of a cell, and medians of its stages."""
     cell, replies = series.cell, series.replies
     split = [stages_ms(reply) for reply in replies]
     wall_s = [reply.wall_s for reply in replies]

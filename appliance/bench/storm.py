@@ -1,8 +1,8 @@
 """`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
 
-First the idle daemon is measured, one request after the other, then its capacity in a closed loop, then the
-storm: Poisson arrivals at a multiple of the capacity, or a recorded burst. Afterwards some of its replies are
-requested again, alone, and must be equal to the bit.
+First the idle daemon is measured, then its capacity in a closed loop, then the storm: Poisson arrivals at a
+multiple of the capacity, or a recorded burst. Afterwards some replies are requested again, alone, and must be
+equal to the bit.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _messages(
 
 
 def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
-    """Spread messages without a channel over so many channels; 0: each has its own."""
+    """Spread messages without a channel over so many; 0: each has its own."""
     if not channels:
         return messages
     return [

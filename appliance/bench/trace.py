@@ -30,7 +30,7 @@ from appliance.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 CONNECTIONS = 4
 TIMEOUT_S = 600.0
 SHOWN = 10
-"""Requests in the table: those with the longest waits."""
+"""Requests in the table, longest waits first."""
 WORK = ("open", "step", "finish")
 
 
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record unless a trace is given, sum up, print and write. Raises BenchError, ApplianceError."""
+    """Record or read a trace, sum up, print and write. Raises BenchError, ApplianceError."""
     trace = Path(options.source) if options.source.endswith(".json") else record(options)
     found = summary(read(trace))
     write_json(options.json, found)
@@ -81,7 +81,7 @@ def record(options: argparse.Namespace) -> Path:
 
 
 def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """Messages to send. Raises BenchError for an unreadable burst and an empty storm."""
+    """Messages to send. Raises BenchError."""
     draw = Random(options.seed)
     if options.burst:
         return read_burst(options.burst)
@@ -116,10 +116,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds by call, by reason of waiting and by request; requests whose start was dropped are left out.
-
-    Raises BenchError for a trace without calls.
-    """
+    """Seconds by call, by reason of waiting, and by request that is complete. Raises BenchError."""
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     if not slices:
         raise BenchError("the trace holds no call: nothing was asked of that daemon")

@@ -15,7 +15,7 @@ from appliance.errors import BundleError
 
 SERVICE = "f5-appliance.service"
 READY_S = 900.0
-"""Time until a daemon is ready: engines are built at its first start with a bundle."""
+"""Time for a daemon to be ready: its first start with a bundle builds engines."""
 SPEAK_S = 60.0
 SENTENCE = "This box speaks from its new bundle."
 AUDIBLE_PEAK = 100
@@ -23,10 +23,7 @@ AUDIBLE_PEAK = 100
 
 
 def load_on_cpu(bundle: Bundle, config: EngineConfig) -> None:
-    """Load a bundle on the CPU and compute a silence. Raises BundleError, also for another backend's bundle.
-
-    Engines for a GPU are built and compared by the daemon's start. Raises EngineFault.
-    """
+    """Load a bundle and compute a silence, on the CPU if it can. Raises BundleError, EngineFault."""
     from appliance.engine import loading
 
     backends = bundle.manifest.backends
@@ -58,7 +55,7 @@ def running_folder(config: Config) -> Path | None:
 
 @dataclass(frozen=True)
 class Restart:
-    """Proof of a bundle: restarts the daemon and lets it speak."""
+    """Proof of a bundle: the daemon is restarted and speaks."""
 
     config: Config
     tools: Tools

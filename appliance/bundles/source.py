@@ -1,4 +1,4 @@
-"""Copying a bundle from a folder or an archive that may be damaged or hostile, if the disk has room."""
+"""Copying a bundle from a folder or an archive, which may be damaged or hostile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ SPARE_BYTES = 64 << 20
 MAX_MEMBERS = 1_000
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
-"""Exceptions that reading a damaged archive raises."""
 
 
 def copy_bundle(source: Path, new: Path) -> None:
@@ -57,7 +56,7 @@ def _unpack(archive: Path, new: Path) -> None:
 
 @contextlib.contextmanager
 def _archive_errors(archive: Path) -> Iterator[None]:
-    """Raise BundleError for a damaged archive; an error of the disk passes as it is."""
+    """Raise BundleError for a damaged archive; errors of the disk pass."""
     try:
         yield
     except StorageError:
@@ -99,7 +98,7 @@ def _checked_files(
 
 
 def _bundle_folder(archive: Path, files: dict[PurePosixPath, tarfile.TarInfo]) -> PurePosixPath:
-    """Folder in an archive that is the bundle: its top, or its only folder. Raises BundleError."""
+    """Folder of the bundle: the archive's top, or its only folder. Raises BundleError."""
     tops = [path.parent for path in files if path.name == MANIFEST and len(path.parts) <= 2]
     if len(tops) != 1:
         raise BundleError(
@@ -111,7 +110,6 @@ def _bundle_folder(archive: Path, files: dict[PurePosixPath, tarfile.TarInfo]) -
 
 
 def _write(stream: IO[bytes], path: Path) -> None:
-    """Write and sync a new file that everybody may read."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with path.open("xb") as out:
         shutil.copyfileobj(stream, out, BLOCK_BYTES)

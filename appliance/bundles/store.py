@@ -4,9 +4,8 @@
     PATH.before    the one before, in the same way
     PATHs/NAME     every installed bundle in a folder of its own, whose files never change
 
-Installing makes PATH.before name the new bundle, then the two names trade places (RENAME_EXCHANGE): whenever
-the power goes, PATH is a whole bundle. A real folder at PATH becomes PATH.before as it is, without a copy.
-The next install removes the folders that neither name nor the running daemon needs.
+An install makes PATH.before name the new bundle, then exchanges the two names in one step (RENAME_EXCHANGE):
+after a power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
 Prove = Callable[[Path], str]
-"""Starts the daemon on the bundle in a folder; returns what is wrong, or an empty string."""
+"""Starts the daemon on the bundle in a folder; returns the problem, or ""."""
 Report = Callable[[str], None]
 
 
@@ -46,11 +45,11 @@ class StoredBundle:
     """"in use", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
-    """Why the manifest cannot be read, or empty; hashes are not compared."""
+    """Why the manifest cannot be read, or ""."""
 
 
 class BundleStore:
-    """The bundles around `bundle.path`. Every change holds a lock, between processes too."""
+    """Bundles around `bundle.path`; changes hold a lock between processes."""
 
     def __init__(self, path: Path, report: Report = lambda line: None) -> None:
         """`report` takes one line for each step."""
@@ -74,10 +73,10 @@ class BundleStore:
     def install(
         self, source: Path, check: Check, *, prove: Prove | None = None, running: Path | None = None
     ) -> Path:
-        """Put the bundle in a folder or an archive in use; returns its folder in the store.
+        """Put the bundle in a folder or an archive in use, and go back if `prove` finds something wrong.
 
-        A bundle that `prove` finds wrong is taken out of use again. `running` is the folder that the daemon
-        reads now, which stays. Raises BundleError, StorageError.
+        Bundles that are not needed are removed, except the daemon's, `running`. Returns the folder in the
+        store. Raises BundleError, StorageError.
         """
         with _storage_errors(self.path), self._lock():
             self._remove_unneeded(running)
@@ -118,10 +117,7 @@ class BundleStore:
     # Before the change.
 
     def _keep_before(self) -> Path | None:
-        """Move a real folder at PATH.before into the store; returns the folder of the bundle before.
-
-        PATH.before is about to be a link to another bundle.
-        """
+        """Move a real folder at PATH.before, which will be a link, into the store; returns its folder."""
         if self.before.is_dir() and not self.before.is_symlink():
             manifest = _stored(self.before, "").manifest
             name = _store_name(Bundle(self.before, manifest)) if manifest else ""
@@ -132,9 +128,9 @@ class BundleStore:
         return _real(self.before) if os.path.lexists(self.before) else None
 
     def _add(self, source: Path, check: Check) -> Path:
-        """Copy, verify, load and sync a bundle; returns its folder in the store. Raises BundleError, OSError.
+        """Copy, verify, check and sync a bundle, unless PATH or PATH.before names an undamaged equal one.
 
-        Returns the folder of an equal bundle, without a copy, if that is in use or before and undamaged.
+        Returns its folder in the store. Raises BundleError, OSError.
         """
         new = self.folder / f".{secrets.token_hex(4)}"
         try:
@@ -161,7 +157,7 @@ class BundleStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def _report_voices(self, new: Bundle) -> None:
-        """Report what the change from the bundle in use does to what is cached of the voices."""
+        """Report what becomes of the voices' cache."""
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
@@ -176,9 +172,9 @@ class BundleStore:
     # After the change.
 
     def _prove_or_undo(self, prove: Prove | None, new: Path, earlier: Path | None) -> None:
-        """Undo the change if `prove` finds something wrong, with BundleError, or is interrupted.
+        """Undo the change if `prove` is interrupted, or finds something wrong: that raises BundleError.
 
-        `earlier` is the folder that PATH.before named until the change.
+        `earlier` is what PATH.before named until the change.
         """
         if prove is None:
             return
@@ -213,7 +209,7 @@ class BundleStore:
         sync_folder(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
-        """Remove installed bundles that nothing needs, and leftovers of an interrupted install."""
+        """Remove unneeded bundles and leftovers of interrupted installs."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -225,7 +221,7 @@ class BundleStore:
     # Names.
 
     def _link(self, name: Path, folder: Path) -> None:
-        """Make `name` a link in one rename; relative beside the store, so that a disk can be moved."""
+        """Make `name` a link in one rename, relative beside the store, so that a disk can be moved."""
         new = name.with_name(f".{name.name}.{secrets.token_hex(4)}")
         inside = folder.parent == self.folder and name.parent == self.folder.parent
         new.symlink_to(f"{self.folder.name}/{folder.name}" if inside else folder)
@@ -237,7 +233,7 @@ class BundleStore:
         return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """A path in the store that does not exist; a damaged bundle may be in use under `name` itself."""
+        """A path in the store that does not exist: a damaged bundle may have the name."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1

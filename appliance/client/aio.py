@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(ClientBase):
-    """Client for asyncio; make it inside the event loop that uses it."""
+    """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
 
     _grpc = grpc.aio
 
@@ -49,13 +49,11 @@ class AsyncClient(ClientBase):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection and cancel its calls."""
         await self._connection.close()
 
     async def speak(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> Reply:
-        """Speak a text and return the whole reply."""
         attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
         while True:
             try:
@@ -67,27 +65,22 @@ class AsyncClient(ClientBase):
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
     ) -> AsyncStream:
-        """Speak a text; iterate over the result to receive the reply while it is made."""
         return AsyncStream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
 
     async def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> None:
-        """Cancel a request of any client by its id; behind a proxy, `channel` finds its box."""
         request = pb.CancelSynthesisRequest(request_id=request_id)
         method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
         await self._call(method, request, timeout)
 
     async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """Return the waiting and sounding requests of a channel, or of all, in order of playing."""
         return list((await self.queue(channel, timeout=timeout)).utterances)
 
     async def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
-        """Return `utterances`, and which channels are paused."""
         request = pb.ListUtterancesRequest(channel=channel)
         response: ListUtterancesResponse = await self._call(self._queue.ListUtterances, request, timeout)
         return response
 
     async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
-        """Yield the waiting and sounding requests, then each change, until the iteration is left."""
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
         try:
             with grpc_failures():
@@ -97,7 +90,6 @@ class AsyncClient(ClientBase):
             call.cancel()
 
     async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
-        """Yield the paused channels, then all audio of a channel, or of all, until the iteration is left."""
         call = self._queue.Listen(pb.ListenRequest(channel=channel))
         try:
             with grpc_failures():
@@ -109,26 +101,21 @@ class AsyncClient(ClientBase):
     async def cancel_of(
         self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
     ) -> list[Utterance]:
-        """Cancel and return all requests of a user, of a channel, or of a user on a channel."""
         request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
         return list((await self._call(self._queue.CancelUtterances, request, timeout)).utterances)
 
     async def skip(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """Cancel and return the requests that sound on a channel."""
         request = pb.ChannelRequest(channel=channel)
         return list((await self._call(self._queue.Skip, request, timeout)).utterances)
 
     async def clear(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """Cancel and return the requests that wait on a channel."""
         request = pb.ChannelRequest(channel=channel)
         return list((await self._call(self._queue.Clear, request, timeout)).utterances)
 
     async def pause(self, channel: str, *, timeout: float | None = REACH_S) -> None:
-        """Hold back a channel's audio until `resume`."""
         await self._call(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout)
 
     async def resume(self, channel: str, *, timeout: float | None = REACH_S) -> None:
-        """Continue a paused channel."""
         await self._call(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout)
 
     def session(self, voice: str, **options: Unpack[Options]) -> Session:
@@ -137,7 +124,6 @@ class AsyncClient(ClientBase):
         return Session(self._synthesizer.Session(metadata=channel_metadata(configure.channel)), configure)
 
     async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
-        """Yield all voices by name; `timeout` is for each page."""
         token = ""
         while True:
             request = pb.ListVoicesRequest(page_token=token)
@@ -148,7 +134,6 @@ class AsyncClient(ClientBase):
                 return
 
     async def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
-        """Return a stored voice."""
         voice: Voice = await self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
         return voice
 
@@ -164,7 +149,6 @@ class AsyncClient(ClientBase):
         validate_only: bool = False,
         timeout: float | None = UPLOAD_S,
     ) -> Voice:
-        """Store a voice from a WAV, FLAC, Ogg or MP3 file and a transcript of exactly its words."""
         request = pb.CreateVoiceRequest(
             name=name,
             audio=audio,
@@ -185,17 +169,14 @@ class AsyncClient(ClientBase):
         pronunciations: Mapping[str, str] | None = None,
         timeout: float | None = REACH_S,
     ) -> Voice:
-        """Change what is not None; `pronunciations` replaces all that are stored."""
         request = update_voice_request(name, display_name, pronunciations)
         voice: Voice = await self._call(self._voices.UpdateVoice, request, timeout)
         return voice
 
     async def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
-        """Delete a stored voice."""
         await self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
 
     async def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
-        """Return "SERVING" or "NOT_SERVING"; the empty service is the whole daemon."""
         request = health_pb2.HealthCheckRequest(service=service)
         return serving_status(await self._call(self._health.Check, request, timeout))
 

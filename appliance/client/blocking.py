@@ -78,7 +78,7 @@ class Client(ClientBase):
         self._call(method, request, timeout)
 
     def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
-        """Return the waiting and sounding requests of a channel, or of all, in order of playing."""
+        """Return the waiting and sounding requests of one channel, or all, in order of playing."""
         return list(self.queue(channel, timeout=timeout).utterances)
 
     def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
@@ -97,7 +97,7 @@ class Client(ClientBase):
             call.cancel()
 
     def listen(self, channel: str = "") -> Iterator[Heard]:
-        """Yield the paused channels, then all audio of a channel, or of all, until the iteration is left."""
+        """Yield the paused channels, then the audio of one channel, or all, until the iteration is left."""
         call = self._queue.Listen(pb.ListenRequest(channel=channel))
         try:
             with grpc_failures():

@@ -1,4 +1,4 @@
-"""Connections to a daemon: address, TLS, token, and the stubs that both clients call."""
+"""Connection of a client to a daemon: address, TLS, token and stubs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
 REACH_S = 5.0
 """Default timeout of calls that compute nothing."""
 SPEAK_S = 300.0
-"""Default timeout of a synthesis: above what the longest text takes at the speed of speech."""
+"""Default timeout of a synthesis; the longest text takes less at the speed of speech."""
 UPLOAD_S = 60.0
 CHANNEL_KEY = "x-channel"
-"""Metadata by which a proxy in front of several boxes finds the one that plays a channel."""
+"""Metadata by which a proxy finds the box that plays a channel."""
 
 Metadata = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Server certificate, client certificate and token of a connection."""
-
     authority: bytes = b""
-    """PEM of the server's certificate or of its authority; empty: no TLS."""
+    """PEM of the server's certificate or its authority; empty: no TLS."""
     token: str = ""
     """Made by `appliance tokens add` on the box."""
     certificate: bytes = b""
@@ -44,10 +42,10 @@ NO_CREDENTIALS = Credentials()
 
 
 class ClientBase:
-    """Connection, stubs and retries of a client; its methods are in Client and AsyncClient."""
+    """Connection, stubs and retries of Client and AsyncClient."""
 
     _grpc: Any
-    """Module that makes the connection: grpc or grpc.aio."""
+    """grpc or grpc.aio."""
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ def _connect(module: Any, address: str, credentials: Credentials, own_connection
 
 
 class _WithMetadata:
-    """gRPC channel whose calls carry the token and the voice box's channel that their request names.
+    """gRPC channel whose calls carry the token and the `channel` of their request.
 
     gRPC's own call credentials refuse to send a token without TLS.
     """

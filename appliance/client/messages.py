@@ -1,4 +1,4 @@
-"""Options, events and replies of both clients, and how they become protocol messages and back."""
+"""Options, events and replies of both clients, from and to protocol messages."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Options(TypedDict, total=False):
     supersede: str | None
     """Abort this channel's waiting requests with the same key."""
     merge: str | None
-    """Speak one request for all of this channel with the same key that still wait."""
+    """Speak one request for all of this channel's waiting ones with the same key."""
     merge_count: int | None
     """Requests that this one counts for; default 1."""
     merge_text: str | None
-    """Text of two or more, with "{count}"; default: the text and the number of times."""
+    """Text for two or more, with "{count}"; default: the text and the number."""
     queue_timeout: float | None
     """Seconds by which the first sound may miss its target before the request is refused."""
     min_nfe: int | None
@@ -118,7 +118,7 @@ class Reply:
 
 
 def synthesize_request(text: str, voice: str, options: Options) -> pb.SynthesizeRequest:
-    """Build the request message. Raises TypeError for unknown options, ValueError and OverflowError."""
+    """Build the message. Raises TypeError for unknown options, ValueError, OverflowError."""
     if unknown := options.keys() - Options.__annotations__.keys():
         valid = ", ".join(Options.__annotations__)
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; valid options: {valid}")
@@ -156,13 +156,13 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
 def update_voice_request(
     name: str, display_name: str | None, pronunciations: Mapping[str, str] | None
 ) -> pb.UpdateVoiceRequest:
-    """Build the message; None leaves a field absent, which the daemon does not change."""
+    """Build the message; the daemon does not change what is None."""
     words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
     return pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
 
 
 def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
-    """Header, Piece or End of a stream's message."""
+    """Event that a message of a stream holds."""
     arrived = time.monotonic()
     if message.HasField("audio"):
         audio = message.audio
@@ -171,7 +171,7 @@ def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event
 
 
 def heard_of(response: pb.ListenResponse) -> Heard:
-    """The message that a ListenResponse holds."""
+    """Message that a response holds."""
     kind = response.WhichOneof("message")
     if kind == "begin":
         return response.begin
@@ -181,13 +181,13 @@ def heard_of(response: pb.ListenResponse) -> Heard:
 
 
 def whole_reply(response: pb.SynthesizeResponse, begun: float) -> Reply:
-    """Reply of one message, to a call that began at `begun` on time.monotonic()."""
+    """Reply in one message; the call began at `begun` on time.monotonic()."""
     wall_s = time.monotonic() - begun
     return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words)
 
 
 def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
-    """Reply of a stream's events, to a call that began at `begun` on time.monotonic()."""
+    """Reply in a stream's events; the call began at `begun` on time.monotonic()."""
     wall_s = time.monotonic() - begun
     pieces = [event for event in events if isinstance(event, Piece)]
     header = next((event for event in events if isinstance(event, Header)), Header())
@@ -198,7 +198,6 @@ def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
 
 
 def serving_status(response: health_pb2.HealthCheckResponse) -> str:
-    """Name of the health: "SERVING", "NOT_SERVING"."""
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
 

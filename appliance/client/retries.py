@@ -21,7 +21,7 @@ LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
 
 @dataclass
 class Attempts:
-    """The attempts of one synthesis: all under one request id, and none after the first audio."""
+    """Attempts of one synthesis, all under one request id; none after the first audio."""
 
     call: Callable[..., Any]
     """Begins the gRPC call."""
@@ -33,7 +33,7 @@ class Attempts:
     count: int = 0
     has_audio: bool = False
     held: list[Event] = field(default_factory=list)
-    """Events before the first audio, of an attempt that may not be the last."""
+    """Events before the first audio: the attempt may not be the last."""
 
     def __post_init__(self) -> None:
         if self.retries and not self.request.request_id:
@@ -47,7 +47,7 @@ class Attempts:
         return self.call(self.request, timeout=self._left_s())
 
     def received(self, event: Event) -> list[Event]:
-        """Take an event of the attempt; returns those that the caller may have now."""
+        """Take an event; returns those that the caller may have now."""
         self.held.append(event)
         self.has_audio = self.has_audio or isinstance(event, (Piece, End))
         if self.retries and not self.has_audio:
@@ -56,7 +56,7 @@ class Attempts:
         return events
 
     def wait_s(self, failure: CallFailed) -> float:
-        """Seconds until the next attempt. Raises the failure if another attempt is useless or too late."""
+        """Seconds until the next attempt. Raises the failure if that is useless or too late."""
         if self.has_audio or self.count > self.retries:
             raise failure
         wait_s: float = min(BACKOFF_S * 2 ** (self.count - 1), LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)
