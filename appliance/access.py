@@ -1,6 +1,6 @@
 """Tokens of the clients of the TCP address, and the calls that each allows.
 
-The file holds names, roles and SHA-256 hashes as JSON. A token has 256 random bits, so its plain hash cannot be
+The file holds names, roles and SHA-256 hashes as JSON. A token has 256 random bits: its plain hash cannot be
 reversed.
 """
 
@@ -52,9 +52,9 @@ class Token:
     created: str
     """RFC 3339, UTC."""
 
-    def allows(self, wanted: Iterable[Role]) -> bool:
+    def allows(self, allowed: Iterable[Role]) -> bool:
         """True for a token with one of these roles, or admin."""
-        return Role.ADMIN in self.roles or any(role in self.roles for role in wanted)
+        return Role.ADMIN in self.roles or any(role in self.roles for role in allowed)
 
 
 class Tokens:
@@ -70,16 +70,16 @@ class Tokens:
     def __len__(self) -> int:
         return len(self._current())
 
-    def check(self, token: str, wanted: Iterable[Role]) -> None:
+    def check(self, token: str, allowed: Iterable[Role]) -> None:
         """Check that a token has one of these roles, or admin. Raises Unauthenticated, AccessDenied."""
         if not token:
             raise Unauthenticated("a token is needed: send the metadata `authorization: Bearer TOKEN`")
         held = self.find(token)
         if held is None:
             raise Unauthenticated("this token is unknown or revoked; `appliance tokens add` makes one")
-        if not held.allows(wanted):
+        if not held.allows(allowed):
             has = ", ".join(role.value for role in held.roles)
-            need = " or ".join(role.value for role in (*wanted, Role.ADMIN))
+            need = " or ".join(role.value for role in (*allowed, Role.ADMIN))
             raise AccessDenied(f"token {held.name!r} has the role {has}; this call needs {need}")
 
     def find(self, token: str) -> Token | None:

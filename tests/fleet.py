@@ -85,13 +85,13 @@ class Box:
 @contextlib.contextmanager
 def boxes(folder: Path, bundle: Path = BUNDLE) -> Iterator[list[Box]]:
     """Two running boxes."""
-    made = [Box(folder / name, bundle) for name in ("box1", "box2")]
+    members = [Box(folder / name, bundle) for name in ("box1", "box2")]
     try:
-        for box in made:
+        for box in members:
             box.start()
-        yield made
+        yield members
     finally:
-        for box in made:
+        for box in members:
             box.lives.close()
 
 
@@ -183,10 +183,10 @@ def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front
         while not control.exists():
             assert process.poll() is None and time.monotonic() < end, process.communicate()[1]
             time.sleep(POLL_S)
-        made = Front(f"127.0.0.1:{port}", control)
+        proxy = Front(f"127.0.0.1:{port}", control)
         for number in range(1, len(members) + 1):
-            made.until(f"by_load/box{number}", lambda state: state.status == "UP", begun)
-        yield made
+            proxy.until(f"by_load/box{number}", lambda state: state.status == "UP", begun)
+        yield proxy
     finally:
         process.terminate()
         process.communicate()

@@ -103,12 +103,12 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
 ) -> None:
     mel = contract.read(BUNDLE, verify=False).manifest.mel
     before = operator.status().bundle
-    for folder, told in (
+    for folder, message in (
         (str(tmp_path / "nothing"), "not a bundle"),
         (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
         ("relative", "path: must be absolute"),
     ):
-        with pytest.raises(CallFailed, match=told):
+        with pytest.raises(CallFailed, match=message):
             operator.swap(folder)
         assert operator.status().bundle == before
     with Client(box.address) as client:

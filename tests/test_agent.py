@@ -24,7 +24,7 @@ def answer_of(address: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("state", "busy", "said"),
+    ("state", "busy", "expected"),
     [
         ("running", 0.0, "up ready 100%"),
         ("running", 0.37, "up ready 63%"),
@@ -34,8 +34,8 @@ def answer_of(address: str) -> str:
         ("starting", 0.0, "down # starting"),
     ],
 )
-def test_the_line(state: str, busy: float, said: str) -> None:
-    assert line(state, busy) == said + "\n"
+def test_the_line(state: str, busy: float, expected: str) -> None:
+    assert line(state, busy) == expected + "\n"
 
 
 def test_each_connection_gets_the_line_of_its_time() -> None:

@@ -194,7 +194,7 @@ def rot(path: Path) -> None:
     path.write_bytes(data)
 
 
-def made(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+def archive_of(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     """An archive of the bundle b and these."""
     path = packed(variant(folder, "b"), "gz")
     with tarfile.open(path.with_suffix(""), "w") as tar:
@@ -247,16 +247,24 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "older": (lambda folder: variant(folder, "b", format="1.0"), "convert it"),
     "cut off": (cut, "damaged, or no archive"),
     "text": (text, "must be a bundle's folder, .tar,"),
-    "up": (lambda folder: made(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
-    "absolute": (lambda folder: made(folder, member("/etc/evil")), "outside of itself"),
-    "link": (lambda folder: made(folder, member("b/x", tarfile.SYMTYPE, "/etc/passwd")), "link or a device"),
-    "hard link": (lambda folder: made(folder, member("b/x", tarfile.LNKTYPE, "/etc/passwd")), "link or"),
-    "device": (lambda folder: made(folder, member("b/x", tarfile.CHRTYPE)), "link or a device"),
-    "fifo": (lambda folder: made(folder, member("b/x", tarfile.FIFOTYPE)), "link or a device"),
-    "twice": (lambda folder: made(folder, member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
-    "beside": (lambda folder: made(folder, member("other")), "'other' is not in the bundle's folder 'b'"),
-    "two": (lambda folder: made(folder, member("other/manifest.yaml")), "not one bundle: it has 2"),
-    "many": (lambda folder: made(folder, *(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
+    "up": (lambda folder: archive_of(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
+    "absolute": (lambda folder: archive_of(folder, member("/etc/evil")), "outside of itself"),
+    "link": (
+        lambda folder: archive_of(folder, member("b/x", tarfile.SYMTYPE, "/etc/passwd")),
+        "link or a device",
+    ),
+    "hard link": (
+        lambda folder: archive_of(folder, member("b/x", tarfile.LNKTYPE, "/etc/passwd")),
+        "link or",
+    ),
+    "device": (lambda folder: archive_of(folder, member("b/x", tarfile.CHRTYPE)), "link or a device"),
+    "twice": (lambda folder: archive_of(folder, member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
+    "beside": (
+        lambda folder: archive_of(folder, member("other")),
+        "'other' is not in the bundle's folder 'b'",
+    ),
+    "two": (lambda folder: archive_of(folder, member("other/manifest.yaml")), "not one bundle: it has 2"),
+    "many": (lambda folder: archive_of(folder, *(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
 }
 
 

@@ -374,14 +374,14 @@ def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) ->
 
 async def test_both_clients_hear_what_a_third_asks_for(box: Running, client: Client) -> None:
     """Sample for sample what a plain stream of the same request gives."""
-    asked: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
-    plain = client.stream(LONG, "ann", **asked).reply()
+    options: dict[str, Any] = {"seed": 7, "nfe": 2, "segmentation": "low_latency"}
+    plain = client.stream(LONG, "ann", **options).reply()
     heard = client.listen("hall")
     assert next(heard) == PausedChannels()
     async with AsyncClient(box.address) as other:
         also_heard = other.listen("hall")
         assert await anext(also_heard) == PausedChannels()
-        client.speak(LONG, "ann", channel="hall", user="mo", **asked)
+        client.speak(LONG, "ann", channel="hall", user="mo", **options)
         client.skip("hall")
         for events in (list(_of_one(heard)), [event async for event in _of_one_async(also_heard)]):
             begin, end = events[0], events[-1]
@@ -661,11 +661,11 @@ class Flaky(appliance_pb2_grpc.SynthesizerServicer, appliance_pb2_grpc.QueueServ
     def StreamSynthesize(self, request: Any, context: Any) -> Iterator[pb.StreamSynthesizeResponse]:
         self.ids.append(request.request_id)
         self.channels.append(dict(context.invocation_metadata()).get("x-channel"))
-        for said in self.scripts.pop(0):
-            if isinstance(said, pb.StreamSynthesizeResponse):
-                yield said
+        for action in self.scripts.pop(0):
+            if isinstance(action, pb.StreamSynthesizeResponse):
+                yield action
             else:
-                said(context)
+                action(context)
 
     def Synthesize(self, request: Any, context: Any) -> pb.SynthesizeResponse:
         list(self.StreamSynthesize(request, context))

@@ -31,7 +31,7 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("Hello there, chat!", ["Hello", "there,", "chat!"]),
         ("well - no", ["well -", "no"]),
@@ -43,8 +43,8 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
         ("", []),
     ],
 )
-def test_words(text: str, wanted: list[str]) -> None:
-    assert words.split(text) == wanted
+def test_words(text: str, expected: list[str]) -> None:
+    assert words.split(text) == expected
 
 
 @given(TEXTS)

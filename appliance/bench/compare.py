@@ -96,13 +96,13 @@ class Pairs:
         """Ratio B / A of the geometric means of each block."""
         read = FIGURES[figure]
         logs = [
-            {who: [math.log(read(r)) for r in replies] for who, replies in b.items()} for b in self.blocks
+            {side: [math.log(read(r)) for r in replies] for side, replies in b.items()} for b in self.blocks
         ]
         return [math.exp(statistics.fmean(one["B"]) - statistics.fmean(one["A"])) for one in logs]
 
-    def values(self, who: str, figure: str) -> list[float]:
+    def values(self, side: str, figure: str) -> list[float]:
         """Values of all replies of A or B."""
-        return [FIGURES[figure](reply) for block in self.blocks for reply in block[who]]
+        return [FIGURES[figure](reply) for block in self.blocks for reply in block[side]]
 
 
 def interleave(
@@ -113,8 +113,8 @@ def interleave(
     for block in range(blocks):
         for pairs in every:
             replies: dict[str, list[Reply]] = {"A": [], "B": []}
-            for who in ORDERS[block % 2]:
-                replies[who].append(speakers[who](pairs.cell))
+            for side in ORDERS[block % 2]:
+                replies[side].append(speakers[side](pairs.cell))
             pairs.blocks.append(replies)
         progress(block + 1)
     return every
@@ -127,9 +127,9 @@ def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
             "text": pairs.cell.length,
             **{figure: interval(pairs.ratios(figure)).record() for figure in FIGURES},
             **{
-                who: {figure: summary(pairs.values(who, figure)) for figure in FIGURES}
-                | {"audio_s": statistics.median(r.audio_s for b in pairs.blocks for r in b[who])}
-                for who in ("A", "B")
+                side: {figure: summary(pairs.values(side, figure)) for figure in FIGURES}
+                | {"audio_s": statistics.median(r.audio_s for b in pairs.blocks for r in b[side])}
+                for side in ("A", "B")
             },
         }
         for pairs in every
@@ -186,17 +186,17 @@ def run(options: argparse.Namespace, box: Box) -> int:
     if options.blocks < LEAST_BLOCKS:
         raise BenchError(f"--blocks must be at least {LEAST_BLOCKS}: fewer give no interval")
     reference(options.voice)
-    both = {who: contender(getattr(options, who), options.config, options.set) for who in "AB"}
-    described = {who: one.description() for who, one in both.items()}
+    both = {side: contender(getattr(options, side), options.config, options.set) for side in "AB"}
+    described = {side: one.description() for side, one in both.items()}
     texts = {name: text_of(WORDS[name], Random(WORDS[name])) for name in lengths}
     cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
-        begun = {who: stack.enter_context(started(one, options.voice)) for who, one in both.items()}
-        speakers = {who: partial(_speak, both[who].given, one.client) for who, one in begun.items()}
+        begun = {side: stack.enter_context(started(one, options.voice)) for side, one in both.items()}
+        speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
         record = measure(speakers, cells, options.blocks, box, pids, progress=True)
-    for who in both:
-        record[who] = described[who] | record[who]
+    for side in both:
+        record[side] = described[side] | record[side]
     write_json(options.json, record)
     print(table(record))
     return 0
@@ -227,7 +227,7 @@ def measure(
             )
 
     at, before, neighbours = box.wall(), describe(box), Neighbours(pids)
-    warm_up = [(who, speakers[who](cell)) for cell in cells for who in speakers]
+    warm_up = [(side, speakers[side](cell)) for cell in cells for side in speakers]
     every = interleave(speakers, cells, blocks, show)
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -237,7 +237,7 @@ def measure(
         "neighbours": neighbours.busiest(),
         "blocks": blocks,
         "warm_up_s": round(sum(reply.wall_s for _, reply in warm_up), 3),
-        **{who: {"backend": reply.header.backend, "nfe": reply.header.nfe_steps} for who, reply in warm_up},
+        **{side: {"backend": reply.header.backend, "nfe": reply.header.nfe_steps} for side, reply in warm_up},
         "rows": figures(every),
     }
     return {**record, "caveats": caveats(record)}
@@ -245,8 +245,8 @@ def measure(
 
 def table(record: Mapping[str, Any]) -> str:
     about = [
-        (who, f"{one['given']}: {one['version']}, {one['bundle']}, {one['backend']}, NFE {one['nfe']}")
-        for who, one in ((who, record[who]) for who in "AB")
+        (side, f"{one['given']}: {one['version']}, {one['bundle']}, {one['backend']}, NFE {one['nfe']}")
+        for side, one in ((side, record[side]) for side in "AB")
     ]
     replies = f"then {record['blocks']} blocks of two replies of each"
     about += [*conditions(record), ("warm-up", f"{record['warm_up_s']:.2f} s, not counted; {replies}")]
@@ -258,7 +258,7 @@ def table(record: Mapping[str, Any]) -> str:
     for row in record["rows"]:
         for name in FIGURES:
             one = row[name]
-            sides = [f"{row[who][name]['median']:.3f}" if who in row else "" for who in "AB"]
+            sides = [f"{row[side][name]['median']:.3f}" if side in row else "" for side in "AB"]
             ratio = f"{one['ratio']:.3f} ({one['low']:.3f}–{one['high']:.3f})"
             least = f"at {one['smallest_difference']:.1%} one would have been"
             finding = f"{one['b_is']}; {least}" if one["low"] <= 1.0 <= one["high"] else f"B is {one['b_is']}"
