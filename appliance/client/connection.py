@@ -29,6 +29,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Credentials:
+    """TLS certificates and token of a connection."""
+
     authority: bytes = b""
     """PEM of the server's certificate or its authority; empty: no TLS."""
     token: str = ""
