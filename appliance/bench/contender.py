@@ -70,29 +70,24 @@ def contender(given: str, base: Path | None = None, overrides: Sequence[str] = (
     Raises BenchError, ConfigError.
     """
     path, own = Path(given), tuple(overrides)
+    kind, python, file = "bundle", sys.executable, base
     if path.is_dir():
         if not (path / bundles.MANIFEST).is_file():
             raise BenchError(f"{given}: a folder without {bundles.MANIFEST} is no bundle")
         own = (*own, f"bundle.path={path.absolute()}")
-        return _contender(given, "bundle", sys.executable, base, own)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return _contender(given, "configuration", sys.executable, path, own)
-    if path.is_file() and os.access(path, os.X_OK):
-        return _contender(given, "version", str(path.absolute()), base, own)
-    raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
-
-
-def _contender(
-    given: str, kind: str, python: str, path: Path | None, overrides: tuple[str, ...]
-) -> Contender:
+    elif path.suffix in (".yaml", ".yml") and path.is_file():
+        kind, file = "configuration", path
+    elif path.is_file() and os.access(path, os.X_OK):
+        kind, python = "version", str(path.absolute())
+    else:
+        raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
     ran = subprocess.run(
         [python, *_flags(python), "-c", VERSION], capture_output=True, text=True, env=_environment(python)
     )
     if ran.returncode:
         last = (ran.stderr.strip() or "it prints nothing").splitlines()[-1]
         raise BenchError(f"{given}: no f5-appliance in that environment: {last}")
-    loaded = configuration.load(path, overrides)
-    return Contender(given, kind, python, ran.stdout.strip(), loaded, path, overrides)
+    return Contender(given, kind, python, ran.stdout.strip(), configuration.load(file, own), file, own)
 
 
 @dataclass(frozen=True)

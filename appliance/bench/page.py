@@ -87,8 +87,14 @@ def chart(entries: Sequence[Mapping[str, Any]], name: str, value: Callable[[Mapp
 
 
 def _list(name: str, entries: Sequence[Mapping[str, Any]], none: str) -> str:
-    items = "".join(map(_item, reversed(entries))) or f"<li>{none}</li>"
-    return f"<h2>{name}</h2><ol>{items}</ol>"
+    items = []
+    for entry in reversed(entries):
+        level = str(entry.get("level", "SKIP"))
+        colour, value = COLOURS.get(level, COLOURS["SKIP"]), escape(str(entry.get("value", "")))
+        items.append(
+            f'<li><b style="color:{colour}">{escape(level)}</b> {_day(float(entry["at"]))} {value}</li>'
+        )
+    return f"<h2>{name}</h2><ol>{''.join(items) or f'<li>{none}</li>'}</ol>"
 
 
 def _round_up(value: float) -> float:
@@ -113,13 +119,6 @@ def _about(entries: Sequence[Mapping[str, Any]]) -> str:
         f"{len(entries)} measurements",
     )
     return escape(" · ".join(filter(None, map(str, parts))))
-
-
-def _item(entry: Mapping[str, Any]) -> str:
-    level = str(entry.get("level", "SKIP"))
-    colour = COLOURS.get(level, COLOURS["SKIP"])
-    value = escape(str(entry.get("value", "")))
-    return f'<li><b style="color:{colour}">{escape(level)}</b> {_day(float(entry["at"]))} {value}</li>'
 
 
 def _day(at: float) -> str:
