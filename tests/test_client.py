@@ -262,15 +262,6 @@ def test_voices_from_add_to_remove(client: Client) -> None:
         client.voice("bea")
 
 
-async def test_voices_in_asyncio(box: Running) -> None:
-    async with asynchronous(box) as client:
-        await client.add_voice("cat", reference_wav(4.0), TRANSCRIPT)
-        assert [voice.name async for voice in client.voices()] == ["ann", "cat"]
-        assert (await client.voice("cat")).name == "cat"
-        await client.remove_voice("cat")
-        assert [voice.name async for voice in client.voices()] == ["ann"]
-
-
 async def test_health(box: Running, client: Client) -> None:
     async with asynchronous(box) as other:
         for service in ("", "appliance.v1.Synthesizer", "clocks"):
