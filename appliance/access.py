@@ -32,8 +32,6 @@ FILE_MODE = 0o644
 
 
 class Role(enum.Enum):
-    """Permissions of a token."""
-
     SPEAK = "speak"
     """Speak, cancel a request by its id, see the queue and the voices."""
     VOICES = "voices"
@@ -44,8 +42,6 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """Record of a token."""
-
     name: str
     roles: tuple[Role, ...]
     sha256: str

@@ -16,8 +16,6 @@ from appliance.probes import PAUSE_S, ProbeServer
 
 
 class AgentServer(ProbeServer):
-    """Answers agent checks."""
-
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
         """Listen; `state` and `busy` give the arguments of `line`. Raises OSError."""
 

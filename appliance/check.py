@@ -47,7 +47,6 @@ class CheckFailed(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"

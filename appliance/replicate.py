@@ -30,8 +30,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Source:
-    """Voices of this box."""
-
     folder: Path
     voices: Mapping[str, Voice]
     damaged: Mapping[str, str]

@@ -22,8 +22,6 @@ RAID = Path(__file__).with_name("raid.jsonl")
 
 @dataclass(frozen=True)
 class Message:
-    """One request of a storm."""
-
     at_s: float
     """Seconds from the start of the storm."""
     text: str
@@ -48,8 +46,6 @@ class Message:
 
 @dataclass(frozen=True)
 class Weighted(Generic[Value]):
-    """Values with their weights."""
-
     values: tuple[Value, ...]
     weights: tuple[float, ...]
 

@@ -168,7 +168,6 @@ def caveats(record: Mapping[str, Any]) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     for name in ("A", "B"):
         parser.add_argument(name, help="bundle's folder, configuration's .yaml, or environment's python")
     parser.add_argument(

@@ -48,7 +48,6 @@ class Contender:
 
     @property
     def bundle(self) -> Path:
-        """Folder of its bundle."""
         return self.config.bundle.path.absolute()
 
     def description(self) -> dict[str, str]:

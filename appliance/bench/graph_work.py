@@ -123,5 +123,5 @@ def speedups(bundle: Bundle) -> dict[str, float]:
 
 
 def file_of(graph: str) -> str:
-    """Name of the graph's file; of a step's, the one with exact shapes."""
+    """Name of the graph's file; a step's has exact shapes."""
     return "step_keys" if graph == "step" else graph

@@ -47,7 +47,6 @@ class NotMeasured(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("--json", action="store_true", help="findings, for machines")
     parser.add_argument("--set-baseline", action="store_true", help="this is how fast it is")
 

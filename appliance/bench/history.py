@@ -15,7 +15,7 @@ from appliance.box.system import Box
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
-"""Baselines of releases up to 0.7: read, never written."""
+"""Baselines of releases up to 0.7; only read."""
 KEPT = 800
 """Measurements of two years."""
 SCHEMA = 1

@@ -226,7 +226,6 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--device", choices=("this", *DEVICES), default="this", help="(%(default)s machine)")
     parser.add_argument("--mode", default="MAXN", help="power mode of that device (%(default)s)")

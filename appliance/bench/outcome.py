@@ -20,7 +20,6 @@ class Outcome:
     sent_s: float = 0.0
     header: Header | None = None
     timings: Timings | None = None
-    """Figures of the daemon."""
     pieces: list[tuple[int, float]] = field(default_factory=list)
     """Sample offset and arrival of each audio message."""
     samples: int = 0

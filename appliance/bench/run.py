@@ -60,7 +60,6 @@ class Series:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument(
         "--voice", action="append", default=[], metavar="NAME", help="repeatable; absent: the first stored"
     )

@@ -35,7 +35,6 @@ SEGMENTATIONS = {pb.UPSTREAM: "upstream", pb.LOW_LATENCY: "low_latency"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument("--voice", default="", help="absent: the first that is stored")
     parser.add_argument(
         "--load", type=positive, default=1.2, metavar="X", help="times capacity (%(default)s)"

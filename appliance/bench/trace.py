@@ -35,7 +35,6 @@ WORK = ("open", "step", "finish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options."""
     parser.add_argument(
         "source", help="bundle's folder, configuration's .yaml, environment's python, or a trace.json"
     )

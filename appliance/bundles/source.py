@@ -1,4 +1,4 @@
-"""Copying a bundle from a folder or an archive, which may be damaged or hostile."""
+"""Copying a bundle from a folder or a possibly hostile archive."""
 
 from __future__ import annotations
 

@@ -38,8 +38,6 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class StoredBundle:
-    """One bundle of a box."""
-
     folder: Path
     use: str
     """"in use", "before", or "unused"."""

@@ -139,7 +139,6 @@ class Client(ClientBase):
                 return
 
     def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
-        """Return a stored voice."""
         voice: Voice = self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
         return voice
 
@@ -182,7 +181,6 @@ class Client(ClientBase):
         return voice
 
     def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
-        """Delete a stored voice."""
         self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
 
     def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:

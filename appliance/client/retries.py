@@ -14,9 +14,9 @@ from appliance.client.messages import Event, Piece
 from appliance.rpc.appliance_pb2 import End, SynthesizeRequest
 
 BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 2.0
-"""Wait before the first retry, doubled with each one after it up to the second value."""
+"""Wait before the first retry, doubled with each retry, and its limit."""
 LOST = ("UNAVAILABLE", "UNKNOWN", "INTERNAL")
-"""Statuses with which a proxy, or gRPC itself, ends a call whose box went away."""
+"""Statuses of a call whose box went away."""
 
 
 @dataclass
