@@ -1,4 +1,4 @@
-"""Addresses to listen at: one that the network has yet to give this machine is waited for."""
+"""Waiting until the network gives this machine the addresses to listen at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from appliance.box.notify import Notifier
 from appliance.config import split_address
 
 WAIT_S = 600.0
-"""Time that an address may be late: a switch that boots, a lease that is still asked for."""
+"""Longest wait: a switch may boot and DHCP may be slow."""
 PAUSE_S = 1.0
 
 
@@ -25,7 +25,7 @@ class AddressNotOurs(Exception):
 
 
 def cannot_listen(key: str, address: str, error: OSError) -> AddressInUse | AddressNotOurs:
-    """Make the exception for an address that could not be bound, as configured under `key`."""
+    """Exception for an address, configured under `key`, that could not be bound."""
     if error.errno == errno.EADDRNOTAVAIL:
         return AddressNotOurs(f"{key}: cannot listen on {address}: this machine has no such address")
     return AddressInUse(f"{key}: cannot listen on {address}: {error.strerror}")
@@ -39,9 +39,9 @@ def await_addresses(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until this machine has each address (key → host:port, or ""), and tell systemd meanwhile.
+    """Wait until this machine has each address (key → host:port, or ""); systemd's start timeout is extended.
 
-    Returns all the same when the time is over, and when something else is wrong: who listens then finds out.
+    Returns also after `within_s`, or if an address is wrong in another way: binding it raises that error.
     """
     end = clock() + within_s
     for key, address in addresses.items():

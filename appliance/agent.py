@@ -1,11 +1,10 @@
-"""haproxy's agent check: a line with the state and the weight of this box for each connection, then the end.
+"""Server for haproxy's agent check: each connection gets one line, the state and weight of this box.
 
     up ready 63%       takes requests; 37 % of the engine's next seconds are taken
     drain              finishes what it has, takes nothing new
     down # starting    takes nothing, and why
 
-The grammar is that of haproxy's server option `agent-check`. Nothing is read, and the line names no voice, no
-text and no caller.
+The grammar is that of haproxy's server option `agent-check`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from appliance.probes import PAUSE_S, ProbeServer
 
 
 class AgentServer(ProbeServer):
-    """Answers agent checks."""
-
     def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
-        """`state` and `busy` are the arguments of `line`. Raises OSError when the address is taken."""
+        """Listen; `state` and `busy` give the arguments of `line`. Raises OSError."""
 
         class Handler(socketserver.StreamRequestHandler):
             timeout = PAUSE_S
@@ -32,11 +29,10 @@ class AgentServer(ProbeServer):
 
 
 def line(state: str, busy: float) -> str:
-    """The answer of a box that is "running", "draining", or in another state in which it takes nothing.
+    """Answer for the state "running", "draining" or another, in which the box takes no requests.
 
-    `busy` is the taken share of its engine's next seconds (`Scheduler.busy`). `up` and `ready` undo an
-    earlier `down` and `drain`, which haproxy leaves to the agent. A weight of 0 % would mean `drain`, so a
-    full box says 1 %: it is asked last, and refuses by itself.
+    `busy` is the taken share of the engine's next seconds (`Scheduler.busy`). haproxy keeps `down` and
+    `drain` until the agent answers `up` and `ready`. It reads a weight of 0 % as `drain`: a full box has 1 %.
     """
     if state == "draining":
         return "drain\n"

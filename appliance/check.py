@@ -1,4 +1,4 @@
-"""`appliance check`: the box's health, and what only the application knows: config, bundle, voices, speech.
+"""`appliance check`: checks of the box (box/judge), and of the application: config, bundle, voices, speech.
 
 exit status  meaning
 0            nothing is wrong
@@ -23,7 +23,7 @@ from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
 from appliance.box.judge import Finding, Level
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
-from appliance.client import CallFailed, Client, Reply, Voice
+from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError
@@ -42,12 +42,11 @@ GPU_REMEDY = (
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
-class Wrong(Exception):
-    """Failure of a check; its message is one line for a person."""
+class CheckFailed(Exception):
+    """Failure of a check; the message is one line for a person."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside those that name a configuration."""
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
@@ -58,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look at everything that was asked for; the worst of it is the exit status."""
+    """Run the checks and print the findings; the exit status is that of the worst."""
     only = {name.strip() for name in options.only.split(",") if name.strip()}
     if unknown := only - {*NAMES, "application"}:
         print(f"appliance check: no check is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     inspection = Inspection(options, os.environ)
-    findings = [*_of_the_box(inspection.box, only), *_of_the_application(inspection, only)]
+    findings = [*_box_findings(inspection.box, only), *_application_findings(inspection, only)]
     if options.json:
         print(json.dumps(judge.document(findings)))
     else:
@@ -72,34 +71,34 @@ def run(options: argparse.Namespace) -> int:
     return judge.exit_code(findings)
 
 
-def _of_the_box(box: Box, only: set[str]) -> Iterator[Finding]:
-    """All but what the application sees better itself."""
-    ours = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
-    wanted = (only or set(judge.CHECKS)) & set(judge.CHECKS) - ours
-    if wanted:
-        yield from judge.examine(box, only=wanted)
+def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
+    """Findings of the box's checks, but those that the application has too."""
+    application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
+    selected = (only or set(judge.CHECKS)) & set(judge.CHECKS) - application
+    if selected:
+        yield from judge.examine(box, only=selected)
 
 
-def _of_the_application(inspection: Inspection, only: set[str]) -> list[Finding]:
+def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
+    """Findings of the application's checks; only `config` if that fails."""
     every = not only or "application" in only
-    wanted = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
+    selected = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
     if inspection.options.no_speak:
-        wanted -= {"synthesis"}
-    if not wanted:
+        selected -= {"synthesis"}
+    if not selected:
         return []
-    findings = [inspection.config_finding]
-    if inspection.config_finding.level is not Level.FAIL:
-        findings += [
-            _carried_out(name, check, inspection)
-            for name, check in CHECKS.items()
-            if name in wanted - {"config"}
-        ]
-    asked = every or "config" in only or findings[0].level is Level.FAIL
-    return findings if asked else findings[1:]
+    config = inspection.config_finding
+    if config.level is Level.FAIL:
+        return [config]
+    findings = [config] if every or "config" in only else []
+    for name, check in CHECKS.items():
+        if name in selected - {"config"}:
+            findings.append(_run_check(name, check, inspection))
+    return findings
 
 
 class Inspection:
-    """State that the application's checks share."""
+    """Configuration and daemon that the application's checks share."""
 
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
@@ -137,17 +136,17 @@ class Inspection:
 
     @cached_property
     def serving(self) -> str:
-        """Health of the whole daemon. Raises Wrong if it does not answer."""
+        """Health of the whole daemon. Raises CheckFailed without an answer."""
         with Client(self.address) as client:
             try:
                 return client.health()
             except CallFailed as error:
                 why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
-                raise Wrong(f"{self.address}: {why}") from error
+                raise CheckFailed(f"{self.address}: {why}") from error
 
 
 def _compare_power_mode(path: Path) -> None:
-    """Root's commands have no YAML: what they make of the file has to be what YAML makes of it."""
+    """Raise ConfigError if root's commands, which have no YAML, would read another power mode."""
     try:
         same = power_mode(path.read_text("utf-8")) == (load(path).device.power_mode or "")
     except ValueError:
@@ -156,10 +155,10 @@ def _compare_power_mode(path: Path) -> None:
         raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
 
 
-def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
+def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
     try:
         return check(inspection)
-    except Wrong as error:
+    except CheckFailed as error:
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except ApplianceError as error:
         if _is_forbidden(error):
@@ -170,7 +169,7 @@ def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: 
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
-    """True if the cause is a file that this user may not read."""
+    """True if the cause is a file that this user cannot read."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True
@@ -188,7 +187,7 @@ def _bundle(inspection: Inspection) -> Finding:
     for name, file in manifest.files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != file.size_bytes:
-            raise Wrong(f"{path}: missing, or not {file.size_bytes} bytes long")
+            raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
     return judge.passed("bundle", summary, LIMITS["bundle"], figures)
@@ -213,30 +212,31 @@ def _voices(inspection: Inspection) -> Finding:
 def _daemon(inspection: Inspection) -> Finding:
     value = f"{inspection.address}: {inspection.serving}"
     if inspection.serving != "SERVING":
-        raise Wrong(value)
+        raise CheckFailed(value)
     return judge.passed("daemon", value)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
+    if inspection.serving != "SERVING":
+        return judge.skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
-        voice = _voice_to_use(inspection, client)
-        if isinstance(voice, Finding):
-            return voice
+        voice = next(client.voices(), None)
+        if voice is None:
+            return judge.skipped("synthesis", "no voice is stored; `appliance voices add` stores one")
         queue = client.queue()
         if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
-            return Finding("synthesis", Level.SKIP, f"not disturbed: it speaks, {busy} waiting or heard now")
+            return judge.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
+        # A seed that was used before could be answered without the engine.
+        seed = secrets.randbits(32)
         try:
-            reply = _speak(client, SENTENCE, voice.name)
+            reply = client.stream(SENTENCE, voice.name, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
         except CallFailed as error:
-            if error.status == "RESOURCE_EXHAUSTED":
-                return Finding(
-                    "synthesis",
-                    Level.WARN,
-                    "the daemon is too busy",
-                    LIMITS["synthesis"],
-                    "wait, then look again",
-                )
-            raise Wrong(str(error)) from error
+            if error.status != "RESOURCE_EXHAUSTED":
+                raise CheckFailed(str(error)) from error
+            remedy = "wait, then look again"
+            return Finding("synthesis", Level.WARN, "the daemon is too busy", LIMITS["synthesis"], remedy)
+    if not reply.audio_s:
+        raise CheckFailed("the daemon sent no audio")
     samples = memoryview(reply.audio).cast("h")
     peak = max(max(samples), -min(samples))
     figures = {
@@ -246,7 +246,7 @@ def _synthesis(inspection: Inspection) -> Finding:
         "backend": reply.header.backend,
     }
     if not peak:
-        raise Wrong("what it said is silence")
+        raise CheckFailed("what it said is silence")
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
     is_jetson = platform.identify(inspection.box.root).is_jetson
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
@@ -316,26 +316,6 @@ def _engines(inspection: Inspection) -> Finding:
     return judge.passed("engines", value, limit, figures)
 
 
-def _voice_to_use(inspection: Inspection, client: Client) -> Voice | Finding:
-    """Return the first voice; without any, the finding to report."""
-    if inspection.serving != "SERVING":
-        return Finding("synthesis", Level.SKIP, "the daemon is not serving")
-    voices = list(client.voices())
-    if not voices:
-        return Finding("synthesis", Level.SKIP, "no voice is stored; `appliance voices add` stores one")
-    return voices[0]
-
-
-def _speak(client: Client, text: str, voice: str) -> Reply:
-    """Stream one text. Raises CallFailed, Wrong."""
-    # A seed that was used before could be answered without the engine.
-    seed = secrets.randbits(32)
-    reply = client.stream(text, voice, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
-    if not reply.audio_s:
-        raise Wrong("the daemon sent no audio")
-    return reply
-
-
 CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "config": lambda inspection: inspection.config_finding,
     "bundle": _bundle,
@@ -346,7 +326,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
-"""Run only when named: these take seconds to minutes of computing."""
+"""Checks that run only when named: they compute for seconds to minutes."""
 NAMES = tuple(dict.fromkeys((*judge.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",

@@ -1,4 +1,4 @@
-"""The command line: serve, gateway, prepare, say, cancel, queue, voices, tokens, admin, bundle, check, …"""
+"""The command line: for each command, its arguments (`_add_…`) and its function."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from appliance import access, check, config
 from appliance.access import Role
-from appliance.bench import compare, guard, measure, roofline, storm, timeline
-from appliance.bench.arrivals import BenchError
-from appliance.bench.report import aligned
+from appliance.bench import BenchError, compare, guard, limit, storm, trace
+from appliance.bench import run as bench_run
+from appliance.bench.output import aligned
 from appliance.box import paths
 from appliance.box.system import open_box
-from appliance.bundles import ARCHIVES, BundleStore, Restart, loads, running_folder
+from appliance.bundles import ARCHIVES, BundleStore, Restart, load_on_cpu, running_folder
 from appliance.client import (
     ADMIN_SOCKET,
     ENCODINGS,
@@ -50,11 +50,11 @@ SUFFIXES: dict[str, Encoding] = {
     ".ulaw": "mulaw",
     ".pcm": "pcm16",
 }
-"""Encoding by the name of the file that it goes to."""
+"""Encoding by suffix of the output file."""
 
 
 class Failure(Exception):
-    """A command's failure; its message is one line for a person."""
+    """Failure of a command; the message is one line for a person."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,7 +192,7 @@ def _say(options: argparse.Namespace) -> int:
     encoding: Encoding | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
     if encoding is None:
         raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
-    wanted: Options = {
+    request: Options = {
         # A stream's WAV header does not know its length: the file's is written here.
         "encoding": "pcm16" if encoding == "wav" else encoding,
         "rate": options.rate,
@@ -210,13 +210,12 @@ def _say(options: argparse.Namespace) -> int:
         "queue_timeout": options.queue_timeout,
         "request_id": options.request_id,
     }
-    said = (options.text, options.voice)
     try:
         with _client(options) as client:
             if options.stream:
-                reply = client.stream(*said, timeout=options.timeout, **wanted).reply()
+                reply = client.stream(options.text, options.voice, timeout=options.timeout, **request).reply()
             else:
-                reply = client.speak(*said, timeout=options.timeout, **wanted)
+                reply = client.speak(options.text, options.voice, timeout=options.timeout, **request)
     except (ValueError, OverflowError) as error:
         raise Failure(f"a number is out of range: {error}") from error
     try:
@@ -241,7 +240,7 @@ def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
 
 
 def table(reply: Reply) -> str:
-    """Format one reply: wall and first audio measured here, the stages by the daemon."""
+    """Format one reply: wall time and first audio are the client's, the stages the daemon's."""
     t, header = reply.timings, reply.header
     rows = [
         ("text", header.text),
@@ -308,10 +307,10 @@ def _add_queue(parser: argparse.ArgumentParser) -> None:
 
 def _queue_list(options: argparse.Namespace) -> int:
     with _client(options) as client:
-        now = client.queue(options.channel)
-    for utterance in now.utterances:
-        print(_line_of(utterance))
-    for channel in now.paused:
+        queue = client.queue(options.channel)
+    for utterance in queue.utterances:
+        print(_format_utterance(utterance))
+    for channel in queue.paused:
         print(f"paused: {channel}")
     return 0
 
@@ -319,7 +318,7 @@ def _queue_list(options: argparse.Namespace) -> int:
 def _queue_cancel(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for utterance in client.cancel_of(user=options.user, channel=options.channel):
-            print(_line_of(utterance))
+            print(_format_utterance(utterance))
     return 0
 
 
@@ -328,9 +327,9 @@ def _queue_watch(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for event in client.watch(options.channel):
             for utterance in event.utterances:
-                print(_line_of(utterance), flush=True)
-            if (now := list(event.paused)) != paused:
-                paused = now
+                print(_format_utterance(utterance), flush=True)
+            if list(event.paused) != paused:
+                paused = list(event.paused)
                 print(f"paused: {', '.join(paused) or 'none'}", flush=True)
     return 0
 
@@ -338,11 +337,11 @@ def _queue_watch(options: argparse.Namespace) -> int:
 def _queue_verb(options: argparse.Namespace) -> int:
     with _client(options) as client:
         for utterance in getattr(client, options.action)(options.channel) or ():
-            print(_line_of(utterance))
+            print(_format_utterance(utterance))
     return 0
 
 
-def _line_of(utterance: Utterance) -> str:
+def _format_utterance(utterance: Utterance) -> str:
     state = utterance.reason or UtteranceState.Name(utterance.state)
     when = f"{round(utterance.starts_in_ms / 1e3, 1) + 0.0:+.1f} s" if not utterance.reason else ""
     return f"{utterance.request_id:<14} {utterance.channel:<12} {state:<10} {when:>8}  {utterance.text}"
@@ -417,8 +416,8 @@ def _voices_add(options: argparse.Namespace) -> int:
 
 def _voices_update(options: argparse.Namespace) -> int:
     with _client(options) as client:
-        there = client.voice(options.name).pronunciations
-        words = {word: say for word, say in there.items() if word not in options.forget}
+        stored = client.voice(options.name).pronunciations
+        words = {word: spoken for word, spoken in stored.items() if word not in options.forget}
         words.update(_pronunciations(options))
         _print_voice(
             client.update_voice(options.name, display_name=options.display_name, pronunciations=words)
@@ -435,10 +434,10 @@ def _add_pronounce(parser: argparse.ArgumentParser) -> None:
 def _pronunciations(options: argparse.Namespace) -> dict[str, str]:
     words = {}
     for pair in options.pronounce:
-        word, mark, said = pair.partition("=")
-        if not mark:
+        word, equals, spoken = pair.partition("=")
+        if not equals:
             raise Failure(f"--pronounce {pair}: must be WORD=SAID")
-        words[word] = said
+        words[word] = spoken
     return words
 
 
@@ -541,16 +540,14 @@ def _add_admin(parser: argparse.ArgumentParser) -> None:
     level.add_argument("level", choices=("debug", "info", "warning", "error"))
     swap = verbs.add_parser("swap", help="speak from another bundle; no stream is dropped")
     swap.add_argument("bundle", type=Path)
-    known = {
-        "status": verbs.add_parser("status", help="what it is and does"),
-        "drain": verbs.add_parser("drain", help="finish what is under way and end"),
-        "reload": verbs.add_parser("reload", help="read the configuration again"),
-        "self-test": verbs.add_parser("self-test", help="let the engine speak a silence"),
-        "log-level": level,
-        "swap": swap,
-    }
-    for verb in known.values():
-        verb.add_argument(
+    others = (
+        ("status", "what it is and does"),
+        ("drain", "finish what is under way and end"),
+        ("reload", "read the configuration again"),
+        ("self-test", "let the engine speak a silence"),
+    )
+    for command in (level, swap, *(verbs.add_parser(verb, help=about) for verb, about in others)):
+        command.add_argument(
             "--socket", dest="address", default=ADMIN_SOCKET, help="its Unix socket (%(default)s)"
         )
     parser.set_defaults(run=_admin)
@@ -599,21 +596,21 @@ def _add_bundle(parser: argparse.ArgumentParser) -> None:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    box = Path(paths.CONFIG)
-    path = options.config or (box if box.is_file() else None)
+    installed = Path(paths.CONFIG)
+    path = options.config or (installed if installed.is_file() else None)
     loaded = config.load(path, options.set)
     store = BundleStore(loaded.bundle.path, _print_line)
     if options.action == "list":
-        for one in store.stored():
-            manifest = one.manifest
-            about = f"{manifest.family} {manifest.precision}" if manifest else one.problem
-            print(f"{one.use:<7}  {one.folder}  {about}")
+        for stored in store.stored():
+            manifest = stored.manifest
+            about = f"{manifest.family} {manifest.precision}" if manifest else stored.problem
+            print(f"{stored.use:<7}  {stored.folder}  {about}")
         return 0
     prove = Restart(loaded, open_box(*_sysroot()).tools) if options.restart else None
     before = running_folder(loaded)
     if options.action == "install":
         new = store.install(
-            options.source, lambda read: loads(read, loaded.engine), prove=prove, running=before
+            options.source, lambda read: load_on_cpu(read, loaded.engine), prove=prove, running=before
         )
     else:
         new = store.back(prove=prove)
@@ -660,30 +657,30 @@ def _replay(options: argparse.Namespace) -> int:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
-    load = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
-    storm.add_arguments(load)
-    load.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
-    running = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
-    measure.add_arguments(running)
-    _add_address(running)
-    running.set_defaults(run=_bench_run)
-    comparing = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
-    _add_config(comparing)
-    compare.add_arguments(comparing)
-    comparing.set_defaults(run=_bench_compare)
-    tracing = measures.add_parser("trace", help="each call of the engine, and why each request waited")
-    _add_config(tracing)
-    timeline.add_arguments(tracing)
-    tracing.set_defaults(run=timeline.run)
-    limit = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
-    roofline.add_arguments(limit)
-    guarding = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
-    _add_config(guarding)
-    guard.add_arguments(guarding)
-    guarding.set_defaults(run=_bench_guard)
-    journal = measures.add_parser("history", help="the guard's measurements as one HTML page")
-    journal.add_argument("--html", type=Path, required=True, metavar="FILE")
-    journal.set_defaults(run=_bench_history)
+    command = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
+    storm.add_arguments(command)
+    command.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
+    command = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
+    bench_run.add_arguments(command)
+    _add_address(command)
+    command.set_defaults(run=_bench_run)
+    command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    _add_config(command)
+    compare.add_arguments(command)
+    command.set_defaults(run=_bench_compare)
+    command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
+    _add_config(command)
+    trace.add_arguments(command)
+    command.set_defaults(run=trace.run)
+    command = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
+    limit.add_arguments(command)
+    command = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
+    _add_config(command)
+    guard.add_arguments(command)
+    command.set_defaults(run=_bench_guard)
+    command = measures.add_parser("history", help="the guard's measurements as one HTML page")
+    command.add_argument("--html", type=Path, required=True, metavar="FILE")
+    command.set_defaults(run=_bench_history)
 
 
 def _bench_guard(options: argparse.Namespace) -> int:
@@ -711,11 +708,11 @@ def _bench_compare(options: argparse.Namespace) -> int:
 
 def _bench_run(options: argparse.Namespace) -> int:
     with _client(options) as client:
-        return measure.run(client, options, open_box(*_sysroot()))
+        return bench_run.run(client, options, open_box(*_sysroot()))
 
 
 def _sysroot() -> tuple[str, str]:
-    """Folder that stands in for / and folder of fake tools, for tests."""
+    """Folders of tests in place of / and of the system's tools."""
     return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
 
 
@@ -740,13 +737,13 @@ def _client(options: argparse.Namespace) -> Client:
 
 
 def _credentials(options: argparse.Namespace) -> Credentials:
-    token = _bytes(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
+    token = _read_file(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
     return Credentials(
-        _bytes(options.authority), token.strip(), _bytes(options.certificate), _bytes(options.key)
+        _read_file(options.authority), token.strip(), _read_file(options.certificate), _read_file(options.key)
     )
 
 
-def _bytes(path: Path | None) -> bytes:
+def _read_file(path: Path | None) -> bytes:
     try:
         return b"" if path is None else path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reference audio that comes with a request: prepared, kept in memory for a while, not stored, not listed."""
+"""Audio prompts: references that come with a request, kept in memory for a while, never stored."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from appliance.job import Reference
 from appliance.voices import VoiceStore
 
 KEPT = 16
-"""Prepared prompts in memory, of up to 1.6 MB each; those of requests under way are kept besides."""
+"""Prepared prompts in memory besides those of running requests, of up to 1.6 MB."""
 TRANSCRIPTS = 1_024
-"""Remembered by the hash of their audio."""
+"""Transcripts kept by the hash of their audio."""
 WAITING = 4
-"""Prompts that may wait while another is prepared."""
+"""Prompts that may wait while one is prepared."""
 
 
 class Prompts:
-    """Voices of requests' own, by names that no stored voice can have. Used on the event loop."""
+    """Prompts by names that no stored voice can have. Used on the event loop only."""
 
     def __init__(self, store: VoiceStore) -> None:
         self._store = store
@@ -34,11 +34,11 @@ class Prompts:
         self._preparing = 0
 
     def reference(self, voice: str) -> Reference:
-        """A prompt's reference, else a stored voice's. Raises what VoiceStore.reference does."""
+        """Reference of a prompt or a stored voice. Raises as VoiceStore.reference does."""
         return self._lent.get(voice) or self._store.reference(voice)
 
     async def transcript_of(self, audio: bytes) -> str:
-        """Transcript of an earlier prompt or a stored voice with this audio; empty where there is none."""
+        """Transcript of an earlier prompt or stored voice with the same audio, or ""."""
         sha256 = hashlib.sha256(audio).hexdigest()
         if sha256 in self._transcripts:
             self._transcripts.move_to_end(sha256)
@@ -47,7 +47,7 @@ class Prompts:
         return same.transcript if same else ""
 
     async def lend(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
-        """A name for this audio and its reference, by which it is found while the reference is held.
+        """Prepare a prompt; returns its name, which `reference` finds while the reference is held, and that.
 
         Raises InvalidReference, UploadsFull.
         """
@@ -73,9 +73,8 @@ class Prompts:
 
 
 def give_way() -> None:
-    """Run this thread only where the engine leaves a core; Linux has one policy for each thread.
+    """Give this thread the policy SCHED_IDLE: it runs only on cores that the engine leaves free.
 
-    SCHED_IDLE and not niceness: a nice thread keeps its core for milliseconds when an engine's thread wakes,
-    which it does at each operator.
+    A nice thread would keep its core for milliseconds when an engine's thread wakes, as at each operator.
     """
     os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

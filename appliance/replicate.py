@@ -1,7 +1,6 @@
-"""Voices of this box to others: what is missing or differs there, by the hash of its audio.
+"""Copying the voices of this box to others, by the hash of their audio.
 
-The audio comes from the store's folder: the API gives out no recording of a person, so that a client's token
-is no way to collect them, and who may read the folder is this box's operator.
+The audio comes from the store's folder: the API gives out no recordings of people.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from appliance.rpc.appliance_pb2 import VoiceState
 from appliance.voices import Voice, read_stored, stored_names
 
 Kind = Literal["same", "add", "update", "replace", "remove", "extra"]
-"""extra: is there, is not here, and stays."""
+"""extra: only the other box has it, and keeps it."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Source:
-    """Voices of this box."""
-
     folder: Path
     voices: Mapping[str, Voice]
     damaged: Mapping[str, str]
-    """Problems by voice name; such a voice is neither copied nor removed elsewhere."""
+    """Problems by name of voices, which are neither copied nor removed."""
 
 
 def read_source(folder: Path) -> Source:
-    """Every voice of a store's folder, its audio compared with its hash. Raises StorageError."""
+    """Read every voice and compare its audio with its hash. Raises StorageError."""
     voices, damaged = {}, {}
     for name in stored_names(folder):
         try:
@@ -70,7 +67,7 @@ def _kind(here: Voice, there: client.Voice | None) -> Kind:
 
 
 def apply(steps: Iterable[Step], source: Source, box: Client) -> Iterator[tuple[Step, str]]:
-    """Take the steps; each with why it failed, or "". Raises StorageError for a voice that is damaged now."""
+    """Take the steps; yields each with its error, or "". Raises StorageError for a damaged voice."""
     for step in steps:
         try:
             _take(step, source, box)

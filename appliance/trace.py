@@ -1,7 +1,7 @@
-"""Recording a scheduler: every call of the engine, and why each request waited meanwhile.
+"""Recording of a scheduler: every call of the engine, and why each request waited.
 
-Written as JSON trace events, which ui.perfetto.dev and chrome://tracing show. A request's slices follow each
-other without a gap from its arrival to its end, so that its waits and its work are all of its time.
+Written as JSON trace events for ui.perfetto.dev and chrome://tracing. A request's slices leave no gap from
+its arrival to its end: its waits and its work are all of its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from appliance.playout import Job
 from appliance.scheduler import Call, Engine, Lane, Scheduler
 
 LIMIT = 100_000
-"""Slices that are kept, the newest, of at most 500 bytes each."""
+"""Newest slices that are kept, of at most 500 bytes each."""
 TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
     "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
 )  # fmt: skip
@@ -35,9 +35,9 @@ REASONS = {
     HELD: "made, and held until its first sound is due",
     LOOP: "between two calls of the engine",
 }
-"""Why a request waits."""
+"""Reasons of waiting, with their explanations."""
 CALLS, LANE, REQUESTS = 1, 2, 3
-"""The viewer's processes: the engine's calls, its lanes, and requests."""
+"""Groups of tracks, which the viewer calls processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Slice:
 
     process: int
     thread: int
-    """0 of CALLS, the lane's place of LANE, the request's number of REQUESTS."""
+    """0 in CALLS, the lane's place in LANE, the request's number in REQUESTS."""
     name: str
     begun: float
     ended: float
@@ -55,17 +55,14 @@ class Slice:
 
 @dataclass
 class _Since:
-    """Reason and start of a request's wait; no reason while a call is made for it."""
+    """Start and reason of a wait; None during a call for the request."""
 
     time: float
     reason: str | None
 
 
 class TracedScheduler(Scheduler):
-    """A scheduler that records what it does. The plain one does not know of it, and pays nothing.
-
-    Recording looks at every request at every call: a storm of hundreds is served a little slower.
-    """
+    """Scheduler that records; every call costs time in proportion to the number of requests."""
 
     def __init__(self, *given: Any, limit: int = LIMIT, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -74,9 +71,9 @@ class TracedScheduler(Scheduler):
         self._refused: Counter[str] = Counter()
         self._origin = self._clock()
         self._waits: dict[Job, _Since] = {}
-        """Waits of the requests that have not ended."""
+        """Current waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
-        """Lanes that are open, the lowest free place each."""
+        """Track of each open lane: the lowest that was free."""
         self._made_now: Call | None = None
 
     def admit(
@@ -100,11 +97,11 @@ class TracedScheduler(Scheduler):
             return way
 
     def write(self, path: Path) -> None:
-        """All that is recorded. Raises StorageError."""
+        """Write all that is recorded as JSON. Raises StorageError."""
         with self._changed:
             slices, recorded = list(self._slices), self._recorded
         events = [*_names(slices), *(_event(one, self._origin) for one in slices)]
-        whole = {
+        document = {
             "displayTimeUnit": "ms",
             "otherData": {
                 "backend": self.backend,
@@ -115,11 +112,11 @@ class TracedScheduler(Scheduler):
         }
         try:
             with path.open("w", encoding="utf-8") as file:
-                json.dump(whole, file, ensure_ascii=False, separators=(",", ":"))
+                json.dump(document, file, ensure_ascii=False, separators=(",", ":"))
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
 
-    # What the scheduler does, under its lock.
+    # Steps of the scheduler, under its lock.
 
     def _pick(self) -> Call | None:
         if self._made_now is not None:
@@ -176,12 +173,12 @@ class TracedScheduler(Scheduler):
                 return BATCH
         return TURN if job.begun else QUEUE
 
-    def _add(self, one: Slice) -> None:
+    def _add(self, added: Slice) -> None:
         self._recorded += 1
-        self._slices.append(one)
+        self._slices.append(added)
 
     def _add_call(self, call: Call, now: float, ended: str = "") -> None:
-        """Record a call on the engine's track, on those of its lanes and on those of its requests."""
+        """Record a call on the tracks of the engine, its lanes and its requests."""
         self._made_now = None
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}
@@ -209,7 +206,7 @@ class TracedScheduler(Scheduler):
             self._add_request(job, since.reason, since.time, now)
 
     def _add_end(self, job: Job) -> None:
-        """Record the rest of a request, which may end within a call that is made for it."""
+        """Record the rest of a request, which may end during a call for it."""
         now = self._clock()
         if job in self._waits:
             if self._waits[job].reason is None and self._made_now is not None:
@@ -232,7 +229,7 @@ def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
 
 
 def _event(one: Slice, origin: float) -> dict[str, Any]:
-    """A complete event; its times are in microseconds, to the nanosecond."""
+    """Complete event; times in microseconds, to the nanosecond."""
     begun, ended = (round((time - origin) * 1e9) for time in (one.begun, one.ended))
     return {
         "ph": "X",
@@ -247,5 +244,5 @@ def _event(one: Slice, origin: float) -> dict[str, Any]:
 
 
 def _ms(seconds: float) -> float | None:
-    """None for what is never due: JSON knows no infinity."""
+    """Milliseconds; None for infinity, which JSON lacks."""
     return round(seconds * 1e3, 3) if math.isfinite(seconds) else None

@@ -1,4 +1,4 @@
-"""Segments → when each of their words is said: estimated from spelling, then from the pauses in the audio."""
+"""Word timings: estimated from the spelling before synthesis, then from pauses in the audio."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy as np
 
 from appliance.job import FloatArray, Segment
 
-# Weights and lengths were set on chat lines of the demo voices, and are measured on others:
-# `python -m tests.quality.words`.
+# Weights and lengths were fitted to chat lines of the demo voices; `python -m tests.quality.words` measures
+# the timings on other lines.
 LEAD_S, TAIL_S = 0.03, 0.18
-"""Silence around the words of a segment, until its audio is known."""
+"""Estimated silence before and after the words of a segment."""
 IDEOGRAPH, DIGIT = 4.0, 4.0
-"""Against a letter's 1; a group of vowels counts once more."""
+"""Weights; a letter has 1, and a group of vowels 1 more."""
 FINAL = 2.0
-"""A word before a pause is drawn out by so much."""
+"""Additional weight of a word before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
-"""Below the loud parts of a segment."""
+"""Level of pauses below a segment's 95th percentile."""
 PAUSE_S = 0.1
-"""A shorter silence may be the stop of a consonant."""
+"""Shorter silences may be the closure of a consonant."""
 REACH_S = 0.6
-"""Distance from an expected pause within which one is searched."""
+"""Largest distance of a pause from its estimated time."""
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
@@ -39,18 +39,18 @@ class Word:
     """Start and end of a word, in seconds of the reply."""
 
     text: str
-    """Word with the punctuation beside it; Chinese is timed character by character."""
+    """Word with its punctuation, or one Chinese character."""
     start_s: float
     end_s: float
     segment: int
 
     def moved(self, seconds: float, segments: int) -> Word:
-        """The word in a reply before which so much was said."""
+        """The word in a reply with so much before it."""
         return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
 
 
 def planned(segments: Sequence[Segment]) -> list[Word]:
-    """The words of a reply before any of it is made, in order and without overlap."""
+    """Estimate the words of a reply, in order and without overlap."""
     words: list[Word] = []
     for segment, start_s in zip(segments, starts_s(segments), strict=True):
         sound_s = segment.audio_s - segment.pause_s
@@ -65,39 +65,37 @@ def starts_s(segments: Sequence[Segment]) -> list[float]:
     return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
 
 
-def heard(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
-    """The words of a segment that begins at `start_s` of the reply, by its own (samples,).
+def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
+    """Time the words of a segment that begins at `start_s` of the reply by its own (samples,).
 
-    They end before those of the next segment begin, though that is faded in over the end of these samples.
-    The first begins and the last ends with the sound; pauses are matched to the punctuation near them.
+    Pauses are matched to the punctuation near them. The cross-fade with the next segment is left out.
     """
     sound_s = segment.audio_s - segment.pause_s
-    texts, sounds = split(segment.text), _sounds(samples[: round(sound_s * rate_hz)], rate_hz)
-    if not sounds:
-        sounds = [(0.0, sound_s)]
+    texts = split(segment.text)
+    sounds = _sounds(samples[: round(sound_s * rate_hz)], rate_hz) or [(0.0, sound_s)]
     begin_s, end_s = sounds[0][0], sounds[-1][1]
     pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
     words: list[Word] = []
     for number, text in enumerate(texts[:-1], 1):
         if not _PAUSE.search(text):
             continue
-        said, left = texts[len(words) : number], texts[number:]
-        share = sum(map(weight, said)) / sum(map(weight, [*said, *left]))
+        clause, rest = texts[len(words) : number], texts[number:]
+        share = sum(map(weight, clause)) / sum(map(weight, [*clause, *rest]))
         expected_s = begin_s + share * (end_s - begin_s)
         pause = _nearest([pause for pause in pauses if pause[0] > begin_s], expected_s)
         if pause is not None:
-            words += _spread(said, start_s + begin_s, start_s + pause[0], segment.index)
+            words += _spread(clause, start_s + begin_s, start_s + pause[0], segment.index)
             begin_s = pause[1]
     words += _spread(texts[len(words) :], start_s + begin_s, start_s + end_s, segment.index)
     return words
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, each with the punctuation that follows it."""
+    """Split a text into words with their punctuation."""
     words: list[str] = []
     begun = 0
     for token in _TOKENS.finditer(text):
-        # Signs alone are nobody's word: a dash goes with the word before it, one at the start with the next.
+        # Punctuation alone is no word: a dash belongs to the word before it, or at the start to the next.
         if words and not (_is_word(token[0]) and _is_word(words[-1])):
             words[-1] = text[begun : token.end()]
         else:
@@ -107,7 +105,7 @@ def split(text: str) -> list[str]:
 
 
 def weight(word: str) -> float:
-    """Return the relative duration of a word, in letters."""
+    """Relative duration of a word, in letters."""
     letters = sum(character.isalnum() for character in word)
     letters += len(_VOWELS.findall(word.lower()))
     ideographs, digits = len(_IDEOGRAPHS.findall(word)), sum(map(str.isdigit, word))
@@ -120,21 +118,21 @@ def _is_word(text: str) -> bool:
 
 
 def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
-    """Words one after the other, each as long as its weight."""
+    """Words one after the other, with durations in proportion to their weights."""
     ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
     at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
     return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
 
 
 def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:
-    """The pause that is likeliest the one expected then, in favour of the longer."""
+    """Pause within REACH_S of the expected time; a longer one is preferred to a nearer one."""
     distances = {pause: abs(sum(pause) / 2 - expected_s) for pause in pauses}
     near = [pause for pause, distance in distances.items() if distance < REACH_S]
     return max(near, key=lambda pause: pause[1] - pause[0] - 0.3 * distances[pause], default=None)
 
 
 def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
-    """(begin, end) in seconds of what lies between silences of at least PAUSE_S."""
+    """(begin, end) in seconds of sounds between pauses of at least PAUSE_S."""
     window = round(WINDOW_S * rate_hz)
     count = len(samples) // window
     if not count:

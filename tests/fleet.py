@@ -1,9 +1,9 @@
-"""Two daemons behind haproxy with the committed configuration: `python -m tests.fleet` shows what that keeps.
+"""A demonstration of two daemons behind haproxy with the committed configuration: `python -m tests.fleet`.
 
-They speak a storm of requests. One is made fuller than the other by speech that does not come through the
-front; it is killed in the middle and started again; then the other is drained and started again. Exits with 1
-when a request that had not begun to sound was lost, when the fuller box did not get less, when a drain cut a
-stream, or when a box that came back got nothing.
+They serve a storm of requests. One has more to do than the other, from requests that bypass haproxy; it is
+killed in the middle and started again; then the other is drained and started again. Exits with 1 if a
+request was lost before its first audio, if the busier box did not get fewer requests, if a drain cut a
+stream, or if a restarted box got no requests.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from appliance import cli
-from appliance.bench.report import aligned
+from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
 from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, free_port, running
 
 CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-LOOK_S = 0.05
-"""Between two looks at haproxy's own numbers."""
+POLL_S = 0.05
+"""Time between two readings of haproxy's statistics."""
 RETRIES = 12
 TEXTS = (
     "Thanks for the follow, welcome to the stream.",
@@ -44,7 +44,7 @@ TEXTS = (
 )
 LONG = " ".join(TEXTS)
 NFE = 3
-"""Fewer steps than one would listen to: who gets a request is the same."""
+"""Too few steps for good audio; the balance does not depend on them."""
 
 
 # Boxes.
@@ -52,7 +52,7 @@ NFE = 3
 
 @dataclass
 class Box:
-    """A daemon that may end and start again at the same addresses."""
+    """A daemon that can be ended and started again at the same addresses."""
 
     folder: Path
     bundle: Path
@@ -77,21 +77,21 @@ class Box:
         return self.daemon
 
     def end(self, number: int) -> int:
-        """Send a signal and wait for the end; its exit status."""
+        """Send a signal and wait for the end; returns the exit status."""
         assert self.daemon is not None
         return self.daemon.stop(number)
 
 
 @contextlib.contextmanager
 def boxes(folder: Path, bundle: Path = BUNDLE) -> Iterator[list[Box]]:
-    """Two, warm."""
-    made = [Box(folder / name, bundle) for name in ("box1", "box2")]
+    """Two running boxes."""
+    members = [Box(folder / name, bundle) for name in ("box1", "box2")]
     try:
-        for box in made:
+        for box in members:
             box.start()
-        yield made
+        yield members
     finally:
-        for box in made:
+        for box in members:
             box.lives.close()
 
 
@@ -99,9 +99,9 @@ def boxes(folder: Path, bundle: Path = BUNDLE) -> Iterator[list[Box]]:
 
 
 def configuration(members: list[Box], port: int, control: Path, balance: str = "") -> str:
-    """The committed configuration with these addresses instead of its own."""
+    """The committed configuration with these addresses."""
     text = CONFIGURATION.read_text()
-    # Of a service only: its user, and the socket that is the package's.
+    # User, log and socket are those of the service.
     text = re.sub(r"^    (user|group|log /dev/log).*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"stats socket \S+", f"stats socket {control}", text)
     text = text.replace("bind :50051 proto", f"bind 127.0.0.1:{port} proto")
@@ -117,16 +117,14 @@ def configuration(members: list[Box], port: int, control: Path, balance: str = "
 
 
 @dataclass
-class Seen:
-    """What haproxy said of a server at one time."""
+class ServerState:
+    """haproxy's statistics of a server at one time."""
 
     at: float
     status: str
     weight: int
     calls: int
-    """Given to it since haproxy started."""
-    now: int
-    """Under way."""
+    """Calls given to it since haproxy started."""
 
 
 @dataclass
@@ -135,8 +133,8 @@ class Front:
 
     address: str
     control: Path
-    seen: dict[str, list[Seen]] = field(default_factory=dict)
-    """By backend/server, oldest first."""
+    states: dict[str, list[ServerState]] = field(default_factory=dict)
+    """States by backend/server, oldest first."""
 
     def ask(self, command: str) -> str:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -145,35 +143,36 @@ class Front:
             with connection.makefile("r") as answer:
                 return answer.read()
 
-    def look(self) -> None:
-        """Add what it says now to `seen`."""
+    def poll(self) -> None:
+        """Add the current statistics to `states`."""
         rows = csv.DictReader(io.StringIO(self.ask("show stat").removeprefix("# ")))
         now = time.monotonic()
         for row in rows:
             if row["svname"] not in ("FRONTEND", "BACKEND"):
-                seen = Seen(now, row["status"], int(row["weight"]), int(row["stot"]), int(row["scur"]))
-                self.seen.setdefault(f"{row['pxname']}/{row['svname']}", []).append(seen)
+                state = ServerState(now, row["status"], int(row["weight"]), int(row["stot"]))
+                self.states.setdefault(f"{row['pxname']}/{row['svname']}", []).append(state)
 
     def calls(self, backend: str = "by_load") -> list[int]:
-        """Given to each box so far."""
-        self.look()
-        return [seen[-1].calls for server, seen in sorted(self.seen.items()) if server.startswith(backend)]
+        """Calls given to each box so far."""
+        self.poll()
+        servers = [states for name, states in sorted(self.states.items()) if name.startswith(backend)]
+        return [states[-1].calls for states in servers]
 
-    def until(self, server: str, state: Callable[[Seen], bool], since: float) -> float:
-        """Wait until a server is in a state; returns the seconds from `since`."""
+    def until(self, server: str, condition: Callable[[ServerState], bool], since: float) -> float:
+        """Wait until a server's state fulfils a condition; returns the seconds from `since`."""
         end = time.monotonic() + PATIENCE_S
         while True:
-            self.look()
-            last = self.seen[server][-1]
-            if state(last):
+            self.poll()
+            last = self.states[server][-1]
+            if condition(last):
                 return last.at - since
             assert time.monotonic() < end, f"{server} stays {last.status}"
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 @contextlib.contextmanager
 def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front]:
-    """Start haproxy and wait until it has seen all boxes ready."""
+    """Start haproxy and wait until its checks find all boxes ready."""
     assert HAPROXY is not None
     path, control, port = folder / "haproxy.cfg", folder / "control.sock", free_port()
     path.write_text(configuration(members, port, control, balance))
@@ -183,11 +182,11 @@ def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front
         end = begun + PATIENCE_S
         while not control.exists():
             assert process.poll() is None and time.monotonic() < end, process.communicate()[1]
-            time.sleep(LOOK_S)
-        made = Front(f"127.0.0.1:{port}", control)
+            time.sleep(POLL_S)
+        proxy = Front(f"127.0.0.1:{port}", control)
         for number in range(1, len(members) + 1):
-            made.until(f"by_load/box{number}", lambda seen: seen.status == "UP", begun)
-        yield made
+            proxy.until(f"by_load/box{number}", lambda state: state.status == "UP", begun)
+        yield proxy
     finally:
         process.terminate()
         process.communicate()
@@ -198,21 +197,23 @@ def front(members: list[Box], folder: Path, balance: str = "") -> Iterator[Front
 
 @dataclass
 class Outcome:
-    """What became of one request."""
+    """Outcome of one request."""
 
-    sounded: bool = False
-    tries: int = 0
+    has_audio: bool = False
     ended: float = 0.0
     error: CallFailed | None = None
+    begun: threading.Event = field(default_factory=threading.Event)
+    """Set at the first audio or a failure."""
 
 
 class Storm:
-    """Requests through the front at a steady rate, until it is stopped; each fifth is longer."""
+    """Requests through haproxy at a steady rate until the exit; every fifth is longer."""
 
     def __init__(self, address: str, voice: str, rate_hz: float) -> None:
         self.outcomes: list[Outcome] = []
         self._address, self._voice, self._rate_hz = address, voice, rate_hz
         self._stop = threading.Event()
+        self._sent = threading.Condition()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Storm:
@@ -225,18 +226,17 @@ class Storm:
 
     def until_more(self, requests: int) -> None:
         """Wait until so many more have been sent."""
-        wanted = len(self.outcomes) + requests
-        while len(self.outcomes) < wanted:
-            assert self._thread.is_alive()
-            time.sleep(LOOK_S)
+        total = len(self.outcomes) + requests
+        with self._sent:
+            assert self._sent.wait_for(lambda: len(self.outcomes) >= total, PATIENCE_S), "no request is sent"
 
-    def until_long_ones_sound(self, requests: int) -> None:
-        """Send so many that take long, and wait until they have begun to sound."""
+    def begin_long(self, requests: int) -> None:
+        """Send so many long requests, and wait until they have audio."""
         sent = [Outcome() for _ in range(requests)]
         for outcome in sent:
             self._send(" ".join([LONG] * 4), outcome)
-        while not all(outcome.sounded or outcome.error for outcome in sent):
-            time.sleep(LOOK_S)
+        for outcome in sent:
+            assert outcome.begun.wait(PATIENCE_S), "a long request has no audio"
 
     def _run(self) -> None:
         with Client(self._address, retries=RETRIES) as self._client, ThreadPoolExecutor(64) as self._pool:
@@ -247,7 +247,9 @@ class Storm:
                 self._send(LONG if number % 5 == 4 else TEXTS[number % len(TEXTS)], Outcome())
 
     def _send(self, text: str, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+        with self._sent:
+            self.outcomes.append(outcome)
+            self._sent.notify_all()
         self._pool.submit(self._speak, text, outcome)
 
     def _speak(self, text: str, outcome: Outcome) -> None:
@@ -256,19 +258,22 @@ class Storm:
         )
         try:
             for event in stream:
-                outcome.sounded = outcome.sounded or isinstance(event, Piece)
+                if isinstance(event, Piece):
+                    outcome.has_audio = True
+                    outcome.begun.set()
         except CallFailed as error:
             outcome.error = error
-        outcome.tries, outcome.ended = stream._attempts.tried, time.monotonic()
+        outcome.ended = time.monotonic()
+        outcome.begun.set()
 
 
 @contextlib.contextmanager
-def filled(box: Box, voice: str, weight: int) -> Iterator[None]:
-    """Keep a box so busy with BULK speech of its own that its agent says at most this weight."""
+def loaded(box: Box, voice: str, weight: int) -> Iterator[None]:
+    """Load a box with bulk requests of its own until its agent reports at most this weight."""
     stop = threading.Event()
     host, port = str(box.sections["server"]["agent"]).split(":")
 
-    def said() -> int:
+    def weight_now() -> int:
         with socket.create_connection((host, int(port))) as connection, connection.makefile() as answer:
             found = re.search(r"(\d+)%", answer.read())
             return int(found[1]) if found else 0
@@ -277,17 +282,17 @@ def filled(box: Box, voice: str, weight: int) -> Iterator[None]:
         with contextlib.suppress(CallFailed, ValueError):  # the client was closed
             client.stream(LONG, voice, priority="bulk", nfe=16).reply()
 
-    def fill() -> None:
-        # The client ends first, and with it what the pool waits for.
+    def load() -> None:
+        # The client closes first, which ends the calls that the pool waits for.
         with ThreadPoolExecutor(60) as pool, Client(f"unix:{box.folder / 'grpc.sock'}") as client:
             tasks: list[Any] = []
-            while not stop.wait(LOOK_S):
-                if said() > weight and sum(not task.done() for task in tasks) < 60:
+            while not stop.wait(POLL_S):
+                if weight_now() > weight and sum(not task.done() for task in tasks) < 60:
                     tasks.append(pool.submit(speak, client))
             for task in tasks:
                 task.cancel()
 
-    thread = threading.Thread(target=fill)
+    thread = threading.Thread(target=load)
     thread.start()
     try:
         yield
@@ -297,13 +302,13 @@ def filled(box: Box, voice: str, weight: int) -> Iterator[None]:
 
 
 def share(calls: list[int], before: list[int]) -> float:
-    """Of the first box in the calls that were given out since."""
+    """Share of the first box in the calls since `before`."""
     first, second = (now - then for now, then in zip(calls, before, strict=True))
     return first / max(first + second, 1)
 
 
 def add_voice(box: Box, bundle: Path) -> str:
-    """Store a voice that suits the bundle; its name."""
+    """Store a voice for the bundle; returns its name."""
     assert box.daemon is not None
     if bundle == BUNDLE:
         return str(box.daemon.add_voice().name)
@@ -314,7 +319,7 @@ def add_voice(box: Box, bundle: Path) -> str:
 
 
 def rate_of(address: str, voice: str, load: float) -> float:
-    """Requests a second that keep one box this busy, within what a demonstration has time for."""
+    """Requests a second that keep one box busy for this share of the time, from 1.5 to 10."""
     with Client(address, retries=RETRIES) as client:
         for text in TEXTS:
             client.stream(text, voice, nfe=NFE).reply()
@@ -325,12 +330,11 @@ def rate_of(address: str, voice: str, load: float) -> float:
 
 
 @dataclass
-class Shown:
-    """What the storm showed."""
+class Report:
+    """Figures of the storm, and the claims that do not hold."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
-    """Claims that do not hold."""
 
     def add(self, name: str, value: str, holds: bool = True) -> None:
         self.rows.append((name, value if holds else f"{value}  <-- NOT AS CLAIMED"))
@@ -339,77 +343,78 @@ class Shown:
         print(f"  {name}: {self.rows[-1][1]}", flush=True)
 
 
-def show(members: list[Box], proxy: Front, bundle: Path, requests: int) -> Shown:
-    """Play the storm: `requests` in each of its seven stretches."""
-    shown = Shown()
+def demonstrate(members: list[Box], proxy: Front, bundle: Path, requests: int) -> Report:
+    """Run the storm, with `requests` in each of its seven stretches."""
+    report = Report()
     first, second = members
     voice = add_voice(first, bundle)
     synced = cli.main(["voices", "sync", second.address, "--folder", str(first.folder / "voices")])
-    shown.add("voices sync", f"exit status {synced}", synced == 0)
+    report.add("voices sync", f"exit status {synced}", synced == 0)
     rate_hz = rate_of(proxy.address, voice, 0.5)
-    shown.add("rate of requests", f"{rate_hz:.1f}/s")
+    report.add("rate of requests", f"{rate_hz:.1f}/s")
+    begun = sum(proxy.calls())
     with Storm(proxy.address, voice, rate_hz) as storm:
         before = proxy.calls()
         storm.until_more(requests)
-        shown.add("calls to box1, both idle", f"{share(proxy.calls(), before):.0%}")
-        with filled(first, voice, 25):
-            proxy.until("by_load/box1", lambda seen: seen.weight <= 40, time.monotonic())
-            before, since = proxy.calls(), len(proxy.seen["by_load/box1"])
+        report.add("calls to box1, both idle", f"{share(proxy.calls(), before):.0%}")
+        with loaded(first, voice, 25):
+            proxy.until("by_load/box1", lambda state: state.weight <= 40, time.monotonic())
+            before, since = proxy.calls(), len(proxy.states["by_load/box1"])
             storm.until_more(2 * requests)
             part = share(proxy.calls(), before)
-            weights = [seen.weight for seen in proxy.seen["by_load/box1"][since:]]
-            others = [seen.weight for seen in proxy.seen["by_load/box2"][since:]]
+            weights = [state.weight for state in proxy.states["by_load/box1"][since:]]
+            others = [state.weight for state in proxy.states["by_load/box2"][since:]]
             mean = [sum(known) / len(known) for known in (weights, others)]
-            told = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
-            shown.add("calls to box1, fuller", told, part < 0.45)
-        storm.until_long_ones_sound(4)
+            value = f"{part:.0%}, at weight {mean[0]:.0f} against {mean[1]:.0f}"
+            report.add("calls to box1, fuller", value, part < 0.45)
+        storm.begin_long(4)
         killed = time.monotonic()
         first.end(signal.SIGKILL)
-        took_s = proxy.until("by_load/box1", lambda seen: not seen.status.startswith("UP"), killed)
-        shown.add("box1 killed: seen after", f"{took_s:.2f} s")
+        took_s = proxy.until("by_load/box1", lambda state: not state.status.startswith("UP"), killed)
+        report.add("box1 killed: seen after", f"{took_s:.2f} s")
         before = proxy.calls()
         storm.until_more(requests)
-        shown.add(
+        report.add(
             "calls to box1, dead",
             f"{share(proxy.calls(), before):.0%}",
             share(proxy.calls(), before) == 0,
         )
         first.start()
         back = time.monotonic()
-        took_s = proxy.until("by_load/box1", lambda seen: seen.status.startswith("UP"), back)
-        shown.add("box1 ready again: seen after", f"{took_s:.2f} s")
+        took_s = proxy.until("by_load/box1", lambda state: state.status.startswith("UP"), back)
+        report.add("box1 ready again: seen after", f"{took_s:.2f} s")
         before = proxy.calls()
         storm.until_more(requests)
-        shown.add(
+        report.add(
             "calls to box1, back", f"{share(proxy.calls(), before):.0%}", share(proxy.calls(), before) > 0
         )
         drained = time.monotonic()
         status = second.end(signal.SIGTERM)
-        shown.add(
+        report.add(
             "box2 drained: exit status", f"{status} after {time.monotonic() - drained:.2f} s", status == 0
         )
         storm.until_more(requests)
         second.start()
         back = time.monotonic()
-        took_s = proxy.until("by_load/box2", lambda seen: seen.status == "UP", back)
-        shown.add("box2 ready again: seen after", f"{took_s:.2f} s")
+        took_s = proxy.until("by_load/box2", lambda state: state.status == "UP", back)
+        report.add("box2 ready again: seen after", f"{took_s:.2f} s")
         before = proxy.calls()
         storm.until_more(requests)
         part = 1 - share(proxy.calls(), before)
-        shown.add("calls to box2, back", f"{part:.0%}", part > 0)
+        report.add("calls to box2, back", f"{part:.0%}", part > 0)
     outcomes = storm.outcomes
-    lost = [o for o in outcomes if o.error and not o.sounded]
-    cut = [o for o in outcomes if o.error and o.sounded]
+    lost = [o for o in outcomes if o.error and not o.has_audio]
+    cut = [o for o in outcomes if o.error and o.has_audio]
     by_kill = [o for o in cut if killed <= o.ended < killed + 5.0]
-    shown.add("requests", f"{len(outcomes)}, {sum(o.tries > 1 for o in outcomes)} of them tried again")
-    shown.add("lost before their first sound", f"{len(lost)} {[str(o.error) for o in lost[:3]]}", not lost)
-    shown.add("cut by the kill", f"{len(by_kill)} {sorted({o.error.status for o in by_kill if o.error})}")
-    shown.add("cut otherwise", str(len(cut) - len(by_kill)), len(cut) == len(by_kill))
-    return shown
+    report.add("requests", f"{len(outcomes)}, in {sum(proxy.calls()) - begun} calls")
+    report.add("lost before their first sound", f"{len(lost)} {[str(o.error) for o in lost[:3]]}", not lost)
+    report.add("cut by the kill", f"{len(by_kill)} {sorted({o.error.status for o in by_kill if o.error})}")
+    report.add("cut otherwise", str(len(cut) - len(by_kill)), len(cut) == len(by_kill))
+    return report
 
 
 def main() -> int:
-    """Show it; returns the exit status."""
+    """Run the demonstration; returns the exit status."""
     parser = argparse.ArgumentParser(prog="fleet-demo", description=__doc__)
     parser.add_argument("--bundle", type=Path, default=ROOT / "appliance" / "demo" / "bundle")
     parser.add_argument("--requests", type=int, default=4, help="in each of seven stretches (%(default)s)")
@@ -423,11 +428,11 @@ def main() -> int:
         boxes(Path(folder), options.bundle) as members,
         front(members, Path(folder), options.balance) as proxy,
     ):
-        shown = show(members, proxy, options.bundle, options.requests)
-    print(aligned(shown.rows))
-    for claim in shown.broken:
+        report = demonstrate(members, proxy, options.bundle, options.requests)
+    print(aligned(report.rows))
+    for claim in report.broken:
         print(f"not as claimed: {claim}", file=sys.stderr)
-    return 1 if shown.broken else 0
+    return 1 if report.broken else 0
 
 
 if __name__ == "__main__":

@@ -85,10 +85,10 @@ def test_a_bundle_is_swapped_without_a_dropped_stream(
 ) -> None:
     other = other_guidance(tmp_path / "other")
     with Client(box.address) as client, ThreadPoolExecutor(4) as pool:
-        alone = client.speak(LONG, "ann", seed=3, nfe=16, guidance=2.0)
+        alone = client.speak(LONG, "ann", seed=3, nfe=8, guidance=2.0)
         assert client.speak(TEXT, "ann").header.guidance != 1.25
         calls = [
-            pool.submit(client.speak, LONG, "ann", seed=3, nfe=16, guidance=2.0, playout="overlap")
+            pool.submit(client.speak, LONG, "ann", seed=3, nfe=8, guidance=2.0, playout="overlap")
             for _ in range(3)
         ]
         status = operator.swap(str(other))
@@ -105,12 +105,12 @@ def test_a_bundle_that_cannot_be_used_leaves_the_old_one(
 ) -> None:
     mel = contract.read(BUNDLE, verify=False).manifest.mel
     before = operator.status().bundle
-    for folder, told in (
+    for folder, message in (
         (str(tmp_path / "nothing"), "not a bundle"),
         (str(changed(tmp_path / "mel", mel=replace(mel, win=800))), "its mel is another"),
         ("relative", "path: must be absolute"),
     ):
-        with pytest.raises(CallFailed, match=told):
+        with pytest.raises(CallFailed, match=message):
             operator.swap(folder)
         assert operator.status().bundle == before
     with Client(box.address) as client:

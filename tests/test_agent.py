@@ -1,4 +1,4 @@
-"""What haproxy's agent check is told."""
+"""Answers to haproxy's agent check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.daemons import Running, free_port, running
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
-def asked(address: str) -> str:
+def answer_of(address: str) -> str:
     host, port = address.split(":")
     with (
         socket.create_connection((host, int(port)), timeout=5.0) as connection,
@@ -26,7 +26,7 @@ def asked(address: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("state", "busy", "said"),
+    ("state", "busy", "expected"),
     [
         ("running", 0.0, "up ready 100%"),
         ("running", 0.37, "up ready 63%"),
@@ -36,17 +36,17 @@ def asked(address: str) -> str:
         ("starting", 0.0, "down # starting"),
     ],
 )
-def test_the_line(state: str, busy: float, said: str) -> None:
-    assert line(state, busy) == said + "\n"
+def test_the_line(state: str, busy: float, expected: str) -> None:
+    assert line(state, busy) == expected + "\n"
 
 
 def test_each_connection_gets_the_line_of_its_time() -> None:
     busy = 0.0
     server = AgentServer("127.0.0.1:0", state=lambda: "running", busy=lambda: busy)
     try:
-        assert asked(f"127.0.0.1:{server.port}") == "up ready 100%\n"
+        assert answer_of(f"127.0.0.1:{server.port}") == "up ready 100%\n"
         busy = 0.5
-        assert asked(f"127.0.0.1:{server.port}") == "up ready 50%\n"
+        assert answer_of(f"127.0.0.1:{server.port}") == "up ready 50%\n"
     finally:
         server.close()
 
@@ -55,23 +55,23 @@ def test_a_daemon_says_ready_then_drain(tmp_path: Path) -> None:
     agent = f"127.0.0.1:{free_port()}"
     with running(tmp_path, server={"agent": agent}) as daemon:
         daemon.add_voice()
-        assert asked(agent) == "up ready 100%\n"
+        assert answer_of(agent) == "up ready 100%\n"
         speaking = threading.Event()
         thread = threading.Thread(target=_speak_long, args=(daemon, speaking))
         thread.start()
         assert speaking.wait(10.0)
         daemon.process.send_signal(signal.SIGTERM)
         daemon.until("draining")
-        assert asked(agent) == "drain\n"
+        assert answer_of(agent) == "drain\n"
         assert daemon.process.wait(30.0) == 0
         thread.join()
 
 
 def _speak_long(daemon: Running, speaking: threading.Event) -> None:
-    text = " ".join(["This is a long message that takes its time."] * 20)
+    text = " ".join(["This is a long message that takes its time."] * 5)
     with Client(daemon.address) as client:
         try:
-            for event in client.stream(text, "ann", nfe=32, priority="bulk"):
+            for event in client.stream(text, "ann", nfe=16, priority="bulk"):
                 if isinstance(event, Header):
                     speaking.set()
         except CallFailed:

@@ -8,7 +8,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -18,8 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance import bundles
-from appliance.bundles import BundleStore
+from appliance import cli, config
+from appliance.bundles import BundleStore, load_on_cpu, running_folder
+from appliance.bundles import store as store_module
+from appliance.bundles.source import SPARE_BYTES
+from appliance.bundles.store import Report
+from appliance.client import Client
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
@@ -29,11 +32,12 @@ from tests.daemons import BUNDLE, ROOT, running
 from tests.killing import in_a_process_of_its_own, killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
+TINY = contract.read(BUNDLE, verify=False).manifest
 
 
 def variant(folder: Path, name: str, **changes: Any) -> Path:
     """A bundle of that name with few graphs, of a few bytes: whole by its hashes, and copied at once."""
-    manifest = contract.read(BUNDLE, verify=False).manifest
+    manifest = TINY
     place = folder / name
     place.mkdir()
     shutil.copy(BUNDLE / contract.VOCAB, place)
@@ -80,12 +84,14 @@ def who(path: Path) -> str:
     return contract.read(path).manifest.created_by
 
 
-def shelf(folder: Path, make: Callable[[Path, str], Path] = variant) -> BundleStore:
+def shelf(
+    folder: Path, make: Callable[[Path, str], Path] = variant, report: Report = lambda line: None
+) -> BundleStore:
     """A box that speaks from the bundle a, by a link out of the store as the package makes it."""
     box = folder / "box"
     box.mkdir()
     (box / "bundle").symlink_to(make(folder, "a"))
-    return BundleStore(box / "bundle")
+    return BundleStore(box / "bundle", report)
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -98,8 +104,8 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_install_back_and_list(tmp_path: Path) -> None:
-    store, lines = shelf(tmp_path), list[str]()
-    store._report = lines.append
+    lines = list[str]()
+    store = shelf(tmp_path, report=lines.append)
     b = store.install(variant(tmp_path, "b"), anything)
     assert who(store.path) == "b" and who(store.before) == "a"
     assert b == Path(os.path.realpath(store.path)) and b.parent == store.folder
@@ -124,10 +130,9 @@ def test_install_back_and_list(tmp_path: Path) -> None:
 
 
 def test_another_mel_is_said(tmp_path: Path) -> None:
-    store, lines = shelf(tmp_path), list[str]()
-    store._report = lines.append
-    defaults = contract.read(BUNDLE, verify=False).manifest.defaults
-    louder = {"target_rms": 0.2, "guidance": defaults.guidance, "sway": defaults.sway}
+    lines = list[str]()
+    store = shelf(tmp_path, report=lines.append)
+    louder = {"target_rms": 0.2, "guidance": TINY.defaults.guidance, "sway": TINY.defaults.sway}
     store.install(variant(tmp_path, "b", defaults=louder), anything)
     assert any("prepared anew" in line for line in lines)
 
@@ -190,7 +195,7 @@ def rot(path: Path) -> None:
     path.write_bytes(data)
 
 
-def made(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+def archive_of(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     """An archive of the bundle b and these."""
     path = packed(variant(folder, "b"), "gz")
     with tarfile.open(path.with_suffix(""), "w") as tar:
@@ -243,16 +248,24 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "older": (lambda folder: variant(folder, "b", format="1.0"), "convert it"),
     "cut off": (cut, "damaged, or no archive"),
     "text": (text, "must be a bundle's folder, .tar,"),
-    "up": (lambda folder: made(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
-    "absolute": (lambda folder: made(folder, member("/etc/evil")), "outside of itself"),
-    "link": (lambda folder: made(folder, member("b/x", tarfile.SYMTYPE, "/etc/passwd")), "link or a device"),
-    "hard link": (lambda folder: made(folder, member("b/x", tarfile.LNKTYPE, "/etc/passwd")), "link or"),
-    "device": (lambda folder: made(folder, member("b/x", tarfile.CHRTYPE)), "link or a device"),
-    "fifo": (lambda folder: made(folder, member("b/x", tarfile.FIFOTYPE)), "link or a device"),
-    "twice": (lambda folder: made(folder, member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
-    "beside": (lambda folder: made(folder, member("other")), "'other' is not in the bundle's folder 'b'"),
-    "two": (lambda folder: made(folder, member("other/manifest.yaml")), "not one bundle: it has 2"),
-    "many": (lambda folder: made(folder, *(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
+    "up": (lambda folder: archive_of(folder, member("b/../../evil")), "outside of itself: 'b/../../evil'"),
+    "absolute": (lambda folder: archive_of(folder, member("/etc/evil")), "outside of itself"),
+    "link": (
+        lambda folder: archive_of(folder, member("b/x", tarfile.SYMTYPE, "/etc/passwd")),
+        "link or a device",
+    ),
+    "hard link": (
+        lambda folder: archive_of(folder, member("b/x", tarfile.LNKTYPE, "/etc/passwd")),
+        "link or",
+    ),
+    "device": (lambda folder: archive_of(folder, member("b/x", tarfile.CHRTYPE)), "link or a device"),
+    "twice": (lambda folder: archive_of(folder, member("b/vocab.txt")), "names 'b/vocab.txt' twice"),
+    "beside": (
+        lambda folder: archive_of(folder, member("other")),
+        "'other' is not in the bundle's folder 'b'",
+    ),
+    "two": (lambda folder: archive_of(folder, member("other/manifest.yaml")), "not one bundle: it has 2"),
+    "many": (lambda folder: archive_of(folder, *(member(f"b/{n}") for n in range(1_001))), "more than 1000"),
 }
 
 
@@ -268,13 +281,13 @@ def test_refused_without_a_trace(tmp_path: Path, case: str) -> None:
     assert not (tmp_path / "evil").exists() and who(store.path) == "a"
 
 
-@pytest.mark.parametrize("source", ["folder", "archive"])
+@pytest.mark.parametrize("kind", ["folder", "archive"])
 def test_a_full_disk_is_seen_before_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     store, b = shelf(tmp_path), variant(tmp_path, "b")
-    given = b if source == "folder" else packed(b)
-    needed = sum(path.stat().st_size for path in b.iterdir()) + bundles.SPARE_BYTES
+    given = b if kind == "folder" else packed(b)
+    needed = sum(path.stat().st_size for path in b.iterdir()) + SPARE_BYTES
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
     with pytest.raises(StorageError, match="MB are left on the disk"):
@@ -288,16 +301,16 @@ def test_a_full_disk_is_seen_before_the_copy(
 def test_one_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     store, b = shelf(tmp_path), speaking(tmp_path, "b")
     config = EngineConfig(backend="ort-cpu", threads=1)
-    bundles.loads(contract.read(b), config)
+    load_on_cpu(contract.read(b), config)
     read = contract.read(b)
     (b / "vocoder.onnx").unlink()
     (b / "vocoder.onnx").write_bytes(b"no graph")
     contract.write(b, read.manifest)
     with pytest.raises(BundleError, match="cannot load it"):
-        store.install(b, lambda bundle: bundles.loads(bundle, config))
+        store.install(b, lambda bundle: load_on_cpu(bundle, config))
     with pytest.raises(BundleError, match=r"engine.backend is tensorrt, the bundle is for ort-cpu"):
         only_cpu = variant(tmp_path, "c", backends=["ort-cpu"])
-        store.install(only_cpu, lambda bundle: bundles.loads(bundle, EngineConfig(backend="tensorrt")))
+        store.install(only_cpu, lambda bundle: load_on_cpu(bundle, EngineConfig(backend="tensorrt")))
     assert tree(tmp_path / "box") == {"bundle": str(tmp_path / "a")}
 
 
@@ -340,7 +353,7 @@ def test_everything_is_on_the_disk_before_it_is_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, synced = shelf(tmp_path), set[int]()
-    sync, exchange = os.fsync, bundles.exchange
+    sync, exchange = os.fsync, store_module.exchange
 
     def fsync(descriptor: int) -> None:
         sync(descriptor)
@@ -354,7 +367,7 @@ def test_everything_is_on_the_disk_before_it_is_in_use(
         exchange(one, other)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(bundles, "exchange", exchanged)
+    monkeypatch.setattr(store_module, "exchange", exchanged)
     store.install(variant(tmp_path, "b"), anything)
     assert store.path.parent.stat().st_ino in synced
 
@@ -362,7 +375,8 @@ def test_everything_is_on_the_disk_before_it_is_in_use(
 def lives(folder: Path, act: str) -> dict[str, Any]:
     """Kill an install or a `back` at its n-th change, for each n, and look at the box after each."""
     seen: dict[str, Any] = {"kills": 0, "in use": {}}
-    number = 0
+    # An adoption copies as any install does; the kills in that are left to it.
+    number = 25 if act == "adopt" else 0
     while True:
         number += 1
         box = folder / str(number)
@@ -399,7 +413,8 @@ def test_killed_at_any_moment_one_whole_bundle_is_in_use(tmp_path: Path, act: st
         variant(tmp_path, name)
     seen = in_a_process_of_its_own("test_bundles", tmp_path, act)
     new = "a" if act == "back" else "c"
-    assert set(seen["in use"]) == {"b", new} and seen["kills"] >= (2 if act == "back" else 30), seen
+    least = {"install": 30, "adopt": 10, "back": 2}[act]
+    assert set(seen["in use"]) == {"b", new} and seen["kills"] >= least, seen
 
 
 SYSTEMCTL = """\
@@ -425,27 +440,28 @@ if "restart" in sys.argv:
 """
 
 
-def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
+def test_restart_proves_by_speaking_and_goes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, tools = shelf(tmp_path, speaking), tmp_path / "tools"
     tools.mkdir()
+    monkeypatch.setenv("F5_TOOLS", str(tools))
     systemctl = tools / "systemctl"
     with running(tmp_path, speaks_from=store.path) as daemon:
         daemon.add_voice()
 
-        def appliance(*arguments: object) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "appliance", "bundle", *map(str, arguments)]
-            return subprocess.run(
-                [*command, "--config", str(tmp_path / "config.yaml")],
-                cwd=ROOT, env={**os.environ, "F5_TOOLS": str(tools)},
-                capture_output=True, text=True, timeout=120,
-            )  # fmt: skip
+        def appliance(*arguments: object) -> tuple[int, str, str]:
+            command = ["bundle", *map(str, arguments), "--config", str(tmp_path / "config.yaml")]
+            status = cli.main(command)
+            printed = capsys.readouterr()
+            return status, printed.out, printed.err
 
         # A restart that restarts nothing: the daemon goes on with the old bundle, which the proof finds.
         systemctl.write_text("#!/bin/sh\n")
         systemctl.chmod(0o755)
-        ran = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
-        assert ran.returncode == 1 and f"it speaks from {tmp_path / 'a'}, not from" in ran.stderr
-        assert "is back and runs" in ran.stderr and who(store.path) == "a"
+        status, _, error = appliance("install", packed(speaking(tmp_path, "b")), "--restart")
+        assert status == 1 and f"it speaks from {tmp_path / 'a'}, not from" in error
+        assert "is back and runs" in error and who(store.path) == "a"
         assert tree(tmp_path / "box") == {"bundle": str(tmp_path / "a")}
         (tmp_path / "pid").write_text(str(daemon.process.pid))
         systemctl.write_text(
@@ -455,10 +471,10 @@ def test_restart_proves_by_speaking_and_goes_back(tmp_path: Path) -> None:
             )
         )  # fmt: skip
         try:
-            ran = appliance("install", tmp_path / "b.tar.gz", "--restart")
-            assert ran.returncode == 0, ran.stderr
-            assert "and it speaks" in ran.stdout and who(store.path) == "b"
-            listed = appliance("list").stdout.splitlines()
+            status, printed, error = appliance("install", tmp_path / "b.tar.gz", "--restart")
+            assert status == 0, error
+            assert "and it speaks" in printed and who(store.path) == "b"
+            listed = appliance("list")[1].splitlines()
             assert [line.split()[0] for line in listed] == ["in", "before"]
         finally:
             pid = int((tmp_path / "pid").read_text())
@@ -471,18 +487,11 @@ def test_the_daemon_keeps_to_its_folder_when_the_link_goes_elsewhere(tmp_path: P
     """A grid that it has not computed yet loads a graph from the disk: of its own bundle."""
     store = shelf(tmp_path, speaking)
     with running(tmp_path, speaks_from=store.path) as daemon:
-        assert bundles.running_folder(bundles_config(tmp_path)) == tmp_path / "a"
+        assert running_folder(config.load(tmp_path / "config.yaml")) == tmp_path / "a"
         shutil.copytree(BUNDLE, tmp_path / "broken")
         (tmp_path / "broken" / "modulation.onnx").write_bytes(b"no graph")
-        store._link(store.path, tmp_path / "broken")
+        (tmp_path / "new").symlink_to(tmp_path / "broken")
+        (tmp_path / "new").rename(store.path)
         daemon.add_voice()
-        from appliance.client import Client
-
         with Client(daemon.address) as client:
             assert client.speak("Hello.", "ann", nfe=11).audio_s
-
-
-def bundles_config(folder: Path) -> Any:
-    from appliance import config
-
-    return config.load(folder / "config.yaml")

@@ -39,7 +39,7 @@ def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
             fleet.add_voice(box, BUNDLE)
         check_channels_stay(proxy)
         check_a_cancelled_call_ends(members, proxy)
-        assert fleet.show(members, proxy, BUNDLE, 6).broken == []
+        assert fleet.demonstrate(members, proxy, BUNDLE, 6).broken == []
 
 
 def check_channels_stay(proxy: fleet.Front) -> None:
@@ -88,7 +88,7 @@ def test_voices_are_copied_by_content(
     def sync(*more: str, boxes: tuple[str, ...] = (box.address,)) -> tuple[int, dict[str, str]]:
         status = cli.main(["voices", "sync", *boxes, "--folder", str(tmp_path / "voices"), *more])
         rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
-        return status, {name: told for _, name, told in rows}
+        return status, {name: state for _, name, state in rows}
 
     assert sync()[0] == cli.FAILED  # nothing to copy
     store.create(
@@ -124,11 +124,11 @@ def test_voices_are_copied_by_content(
 
         # What is damaged here is neither copied nor removed there.
         (tmp_path / "voices" / "bea" / "audio").write_bytes(b"cut")
-        status, told = sync("--remove")
-        assert status == cli.FAILED and told["ann"] == "same" and told["bea"].startswith("damaged")
+        status, states = sync("--remove")
+        assert status == cli.FAILED and states["ann"] == "same" and states["bea"].startswith("damaged")
         assert client.voice("bea").duration_s > 3.0
     (tmp_path / "voices" / "bea" / "audio").unlink()
-    status, told = sync(boxes=(f"127.0.0.1:{free_port()}", box.address))
-    assert status == cli.FAILED and told["-"] == "no daemon answers" and told["ann"] == "same"
+    status, states = sync(boxes=(f"127.0.0.1:{free_port()}", box.address))
+    assert status == cli.FAILED and states["-"] == "no daemon answers" and states["ann"] == "same"
     with Client(box.address) as client, pytest.raises(CallFailed, match="NOT_FOUND"):
         client.voice("bea-check")

@@ -27,7 +27,7 @@ MEASUREMENT_POINTS = {
     "export/cases.py: GATE_NFES",
     "appliance/engine/agreement.py: NFE",
     "appliance/engine/agreement.py: FINE_NFE",
-    "appliance/bench/measure.py: argument nfe",
+    "appliance/bench/run.py: argument nfe",
     "scripts/train-demo-on-gpu: nfe 16",
 }
 """Where a bundle, a vocabulary or a training is measured; a result of theirs is never spoken."""

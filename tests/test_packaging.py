@@ -140,7 +140,7 @@ def test_device_lock_holds_every_dependency_and_no_workshop(root: Path) -> None:
         return {name.lower().replace("_", "-") for name in found}
 
     project = (root / "pyproject.toml").read_text()
-    wanted = names(project.split("dependencies = [")[1].split("]")[0])
+    required = names(project.split("dependencies = [")[1].split("]")[0])
     locked = names((root / "scripts/requirements/device.txt").read_text())
-    assert wanted and wanted <= locked
+    assert required and required <= locked
     assert not locked & {"torch", "scipy", "librosa", "pydantic", "onnx", "safetensors", "huggingface-hub"}

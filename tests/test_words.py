@@ -31,7 +31,7 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("Hello there, chat!", ["Hello", "there,", "chat!"]),
         ("well - no", ["well -", "no"]),
@@ -43,8 +43,8 @@ def sound(*stretches: tuple[float, float]) -> FloatArray:
         ("", []),
     ],
 )
-def test_words(text: str, wanted: list[str]) -> None:
-    assert words.split(text) == wanted
+def test_words(text: str, expected: list[str]) -> None:
+    assert words.split(text) == expected
 
 
 @given(TEXTS)
@@ -68,10 +68,10 @@ def test_planned_words_follow_each_other_within_their_segments(given: list[tuple
 
 
 @given(TEXTS, st.lists(st.tuples(st.floats(0.0, 1.0), st.sampled_from((0.0, 0.001, 0.3))), max_size=6))
-def test_heard_words_stay_within_the_audio(text: str, stretches: list[tuple[float, float]]) -> None:
+def test_words_timed_by_the_audio_stay_within_it(text: str, stretches: list[tuple[float, float]]) -> None:
     samples = sound(*stretches) if stretches else np.zeros(0, np.float32)
     seconds = len(samples) / RATE_HZ
-    timed = words.heard(piece(text, seconds), 5.0, samples, RATE_HZ)
+    timed = words.from_audio(piece(text, seconds), 5.0, samples, RATE_HZ)
     assert [word.text for word in timed] == words.split(text)
     assert all(5.0 <= word.start_s <= word.end_s <= 5.0 + seconds + 1e-9 for word in timed)
     assert all(left.end_s <= right.start_s + 1e-9 for left, right in pairwise(timed))
@@ -84,7 +84,7 @@ def test_words_end_before_the_next_segment_fades_in() -> None:
     timed = [
         word
         for one, start_s in zip((first, second), starts, strict=True)
-        for word in words.heard(one, start_s, samples, RATE_HZ)
+        for word in words.from_audio(one, start_s, samples, RATE_HZ)
     ]
     assert [(word.text, round(word.end_s, 2)) for word in timed][1:] == [("two", 1.85), ("three", 3.85)]
     assert timed[1].end_s <= timed[2].start_s
@@ -92,7 +92,7 @@ def test_words_end_before_the_next_segment_fades_in() -> None:
 
 def test_pauses_in_the_audio_are_those_at_the_punctuation() -> None:
     samples = sound((0.3, 0.0), (0.5, 0.3), (0.4, 0.001), (1.0, 0.3), (0.25, 0.0), (0.5, 0.3), (0.6, 0.0))
-    timed = words.heard(piece("Well, that was unexpected, chat.", 3.55), 0.0, samples, RATE_HZ)
+    timed = words.from_audio(piece("Well, that was unexpected, chat.", 3.55), 0.0, samples, RATE_HZ)
     times = {word.text: (round(word.start_s, 1), round(word.end_s, 1)) for word in timed}
     assert times["Well,"] == (0.3, 0.8)
     assert (times["that"][0], times["unexpected,"][1]) == (1.2, 2.2)

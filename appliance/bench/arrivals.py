@@ -1,4 +1,4 @@
-"""Messages to send, and when: Poisson arrivals of a mix, or a recorded burst."""
+"""Messages of a storm with their times: Poisson arrivals of a mix, or a recorded burst."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Generic, TypeVar
 
+from appliance.bench import BenchError
 from appliance.bench.lines import text_of
 from appliance.client import PRIORITIES, Priority
 
@@ -15,16 +16,12 @@ Value = TypeVar("Value")
 PACES = (1.0, 0.5)
 """Speeds of slow readers, in seconds of audio per second."""
 CANCEL_WITHIN_S = 2.0
-
-
-class BenchError(Exception):
-    """A measurement that cannot be made; the message is one line for a person."""
+RAID = Path(__file__).with_name("raid.jsonl")
+"""Recorded burst: 400 messages in 20 s."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One request of a storm. Absent fields are left to the daemon."""
-
     at_s: float
     """Seconds from the start of the storm."""
     text: str
@@ -36,9 +33,9 @@ class Message:
     queue_timeout_s: float | None = None
     min_nfe: int | None = None
     cancel_after_s: float | None = None
-    """Seconds after it is sent at which it is cancelled; None: never."""
+    """Seconds from sending to cancelling; None: not cancelled."""
     pace: float | None = None
-    """Seconds of audio per second that its reader takes; None: all that comes."""
+    """Seconds of audio per second that its reader takes; None: no limit."""
 
     def __post_init__(self) -> None:
         if not (self.at_s >= 0.0 and self.text.strip()):
@@ -49,19 +46,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Weighted(Generic[Value]):
-    """Values with their shares: "13=3,53=1" is 13 three times as often as 53."""
-
     values: tuple[Value, ...]
     weights: tuple[float, ...]
 
     def draw(self, random: Random) -> Value:
-        """Draw one value."""
         return random.choices(self.values, self.weights)[0]
 
 
 @dataclass(frozen=True)
 class Mix:
-    """Composition of a storm of generated messages; shares are from 0 to 1."""
+    """Mix of messages; `cancelled` and `slow` are shares."""
 
     words: Weighted[int]
     priorities: Weighted[Priority]
@@ -71,7 +65,6 @@ class Mix:
     min_nfe: int | None = None
 
     def message(self, at_s: float, random: Random) -> Message:
-        """Draw one message."""
         return Message(
             at_s,
             text_of(self.words.draw(random), random),
@@ -84,7 +77,7 @@ class Mix:
 
 
 def poisson(mix: Mix, rate_per_s: float, duration_s: float, random: Random) -> list[Message]:
-    """Draw messages whose gaps are exponential with mean 1 / rate."""
+    """Draw messages with exponential gaps of mean 1 / rate."""
     messages = []
     at_s = random.expovariate(rate_per_s)
     while at_s < duration_s:
@@ -94,7 +87,8 @@ def poisson(mix: Mix, rate_per_s: float, duration_s: float, random: Random) -> l
 
 
 def read_burst(path: Path) -> list[Message]:
-    """Read JSON lines with the fields of Message, `at_s` and `text` at least. Raises BenchError."""
+    """Read JSON lines with the fields of Message; `raid` is RAID. Raises BenchError."""
+    path = RAID if path == Path("raid") else path
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,9 +1,8 @@
-"""`appliance bench compare A B`: two daemons that take turns in one run, and the ratio of their times.
+"""`appliance bench compare A B`: two daemons take turns in one run; the result is the ratio of their times.
 
-A block is A B B A, the next B A A B: a drift of the machine that is linear within a block hits both alike.
-Each block gives one ratio per figure; shown is the median of the blocks, with the interval of the sign test:
-that between two order statistics, which holds the true median with at least CONFIDENCE, whatever the ratios'
-distribution.
+A block is A B B A, the next B A A B: a drift of the machine that is linear within a block affects both
+alike. Each block gives one ratio per figure. The result is their median with the interval of the sign test,
+in which the true median lies with at least CONFIDENCE, whatever the ratios' distribution.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.bench.contender import DEMO_VOICE, NAME, contender, reference, started
 from appliance.bench.lines import text_of
 from appliance.bench.machine import Neighbours, describe
-from appliance.bench.measure import WORDS, Cell, conditions, lengths_of, speak, summary, write_json
-from appliance.bench.report import aligned
+from appliance.bench.output import aligned, conditions, write_json
+from appliance.bench.run import WORDS, Cell, lengths_of, speak, summary
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 
 SCHEMA = 1
 CONFIDENCE = 0.95
 LEAST_BLOCKS = 6
-"""Fewer blocks give no interval of that confidence."""
+"""Fewest blocks for that confidence."""
 ORDERS = "ABBA", "BAAB"
 FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "wall": lambda reply: reply.wall_s,
@@ -41,7 +40,7 @@ FIGURES: Mapping[str, Callable[[Reply], float]] = {
     "first_audio": lambda reply: reply.first_audio_s,
 }
 SAME_AUDIO = 0.005
-"""Lengths of replies that differ by no more are the same."""
+"""Difference of log durations up to which replies are equally long."""
 
 Speaker = Callable[[Cell], Reply]
 
@@ -55,25 +54,26 @@ class Interval:
     low: float
     high: float
     confidence: float
-    """Confidence with which it holds the true median."""
+    """Probability that the interval holds the true median."""
 
     @property
     def holds_one(self) -> bool:
+        """True if no difference is shown."""
         return self.low <= 1.0 <= self.high
 
     @property
-    def smallest(self) -> float:
-        """Smallest difference, as a share, that a run of this spread shows in either direction."""
+    def smallest_difference(self) -> float:
+        """Smallest share that a run of this spread would show."""
         return max(self.high / self.ratio, self.ratio / self.low) - 1.0
 
     def record(self) -> dict[str, Any]:
-        """Document for the JSON."""
+        """Entry of the record."""
         shown = "no difference shown" if self.holds_one else "slower" if self.low > 1.0 else "faster"
-        return {**vars(self), "smallest_difference": self.smallest, "b_is": shown}
+        return {**vars(self), "smallest_difference": self.smallest_difference, "b_is": shown}
 
 
 def interval(ratios: Sequence[float]) -> Interval:
-    """The median and its order-statistics interval. Raises ValueError with less than LEAST_BLOCKS ratios."""
+    """Median and sign-test interval. Raises ValueError for fewer than LEAST_BLOCKS ratios."""
     ordered, n = sorted(ratios), len(ratios)
     if n < LEAST_BLOCKS:
         raise ValueError(f"{n} blocks are less than {LEAST_BLOCKS}")
@@ -86,50 +86,50 @@ def interval(ratios: Sequence[float]) -> Interval:
 
 @dataclass
 class Pairs:
-    """The counted replies of a text, block by block."""
+    """Counted replies of a text, block by block."""
 
     cell: Cell
     blocks: list[Mapping[str, list[Reply]]] = field(default_factory=list)
-    """Values of A and B, two each."""
+    """Two replies each of A and B by block."""
 
     def ratios(self, figure: str) -> list[float]:
-        """B / A of each block, of geometric means."""
+        """Ratio B / A of the geometric means of each block."""
         read = FIGURES[figure]
         logs = [
-            {who: [math.log(read(r)) for r in replies] for who, replies in b.items()} for b in self.blocks
+            {side: [math.log(read(r)) for r in replies] for side, replies in b.items()} for b in self.blocks
         ]
         return [math.exp(statistics.fmean(one["B"]) - statistics.fmean(one["A"])) for one in logs]
 
-    def of(self, who: str, figure: str) -> list[float]:
-        """All of one side."""
-        return [FIGURES[figure](reply) for block in self.blocks for reply in block[who]]
+    def values(self, side: str, figure: str) -> list[float]:
+        """Values of all replies of A or B."""
+        return [FIGURES[figure](reply) for block in self.blocks for reply in block[side]]
 
 
 def interleave(
-    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, done: Callable[[int], None]
+    speakers: Mapping[str, Speaker], cells: Sequence[Cell], blocks: int, progress: Callable[[int], None]
 ) -> list[Pairs]:
-    """Ask both for every text in turns; `done` is given the number of blocks that are done."""
+    """Let A and B speak every text in turns; `progress` takes the finished blocks."""
     every = [Pairs(cell) for cell in cells]
     for block in range(blocks):
         for pairs in every:
             replies: dict[str, list[Reply]] = {"A": [], "B": []}
-            for who in ORDERS[block % 2]:
-                replies[who].append(speakers[who](pairs.cell))
+            for side in ORDERS[block % 2]:
+                replies[side].append(speakers[side](pairs.cell))
             pairs.blocks.append(replies)
-        done(block + 1)
+        progress(block + 1)
     return every
 
 
 def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
-    """The intervals of each text, and those of all texts together where there are several."""
+    """Intervals of each text, and of all together."""
     rows = [
         {
             "text": pairs.cell.length,
             **{figure: interval(pairs.ratios(figure)).record() for figure in FIGURES},
             **{
-                who: {figure: summary(pairs.of(who, figure)) for figure in FIGURES}
-                | {"audio_s": statistics.median(r.audio_s for b in pairs.blocks for r in b[who])}
-                for who in ("A", "B")
+                side: {figure: summary(pairs.values(side, figure)) for figure in FIGURES}
+                | {"audio_s": statistics.median(r.audio_s for b in pairs.blocks for r in b[side])}
+                for side in ("A", "B")
             },
         }
         for pairs in every
@@ -144,17 +144,17 @@ def figures(every: Sequence[Pairs]) -> list[dict[str, Any]]:
     return rows
 
 
-def caveats(result: Mapping[str, Any]) -> list[str]:
-    """List what the run may be trusted for, and what speaks against it."""
-    rows, machine = result["rows"], result["machine"]
+def caveats(record: Mapping[str, Any]) -> list[str]:
+    """List the limits of the record."""
+    rows, machine = record["rows"], record["machine"]
     shown = len(rows) * len(FIGURES)
     beyond = 1.0 - rows[0]["wall"]["confidence"]
     found = [
         f"this machine, one voice, these texts, one request at a time: nothing about load; of {shown} "
         f"intervals about {shown * beyond:.1f} miss by chance"
     ]
-    if result["neighbours"]:
-        busy = ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"])
+    if record["neighbours"]:
+        busy = ", ".join(f"{name} {share:.2f} cores" for name, share in record["neighbours"])
         found.append(f"ratios only, no absolute time: other programs computed meanwhile ({busy})")
     if machine["loose"] or machine["clocks"] not in ("", "pinned"):
         found.append(f"ratios only, no absolute time: clocks are {machine['clocks'] or 'loose'}")
@@ -168,7 +168,6 @@ def caveats(result: Mapping[str, Any]) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside those of the configuration."""
     for name in ("A", "B"):
         parser.add_argument(name, help="bundle's folder, configuration's .yaml, or environment's python")
     parser.add_argument(
@@ -181,28 +180,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, box: Box) -> int:
-    """Start both, compare, print and write. Raises BenchError, ApplianceError."""
+    """Start both daemons, compare, print and write. Raises BenchError, ApplianceError."""
     lengths = lengths_of(options.lengths)
     if options.blocks < LEAST_BLOCKS:
         raise BenchError(f"--blocks must be at least {LEAST_BLOCKS}: fewer give no interval")
     reference(options.voice)
-    both = {who: contender(getattr(options, who), options.config, options.set) for who in "AB"}
-    described = {who: one.described() for who, one in both.items()}
+    both = {side: contender(getattr(options, side), options.config, options.set) for side in "AB"}
+    described = {side: one.description() for side, one in both.items()}
     texts = {name: text_of(WORDS[name], Random(WORDS[name])) for name in lengths}
     cells = [Cell("English", name, text, NAME, options.nfe) for name, text in texts.items()]
     with contextlib.ExitStack() as stack:
-        begun = {who: stack.enter_context(started(one, options.voice)) for who, one in both.items()}
-        speakers = {who: partial(_spoken, both[who].given, one.client) for who, one in begun.items()}
+        begun = {side: stack.enter_context(started(one, options.voice)) for side, one in both.items()}
+        speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
-        result = measure(speakers, cells, options.blocks, box, pids, progress=True)
-    for who in both:
-        result[who] = described[who] | result[who]
-    write_json(options.json, result)
-    print(table(result))
+        record = measure(speakers, cells, options.blocks, box, pids, progress=True)
+    for side in both:
+        record[side] = described[side] | record[side]
+    write_json(options.json, record)
+    print(table(record))
     return 0
 
 
-def _spoken(given: str, client: Client, cell: Cell) -> Reply:
+def _speak(given: str, client: Client, cell: Cell) -> Reply:
     try:
         return speak(client, cell)
     except CallFailed as failure:
@@ -218,7 +217,7 @@ def measure(
     *,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The record of a run; `pids` are the daemons' processes."""
+    """Measure and return the record; `pids` are the daemons'."""
 
     def show(done: int) -> None:
         if progress and sys.stderr.isatty():
@@ -227,9 +226,9 @@ def measure(
             )
 
     at, before, neighbours = box.wall(), describe(box), Neighbours(pids)
-    warm_up = [(who, speakers[who](cell)) for cell in cells for who in speakers]
+    warm_up = [(side, speakers[side](cell)) for cell in cells for side in speakers]
     every = interleave(speakers, cells, blocks, show)
-    result: dict[str, Any] = {
+    record: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "compare",
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
@@ -237,37 +236,36 @@ def measure(
         "neighbours": neighbours.busiest(),
         "blocks": blocks,
         "warm_up_s": round(sum(reply.wall_s for _, reply in warm_up), 3),
-        **{who: {"backend": reply.header.backend, "nfe": reply.header.nfe_steps} for who, reply in warm_up},
+        **{side: {"backend": reply.header.backend, "nfe": reply.header.nfe_steps} for side, reply in warm_up},
         "rows": figures(every),
     }
-    return {**result, "caveats": caveats(result)}
+    return {**record, "caveats": caveats(record)}
 
 
-def table(result: Mapping[str, Any]) -> str:
-    """The record for a person."""
+def table(record: Mapping[str, Any]) -> str:
     about = [
-        (who, f"{one['given']}: {one['version']}, {one['bundle']}, {one['backend']}, NFE {one['nfe']}")
-        for who, one in ((who, result[who]) for who in "AB")
+        (side, f"{one['given']}: {one['version']}, {one['bundle']}, {one['backend']}, NFE {one['nfe']}")
+        for side, one in ((side, record[side]) for side in "AB")
     ]
-    replies = f"then {result['blocks']} blocks of two replies of each"
-    about += [*conditions(result), ("warm-up", f"{result['warm_up_s']:.2f} s, not counted; {replies}")]
+    replies = f"then {record['blocks']} blocks of two replies of each"
+    about += [*conditions(record), ("warm-up", f"{record['warm_up_s']:.2f} s, not counted; {replies}")]
     lines = [
         aligned(about),
         "",
         f"{'text':<8}{'figure':<13}{'A':>9}{'B':>9}{'B / A (interval)':>24}  finding",
     ]
-    for row in result["rows"]:
+    for row in record["rows"]:
         for name in FIGURES:
             one = row[name]
-            sides = [f"{row[who][name]['median']:.3f}" if who in row else "" for who in "AB"]
+            sides = [f"{row[side][name]['median']:.3f}" if side in row else "" for side in "AB"]
             ratio = f"{one['ratio']:.3f} ({one['low']:.3f}–{one['high']:.3f})"
             least = f"at {one['smallest_difference']:.1%} one would have been"
             finding = f"{one['b_is']}; {least}" if one["low"] <= 1.0 <= one["high"] else f"B is {one['b_is']}"
             lines.append(f"{row['text']:<8}{name:<13}{sides[0]:>9}{sides[1]:>9}{ratio:>24}  {finding}")
-    confidence = result["rows"][0]["wall"]["confidence"]
+    confidence = record["rows"][0]["wall"]["confidence"]
     lines += [
         "",
         f"A and B in seconds, medians; the interval holds the true ratio with {confidence:.1%}.",
         "",
     ]
-    return "\n".join([*lines, "Trust it for:", *(f"- {line}" for line in result["caveats"])])
+    return "\n".join([*lines, "Trust it for:", *(f"- {line}" for line in record["caveats"])])

@@ -1,6 +1,6 @@
-"""A daemon of the bench's own: started from a bundle, a configuration or another environment, and ended.
+"""A daemon of the bench's own, started from a bundle, a configuration or another environment.
 
-It listens on a free loopback port, keeps its voices in a folder that goes with it, and no reply for later.
+It listens on a free loopback port, keeps its voices in a temporary folder, and caches no replies.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from appliance import config as configuration
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.client import CallFailed, Client
 from appliance.contract import bundle as bundles
 
 READY = re.compile(r"ready on (127\.0\.0\.1:\d+)")
 END_S = 40.0
-"""Time for a daemon to end after SIGTERM; its drain takes 20 s at most unless configured."""
+"""Time to end after SIGTERM; a drain takes up to 20 s."""
 NAME = "bench"
-"""Name of its only voice."""
+"""Name of the daemon's only voice."""
 DEMO_VOICE = Path(__file__).parents[1] / "demo" / "voices" / "slt.wav"
 VERSION = "import importlib.metadata as m; print(m.version('f5-appliance'))"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Bundle, configuration or version that a daemon is started from."""
+    """Bundle, configuration or version from which a daemon is started."""
 
     given: str
-    """Name as given."""
+    """Argument of the command line."""
     kind: str
     """bundle, configuration or version."""
     python: str
@@ -48,11 +48,10 @@ class Contender:
 
     @property
     def bundle(self) -> Path:
-        """Folder of its bundle."""
         return self.config.bundle.path.absolute()
 
-    def described(self) -> dict[str, str]:
-        """Description for the record. Raises BundleError."""
+    def description(self) -> dict[str, str]:
+        """Entry of the record. Raises BundleError."""
         manifest = bundles.read(self.bundle, verify=False).manifest
         return {
             "given": self.given,
@@ -64,40 +63,35 @@ class Contender:
 
 
 def contender(given: str, base: Path | None = None, overrides: Sequence[str] = ()) -> Contender:
-    """A bundle's folder, a configuration's YAML file, or the python of another environment.
+    """Make a contender of a bundle's folder, a configuration's YAML file, or another environment's python.
 
-    `base` is the configuration of a bundle and of another python; `overrides` go over every configuration.
-    Raises BenchError naming what it is not, ConfigError.
+    `base` is the configuration for a bundle and a python; `overrides` go over every configuration.
+    Raises BenchError, ConfigError.
     """
     path, own = Path(given), tuple(overrides)
+    kind, python, file = "bundle", sys.executable, base
     if path.is_dir():
         if not (path / bundles.MANIFEST).is_file():
             raise BenchError(f"{given}: a folder without {bundles.MANIFEST} is no bundle")
         own = (*own, f"bundle.path={path.absolute()}")
-        return _contender(given, "bundle", sys.executable, base, own)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
-        return _contender(given, "configuration", sys.executable, path, own)
-    if path.is_file() and os.access(path, os.X_OK):
-        return _contender(given, "version", str(path.absolute()), base, own)
-    raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
-
-
-def _contender(
-    given: str, kind: str, python: str, path: Path | None, overrides: tuple[str, ...]
-) -> Contender:
-    asked = subprocess.run(
+    elif path.suffix in (".yaml", ".yml") and path.is_file():
+        kind, file = "configuration", path
+    elif path.is_file() and os.access(path, os.X_OK):
+        kind, python = "version", str(path.absolute())
+    else:
+        raise BenchError(f"{given}: neither a bundle's folder nor a .yaml file nor an environment's python")
+    ran = subprocess.run(
         [python, *_flags(python), "-c", VERSION], capture_output=True, text=True, env=_environment(python)
     )
-    if asked.returncode:
-        last = (asked.stderr.strip() or "it prints nothing").splitlines()[-1]
+    if ran.returncode:
+        last = (ran.stderr.strip() or "it prints nothing").splitlines()[-1]
         raise BenchError(f"{given}: no f5-appliance in that environment: {last}")
-    loaded = configuration.load(path, overrides)
-    return Contender(given, kind, python, asked.stdout.strip(), loaded, path, overrides)
+    return Contender(given, kind, python, ran.stdout.strip(), configuration.load(file, own), file, own)
 
 
 @dataclass(frozen=True)
 class Started:
-    """A daemon that serves, with the voice NAME."""
+    """A running daemon with the voice NAME."""
 
     client: Client
     address: str
@@ -106,11 +100,7 @@ class Started:
 
 @contextlib.contextmanager
 def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]:
-    """Start a daemon, and end it afterwards.
-
-    `extra` are options of `serve`. Raises BenchError with the daemon's last line when it does not start
-    or does not take the voice.
-    """
+    """Run a daemon; `extra` are options of `serve`. Raises BenchError with the daemon's last line."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="f5-bench-"))
         process = stack.enter_context(
@@ -127,7 +117,7 @@ def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]
         reading = contextlib.ExitStack()
         stack.enter_context(reading)
         stack.callback(_end, process)
-        address = _address(process, contender, reading)
+        address = _await_address(process, contender, reading)
         client = stack.enter_context(Client(address))
         audio, transcript = reference(voice)
         try:
@@ -138,7 +128,7 @@ def started(contender: Contender, voice: Path, *extra: str) -> Iterator[Started]
 
 
 def reference(voice: Path) -> tuple[bytes, str]:
-    """Audio and transcript of a reference, the latter in the .txt beside it. Raises BenchError."""
+    """Read audio and transcript of a voice, the latter from the .txt beside it. Raises BenchError."""
     try:
         return voice.read_bytes(), voice.with_suffix(".txt").read_text("utf-8").strip()
     except OSError as error:
@@ -159,13 +149,14 @@ def _settings(contender: Contender, folder: str) -> Iterator[str]:
             yield f"server.{name}="
 
 
-def _address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
-    """Start it and return its address. A thread reads its log, so that the pipe never fills."""
+def _await_address(process: subprocess.Popen[str], contender: Contender, stack: contextlib.ExitStack) -> str:
+    """Wait until the daemon is ready; returns its address."""
     assert process.stderr is not None
     last: deque[str] = deque(maxlen=1)
     for line in process.stderr:
         last.append(line.strip())
         if found := READY.search(line):
+            # Otherwise the pipe fills and the daemon stops.
             reading = threading.Thread(target=last.extend, args=(process.stderr,))
             reading.start()
             stack.callback(reading.join)
@@ -184,7 +175,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _flags(python: str) -> list[str]:
-    """Another environment's python sees nothing of this one's folders."""
+    """Options that hide this environment's folders from another's python."""
     return [] if python == sys.executable else ["-I"]
 
 

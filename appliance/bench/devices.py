@@ -1,4 +1,4 @@
-"""Arithmetic and bandwidth of Jetson AGX Orin by power mode, from public figures, and what they give.
+"""Peak arithmetic and bandwidth of Jetson AGX Orin by power mode, from public figures.
 
 Peak in FP16 = processing clusters · 8 tensor cores · 512 operations a clock · clock; INT8 is twice that. The
 64 GB module's 170 sparse INT8 TOPS at 1.3 GHz, as NVIDIA gives them, are 85 dense and 42.6 in FP16: the same.
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 TENSOR_CORES = 8
 """Tensor cores of a processing cluster (TPC): two multiprocessors with four each."""
 OPERATIONS = 512
-"""Operations of a tensor core in a clock: 256 dense FP16 products, each multiplied and added."""
+"""Operations per clock: 256 dense FP16 products, each multiplied and added."""
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A power mode: what of the GPU is on."""
+    """Power mode: clusters that are on, GPU clock, memory bandwidth."""
 
     clusters: int
     hz: float
@@ -26,7 +26,7 @@ class Mode:
 
     @property
     def flops(self) -> float:
-        """Dense FP16 operations a second at most."""
+        """Peak dense FP16 operations a second."""
         return self.clusters * TENSOR_CORES * OPERATIONS * self.hz
 
 
@@ -57,10 +57,10 @@ class RowWork:
 BASE = RowWork(frame=22 * 16.78e6 + 9.8e6, pair=22 * 4096)
 """F5TTS_v1_Base: 22 blocks of width 1024, convolutions and the two projections."""
 REACHED = 0.45
-"""Share of the peak at which the plan of a device is drawn: between a plain torch F5 on Orin (0.2) and the
-best public engines on server GPUs (0.5)."""
+"""Assumed share of the peak: between torch F5 on Orin (0.2) and the best public engines on server GPUs
+(0.5)."""
 
 
 def row_seconds(work: RowWork, mode: Mode, reached: float = REACHED) -> RowWork:
-    """The same in seconds, at a share of the mode's peak."""
+    """Seconds instead of operations, at a share of the mode's peak."""
     return RowWork(work.frame / (mode.flops * reached), work.pair / (mode.flops * reached))

@@ -1,4 +1,4 @@
-"""`appliance bench guard`: how fast the box speaks, against its own baseline; why, if it has become slower.
+"""`appliance bench guard`: the box's speed against its own baseline, with likely causes if it is slower.
 
 exit status  meaning
 0            as fast as it was, or nothing to compare with
@@ -15,7 +15,8 @@ import statistics
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ TEXT = "Thanks for the follow, and welcome to the stream."
 SYNTHESES = 5
 SPEAK_S = 60.0
 BUSY_MS = 100.0
-"""A request that waited longer for the engine shared it."""
+"""Wait above which a request shared the engine."""
 REFUSALS = "f5_rejects_total{"
 METRICS_S = 2.0
 BROKEN = 2
@@ -42,17 +43,16 @@ BROKEN = 2
 
 
 class NotMeasured(Exception):
-    """Why there is nothing to judge; one line for a person."""
+    """Nothing to judge; the message is one line."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside those that name a configuration."""
     parser.add_argument("--json", action="store_true", help="findings, for machines")
     parser.add_argument("--set-baseline", action="store_true", help="this is how fast it is")
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Measure, compare, write to the journal and print; the exit status. Does not raise."""
+    """Measure, judge, record and print; returns the exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))
@@ -62,7 +62,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
 
 
 def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
-    """The finding of one measurement, which is kept in the journal. Does not raise."""
+    """Measure, judge, and add the measurement to the journal. Does not raise."""
     try:
         entry = measure(config, box)
     except NotMeasured as why:
@@ -71,21 +71,18 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
         remedy = "sudo appliance check; where the daemon is down: sudo systemctl restart f5-appliance"
         return Finding("speed", Level.FAIL, f"not measured: {' '.join(str(error).split())}", "", remedy)
     finding = judge(entry, history.baselines(box))
-    told = ""
     try:
         if set_baseline:
             finding = _as_baseline(box, entry)
         history.add(box, {**entry, "level": finding.level.value, "value": finding.value})
     except OSError as error:
-        told = f"; not kept: {error}"
-    if not told:
-        return finding
-    level = Level.FAIL if set_baseline else finding.level
-    return Finding("speed", level, finding.value + told, finding.threshold, finding.remedy, finding.figures)
+        level = Level.FAIL if set_baseline else finding.level
+        return replace(finding, level=level, value=f"{finding.value}; not kept: {error}")
+    return finding
 
 
 def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
-    """One entry of the journal: medians of SYNTHESES replies, and all that could explain them.
+    """Entry of the journal: medians of SYNTHESES replies, and everything that could explain them.
 
     Raises NotMeasured, CallFailed, BundleError.
     """
@@ -99,7 +96,11 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
     with Client(address) as client:
         if client.health() != "SERVING":
             raise NotMeasured("the daemon is not serving")
-        voice = _voice(client, str(before.get("voice", "")))
+        voices = list(client.voices())
+        if not voices:
+            raise NotMeasured("no voice is stored; `appliance voices add` stores one")
+        same = str(before.get("voice", ""))
+        voice = next((voice for voice in voices if same and voice.sha256.startswith(same)), voices[0])
         neighbours = Neighbours((pid,) if pid else ())
         replies = [_speak(client, voice) for _ in range(SYNTHESES)]
     rtfs = [reply.wall_s / reply.audio_s for reply in replies]
@@ -125,9 +126,9 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
 
 
 def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
-    """Against the baseline of its key; without one, against the newest of this box, which is then a cause.
+    """Compare an entry with the baseline of its key, or without one with the newest.
 
-    A measurement that is not slower says nothing of a box whose clocks are loose or which is hot.
+    An entry from loose clocks, a hot box or a busy daemon is judged only if it is slower.
     """
     value = f"real-time factor {entry['rtf']:.3f}, first audio {entry['first_audio_s']:.3f} s"
     figures = {name: entry[name] for name in ("key", "rtf", "first_audio_s", "syntheses")}
@@ -158,7 +159,7 @@ def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
 
 
 def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
-    """List what differs from the baseline, the likeliest cause of slowness first."""
+    """Differences from the baseline, the likeliest cause of slowness first."""
     now, then = entry["machine"], baseline.get("machine", {})
     found = []
     if now["loose"]:
@@ -176,8 +177,8 @@ def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
         if name in baseline and baseline[name] != entry[name]:
             found.append(f"another {name}: {baseline[name]}, now {entry[name]}")
     if entry["neighbours"]:
-        shown = ", ".join(f"{name} took {share:.2f} of a core" for name, share in entry["neighbours"][:3])
-        found.append(f"neighbours: {shown}")
+        busiest = ", ".join(f"{name} took {share:.2f} of a core" for name, share in entry["neighbours"][:3])
+        found.append(f"neighbours: {busiest}")
     if entry["waited_ms"] > BUSY_MS:
         found.append(f"neighbours: the daemon had other requests, {entry['waited_ms']:.0f} ms of waiting")
     versions, before = now["versions"], then.get("versions", {})
@@ -192,7 +193,7 @@ def causes(entry: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
 
 
 def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
-    """Why a good speed proves nothing; empty when it does."""
+    """Reason why a good speed proves nothing; empty if it does."""
     machine = entry["machine"]
     if not machine["clocks"]:
         return "the daemon was busy with other requests" if entry["waited_ms"] > BUSY_MS else ""
@@ -208,7 +209,7 @@ def unfit_for_judgement(entry: Mapping[str, Any]) -> str:
 
 
 def refusals(metrics: str) -> float | None:
-    """Requests that the daemon has refused since it started; None where its metrics do not answer."""
+    """Requests refused since the daemon's start; None if its metrics do not answer."""
     try:
         with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=METRICS_S) as reply:
             lines = reply.read().decode("utf-8", "replace").splitlines()
@@ -218,7 +219,7 @@ def refusals(metrics: str) -> float | None:
 
 
 def write_page(box: Box, out: Path) -> None:
-    """The journal as one HTML file. Raises OSError."""
+    """Write the journal as one HTML file. Raises OSError."""
     out.write_text(page.html(history.entries(box)), "utf-8")
 
 
@@ -240,13 +241,6 @@ def _as_baseline(box: Box, entry: Mapping[str, Any]) -> Finding:
         f"real-time factor {entry['rtf']}, first audio {entry['first_audio_s']} s: baseline of {entry['key']}"
     )
     return Finding("speed", Level.PASS, value, figures=figures)
-
-
-def _voice(client: Client, sha256: str) -> Voice:
-    voices: Sequence[Voice] = list(client.voices())
-    if not voices:
-        raise NotMeasured("no voice is stored; `appliance voices add` stores one")
-    return next((voice for voice in voices if sha256 and voice.sha256.startswith(sha256)), voices[0])
 
 
 def _speak(client: Client, voice: Voice) -> Reply:

@@ -1,7 +1,7 @@
-"""The journal of a box: nightly measurements and the baselines they are compared with, in the state folder.
+"""Journal of a box: nightly measurements and their baselines, in the state folder.
 
-One JSON line each in measurements.jsonl, at most KEPT; baseline.json maps a key to the measurement that was
-made the baseline. Both survive updates. They are replaced whole: a power cut leaves the old or the new.
+measurements.jsonl has one JSON line for each of the newest KEPT measurements, baseline.json a measurement by
+key. Both survive updates, and are replaced in one rename.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from appliance.box.system import Box
 
 BASELINES = "/var/lib/f5-appliance/journal/baseline.json"
 EARLIER = "/var/lib/f5-appliance/baseline.json"
-"""Baselines of releases up to 0.7, kept as root; read, and not written any more."""
+"""Baselines of releases up to 0.7; only read."""
 KEPT = 800
-"""Two years of nights."""
+"""Measurements of two years."""
 SCHEMA = 1
 
 Entry = Mapping[str, Any]
 
 
 def key(bundle: str, l4t: str, mode: str) -> str:
-    """Key of comparable measurements; `bundle` is the hash of its manifest."""
+    """Key of comparable measurements; `bundle` is the SHA-256 of the manifest."""
     return "/".join((bundle[:16], l4t or "no-l4t", mode or "no-mode"))
 
 
 def entries(box: Box) -> list[Entry]:
-    """All measurements, oldest first; a line that is damaged is left out."""
+    """All measurements, oldest first, without damaged lines."""
     found: list[Entry] = []
     for line in (box.root.text(JOURNAL) or "").splitlines():
         try:
@@ -42,13 +42,13 @@ def entries(box: Box) -> list[Entry]:
 
 
 def add(box: Box, entry: Entry) -> None:
-    """Append a measurement; the oldest beyond KEPT go. Raises OSError."""
+    """Append a measurement and drop the oldest beyond KEPT. Raises OSError."""
     kept: list[Entry] = [*entries(box)[-(KEPT - 1) :], {"schema": SCHEMA, **entry}]
     box.root.replace(JOURNAL, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in kept))
 
 
 def baselines(box: Box) -> dict[str, Any]:
-    """Measurements by key, the newest last; none of a file that is absent or cannot be used."""
+    """Baselines by key, newest last; a damaged file has none."""
     every: dict[str, Any] = {}
     for path in (EARLIER, BASELINES):
         try:
@@ -57,7 +57,7 @@ def baselines(box: Box) -> dict[str, Any]:
             continue
         found = raw.get("baselines")
         if raw.get("schema") == SCHEMA and isinstance(found, dict):
-            # Those of earlier releases do not hold their key.
+            # Entries of earlier releases do not contain their key.
             every |= {name: {**one, "key": name} for name, one in found.items() if isinstance(one, dict)}
     return every
 

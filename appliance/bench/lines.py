@@ -1,4 +1,4 @@
-"""Plain English lines to speak, and texts of a given number of words made of them."""
+"""English and Chinese lines, and texts of a given length made of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = (
 
 
 def text_of(words: int, random: Random) -> str:
-    """Cut a text of so many words from consecutive lines, starting at a random one."""
+    """Text of so many words from consecutive lines, starting at a random one."""
     first = random.randrange(len(LINES))
     taken: list[str] = []
     while len(taken) < words:
@@ -49,7 +49,7 @@ CHINESE = (
 
 
 def chinese_of(characters: int, random: Random) -> str:
-    """Cut a text of so many characters, marks included, from consecutive Chinese lines."""
+    """Text of so many characters, punctuation included, from consecutive Chinese lines."""
     first = random.randrange(len(CHINESE))
     text = "".join(CHINESE[(first + number) % len(CHINESE)] for number in range(characters // 12 + 2))
     return text[: characters - 1].rstrip("，。") + "。"

@@ -1,4 +1,4 @@
-"""Sending requests to a daemon: one after the other, in a closed loop, or at planned times."""
+"""Requests one after the other, in a closed loop, or at planned times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED_S = 0.1
 
 
 class Load:
-    """Clients of one daemon that speak with one voice."""
+    """Clients of one daemon and their voice."""
 
     def __init__(self, clients: Sequence[AsyncClient], voice: str, timeout_s: float) -> None:
         self._clients = clients
@@ -30,15 +30,15 @@ class Load:
         self._numbers = itertools.count()
 
     async def send(self, message: Message, start: float, **options: Any) -> Outcome:
-        """Send one message now; its times count from `start` + `message.at_s` on time.monotonic().
+        """Send one message now; `options` are of `AsyncClient.stream`. Does not raise CallFailed.
 
-        `options` are further ones of `AsyncClient.stream`. Does not raise CallFailed.
+        Times count from `start` + `message.at_s` on time.monotonic().
         """
         number = next(self._numbers)
         client, request_id = self._clients[number % len(self._clients)], f"{self._run}-{number}"
         due = start + message.at_s
         outcome = Outcome(message, sent_s=time.monotonic() - due)
-        wanted: Options = {
+        own: Options = {
             "encoding": "pcm16",
             "priority": message.priority,
             "channel": f"{self._run}-{message.channel}" if message.channel else request_id,
@@ -48,7 +48,7 @@ class Load:
             "min_nfe": message.min_nfe,
             "request_id": request_id,
         }
-        stream = client.stream(message.text, self._voice, timeout=self._timeout_s, **{**wanted, **options})
+        stream = client.stream(message.text, self._voice, timeout=self._timeout_s, **{**own, **options})
         cancelling = asyncio.create_task(_cancel_later(client, stream, request_id, outcome, due))
         try:
             await _receive(stream, outcome, due)
@@ -61,13 +61,13 @@ class Load:
         return outcome
 
     async def solo(self, texts: Sequence[str], **options: Any) -> list[Outcome]:
-        """Send one text after the other."""
+        """Send each text after the reply to the one before."""
         return [await self.send(Message(0.0, text), time.monotonic(), **options) for text in texts]
 
     async def closed(self, draw: Callable[[], str], workers: int, duration_s: float) -> tuple[float, float]:
-        """Keep so many requests under way for a time; return the seconds of audio made and of wall passed.
+        """Keep `workers` requests running; returns seconds of audio and of wall time.
 
-        BULK, since that is never refused, and made in the way that costs least.
+        They are bulk, which is never refused and costs the daemon least.
         """
         outcomes: list[Outcome] = []
         begun = time.monotonic()
@@ -83,7 +83,7 @@ class Load:
         return sum(outcome.audio_s for outcome in outcomes), time.monotonic() - begun
 
     async def open(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Send every message at its time, however the others fare; return all outcomes in that order."""
+        """Send every message at its time, whatever the others do; returns outcomes in order."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
         progress = asyncio.create_task(_progress(tasks, len(messages), start))

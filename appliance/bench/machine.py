@@ -1,4 +1,4 @@
-"""Conditions of a measurement: processor, clocks, heat, versions, other processes."""
+"""Conditions of a measurement: processor, clocks, temperature, versions, other processes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from appliance.box.system import Box
 PACKAGES = ("f5-appliance", "onnxruntime", "onnxruntime-gpu", "openvino", "numpy", "grpcio")
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 BUSY = 0.1
-"""Share of a core from which another process is named."""
+"""Least share of a core that is named."""
 LISTENS = "0A"
 """State of a socket in /proc/net/tcp."""
 
 
 def describe(box: Box) -> dict[str, Any]:
-    """Processor, model, power mode, clocks, temperature and versions at this moment."""
+    """Processor, power mode, clocks, temperature and versions now."""
     machine, reading, clocks = platform.identify(box.root), look(box), read(box)
     versions = {"python": python_platform.python_version()}
     for package in PACKAGES:
@@ -48,7 +48,7 @@ def describe(box: Box) -> dict[str, Any]:
 
 
 def processor(cpuinfo: str) -> str:
-    """Model name of the first processor in /proc/cpuinfo's text; else the architecture."""
+    """Model name in /proc/cpuinfo's text, or the architecture."""
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":
@@ -58,18 +58,15 @@ def processor(cpuinfo: str) -> str:
 
 @dataclass
 class Neighbours:
-    """CPU time that other processes take between its making and `busiest`. Reads this machine's /proc."""
+    """CPU time of other processes from construction to `busiest`."""
 
     own: tuple[int, ...] = ()
-    """Processes that are not neighbours: the daemon's."""
+    """Ids of the daemon's processes, which do not count."""
     begun: float = field(default_factory=time.monotonic)
     before: Mapping[int, tuple[str, float]] = field(default_factory=lambda: cpu_seconds())
 
     def busiest(self) -> list[tuple[str, float]]:
-        """Names and shares of a core of the processes that took at least BUSY, the greediest first.
-
-        A process that ended in between is not seen.
-        """
+        """Names and shares of a core of running processes with at least BUSY, largest first."""
         wall_s = max(time.monotonic() - self.begun, TICK_S)
         shares = []
         for pid, (name, seconds) in cpu_seconds().items():
@@ -81,23 +78,23 @@ class Neighbours:
 
 
 def cpu_seconds() -> dict[int, tuple[str, float]]:
-    """Name and CPU seconds of every process that can be read."""
+    """Name and CPU seconds of every readable process by id."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text("utf-8", "replace")
         except OSError:
             continue
-        # The name stands in parentheses and may hold any character.
+        # The name is in parentheses and may contain any character.
         name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
         found[int(path.parent.name)] = name, (int(rest[11]) + int(rest[12])) * TICK_S
     return found
 
 
 def listener(address: str) -> int | None:
-    """The process of this machine that listens at host:port; None where that cannot be found out.
+    """Id of the process that listens at host:port; None if that cannot be read.
 
-    Only root and the process' own user may see which sockets it has.
+    Only root and the process's own user may read its sockets.
     """
     port = address.rpartition(":")[2]
     if not port.isdigit():
@@ -121,7 +118,7 @@ def listener(address: str) -> int | None:
 
 
 def memory_mb(pid: int | None) -> dict[str, float]:
-    """Resident memory of a process, now and at its highest; empty where it cannot be read."""
+    """Resident memory of a process in MB, `now` and `peak`; empty if it cannot be read."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Outcome of one request, as its client measured it."""
+"""Outcome of one request, measured by its client."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ CANCELLED = "CANCELLED"
 
 @dataclass
 class Outcome:
-    """One request. Times are seconds after its planned arrival, so that a late client counts as waiting."""
+    """Outcome of a request. Times count from its planned arrival, so that a late client counts too."""
 
     message: Message
     sent_s: float = 0.0
     header: Header | None = None
     timings: Timings | None = None
-    """The daemon's own figures, from the End of a stream."""
     pieces: list[tuple[int, float]] = field(default_factory=list)
     """Sample offset and arrival of each audio message."""
     samples: int = 0
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
-    """Hash of the audio."""
+    """SHA-256 of the audio."""
     cancel_s: float | None = None
-    """When its cancellation was sent; None if the reply was over or CancelSynthesis is not served."""
+    """Time of its cancellation; None if it came too late."""
     end_s: float = 0.0
     status: str = ""
     """OK or the name of the gRPC status."""
@@ -35,12 +34,12 @@ class Outcome:
 
     @property
     def admitted(self) -> bool:
-        """True once the daemon sent a header."""
+        """True if the daemon has sent a header."""
         return self.header is not None
 
     @property
     def withdrawn(self) -> bool:
-        """True if this client cancelled it."""
+        """True if the client cancelled it."""
         return self.status == CANCELLED and self.message.cancel_after_s is not None
 
     @property
@@ -53,23 +52,23 @@ class Outcome:
 
     @property
     def promised_s(self) -> float | None:
-        """Seconds after arrival within which the first audio was promised; None without a promise."""
+        """Promised seconds from arrival to first audio; None without a promise."""
         return self.header.promised_ms / 1e3 if self.header and self.header.promised_ms else None
 
     @property
     def underrun_s(self) -> float | None:
-        """Silence in its playback; None without audio, and for a slow reader."""
+        """Silence in its playback; None without audio or for a slow reader."""
         if not (self.header and self.pieces) or self.message.pace:
             return None
         return underrun_s(self.pieces, self.header.sample_rate_hertz)
 
     @property
-    def heard(self) -> bool:
-        """True if its playback can be judged: complete, and read as fast as it came."""
+    def played_whole(self) -> bool:
+        """True if its playback can be judged: complete, and read without delay."""
         return self.status == "OK" and self.underrun_s is not None
 
     def record(self) -> dict[str, object]:
-        """One line of a trace."""
+        """Line for `--trace`."""
         message, header, t = self.message, self.header, self.timings
         return {
             "at_s": round(message.at_s, 4),
@@ -95,9 +94,9 @@ class Outcome:
 
 
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int) -> float:
-    """Return the silence in a playback that starts with the first piece and waits whenever it runs dry.
+    """Seconds of silence in a playback that starts with the first piece and waits for each late one.
 
-    This total is the largest lateness of a piece against a playback that never waits.
+    They equal the largest lateness of a piece in a playback that never waits.
     """
     first = pieces[0][1]
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))

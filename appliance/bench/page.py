@@ -1,4 +1,4 @@
-"""The journal as one HTML page: inline SVG, no script, nothing fetched; for a phone as for a desk."""
+"""The journal as one HTML page with inline SVG: no scripts, nothing fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 440, 180, 50, 12, 26
 TICKS = 4
 LATEST, SLOW = 7, 30
-"""Measurements that are listed in words."""
+"""Newest measurements, and newest slow ones, that are listed."""
 COLOURS = {"PASS": "#2a7d4f", "WARN": "#b26a00", "FAIL": "#c0262d", "SKIP": "#7a7a7a"}
 CAPTIONS: Sequence[tuple[str, str, Callable[[Mapping[str, Any]], Any]]] = (
     ("Real-time factor", "wall time per second of audio", lambda entry: entry.get("rtf")),
@@ -31,7 +31,7 @@ b{display:inline-block;min-width:3.2rem}
 
 
 def html(entries: Sequence[Mapping[str, Any]]) -> str:
-    """The page of all entries, oldest first."""
+    """Page of all entries, which are oldest first."""
     charts = "".join(
         f"<h2>{escape(name)}</h2><p>{escape(about)}</p>{chart(entries, name, value)}"
         for name, about, value in CAPTIONS
@@ -49,7 +49,7 @@ def html(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def chart(entries: Sequence[Mapping[str, Any]], name: str, value: Callable[[Mapping[str, Any]], Any]) -> str:
-    """One SVG: a point for each entry that has the value, in the colour of its level."""
+    """SVG with a point for each entry that has the value, in the colour of its level."""
     points = [
         (float(e["at"]), float(number), str(e.get("level", "SKIP")))
         for e in entries
@@ -87,12 +87,18 @@ def chart(entries: Sequence[Mapping[str, Any]], name: str, value: Callable[[Mapp
 
 
 def _list(name: str, entries: Sequence[Mapping[str, Any]], none: str) -> str:
-    items = "".join(map(_item, reversed(entries))) or f"<li>{none}</li>"
-    return f"<h2>{name}</h2><ol>{items}</ol>"
+    items = []
+    for entry in reversed(entries):
+        level = str(entry.get("level", "SKIP"))
+        colour, value = COLOURS.get(level, COLOURS["SKIP"]), escape(str(entry.get("value", "")))
+        items.append(
+            f'<li><b style="color:{colour}">{escape(level)}</b> {_day(float(entry["at"]))} {value}</li>'
+        )
+    return f"<h2>{name}</h2><ol>{''.join(items) or f'<li>{none}</li>'}</ol>"
 
 
 def _round_up(value: float) -> float:
-    """The least of 1, 2, 4 or 8 times a power of ten that is above the value; 4 without one."""
+    """Smallest of 1, 2, 4, 8 × 10^n above the value; 4 for 0."""
     if value <= 0.0:
         return 4.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -113,13 +119,6 @@ def _about(entries: Sequence[Mapping[str, Any]]) -> str:
         f"{len(entries)} measurements",
     )
     return escape(" · ".join(filter(None, map(str, parts))))
-
-
-def _item(entry: Mapping[str, Any]) -> str:
-    level = str(entry.get("level", "SKIP"))
-    colour = COLOURS.get(level, COLOURS["SKIP"])
-    told = escape(str(entry.get("value", "")))
-    return f'<li><b style="color:{colour}">{escape(level)}</b> {_day(float(entry["at"]))} {told}</li>'
 
 
 def _day(at: float) -> str:

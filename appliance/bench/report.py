@@ -1,4 +1,4 @@
-"""The figures of a storm, and their table."""
+"""Figures of a storm, and their table."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.bench.outcome import Outcome
+from appliance.bench.output import aligned
 
 TOLERATED_S = 0.1
-"""C100 counts replies whose playback is silent for no longer."""
+"""Silence of a playback that C100 tolerates."""
 SHARES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The same daemon without the storm."""
+    """Figures of the same daemon without the storm."""
 
     idle: Sequence[Outcome]
-    """Requests one after the other."""
+    """Outcomes of requests one after the other."""
     capacity: float
     """Seconds of audio per second that it can make."""
 
     @property
     def audio_s_per_character(self) -> float:
-        """Audio of a character of text, for texts that were refused."""
+        """Seconds of audio per character, to estimate those of refused texts."""
         return sum(one.audio_s for one in self.idle) / sum(len(one.message.text) for one in self.idle)
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Smallest value that at least this share of all does not exceed; None without any, or if infinite."""
+    """Smallest value that at least this share does not exceed; None if infinite or without values."""
     ordered = sorted(values)
     value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
     return value if math.isfinite(value) else None
@@ -45,22 +46,23 @@ def percentiles(values: Sequence[float]) -> dict[str, float | None]:
 def figures(
     outcomes: Sequence[Outcome], baseline: Baseline, duration_s: float, target_s: float | None
 ) -> dict[str, Any]:
-    """Summarise a storm whose messages were planned over `duration_s`; all times in seconds.
+    """Figures of a storm whose messages arrive within `duration_s`; all times in seconds.
 
-    A reply is good if its playback is silent for at most TOLERATED_S and its first audio came within the
-    daemon's promise, or within `target_s` where the daemon promised nothing.
+    A reply counts as goodput if its playback is silent for at most TOLERATED_S and its first audio came
+    within the daemon's promise, or within `target_s` without a promise.
     """
-    # A refused request never sounds; one that was withdrawn before it sounded says nothing.
-    asked = [one for one in outcomes if not one.withdrawn or one.pieces]
-    admitted = [one for one in asked if one.admitted]
+    # A refused request counts as never sounding; one that was cancelled before its first audio does not
+    # count.
+    counted = [one for one in outcomes if not one.withdrawn or one.pieces]
+    admitted = [one for one in counted if one.admitted]
     first = percentiles([_first_audio_s(one) for one in admitted])
     idle = percentiles([_first_audio_s(one) for one in baseline.idle])
-    heard = [one for one in outcomes if one.heard]
-    silences = [one.underrun_s or 0.0 for one in heard]
-    # Slow readers hold up themselves alone.
+    played = [one for one in outcomes if one.played_whole]
+    silences = [one.underrun_s or 0.0 for one in played]
+    # Slow readers delay only themselves.
     wall_s = max([duration_s, *(one.message.at_s + one.end_s for one in outcomes if not one.message.pace)])
     offered = baseline.audio_s_per_character * sum(len(one.message.text) for one in outcomes) / duration_s
-    goodput = sum(one.audio_s for one in heard if _is_good(one, target_s)) / wall_s
+    goodput = sum(one.audio_s for one in played if _is_good(one, target_s)) / wall_s
     lost = [one for one in outcomes if one.status != "OK" and not one.withdrawn]
     cancelled = [one for one in outcomes if one.withdrawn]
     return {
@@ -76,8 +78,8 @@ def figures(
             name: value / idle["p50"] if value is not None and idle["p50"] else None
             for name, value in first.items()
         },
-        "first_audio_of_all_s": percentiles([_first_audio_s(one) for one in asked]),
-        "heard": len(heard),
+        "first_audio_of_all_s": percentiles([_first_audio_s(one) for one in counted]),
+        "heard": len(played),
         "c0": _share(silence <= 0.0 for silence in silences),
         "c100": _share(silence <= TOLERATED_S for silence in silences),
         "longest_silence_s": max(silences, default=0.0),
@@ -95,7 +97,6 @@ def figures(
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Format the figures for a person."""
     first, ratio = figures["first_audio_s"], figures["first_audio_to_idle"]
     rows = [
         ("requests", f"{figures['requests']} in {figures['wall_s']:.1f} s, {figures['admitted']} admitted"),
@@ -121,12 +122,6 @@ def table(figures: Mapping[str, Any]) -> str:
     return aligned(rows)
 
 
-def aligned(rows: Sequence[tuple[str, str]]) -> str:
-    """Lay out names and values in two columns."""
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
-
-
 def _first_audio_s(outcome: Outcome) -> float:
     return math.inf if outcome.first_audio_s is None else outcome.first_audio_s
 
@@ -135,7 +130,7 @@ def _is_good(outcome: Outcome, target_s: float | None) -> bool:
     promised_s = outcome.promised_s
     if promised_s is None:
         promised_s = math.inf if target_s is None else target_s
-    # The daemon promises from the arrival, which a client's own lateness delays.
+    # The promise counts from the arrival at the daemon, which a late client delays.
     in_time = _first_audio_s(outcome) - outcome.sent_s <= promised_s
     return in_time and (outcome.underrun_s or 0.0) <= TOLERATED_S
 

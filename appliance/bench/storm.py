@@ -1,8 +1,8 @@
-"""`appliance bench storm`: requests that arrive at times of their own, whatever the daemon makes of them.
+"""`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
 
-First the idle daemon is measured, one request after the other, then its capacity in a closed loop, then comes
-the storm: Poisson arrivals at a multiple of the capacity, or a recorded burst. Afterwards some of its replies
-are asked for again, alone, and must be the same to the bit.
+First the idle daemon is measured, then its capacity in a closed loop, then the storm: Poisson arrivals at a
+multiple of the capacity, or a recorded burst. Afterwards some replies are requested again, alone, and must be
+equal to the bit.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import argparse
 import asyncio
 import contextlib
 import json
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from appliance.bench import report
-from appliance.bench.arrivals import BenchError, Message, Mix, Weighted, poisson, read_burst
+from appliance.bench import BenchError, report
+from appliance.bench.arguments import count, positive, priority, share, weighted
+from appliance.bench.arrivals import Message, Mix, poisson, read_burst
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome
-from appliance.client import PRIORITIES, AsyncClient
+from appliance.bench.output import write_text
+from appliance.client import AsyncClient
 from appliance.rpc import appliance_pb2 as pb
 
-RAID = Path(__file__).with_name("raid.jsonl")
 CLOSED_LOOP_WORKERS = 4
 MIX_DRAWS = 500
 """Texts drawn to estimate the mean length of a mix."""
@@ -35,7 +35,6 @@ SEGMENTATIONS = {pb.UPSTREAM: "upstream", pb.LOW_LATENCY: "low_latency"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's options, beside the daemon's address."""
     parser.add_argument("--voice", default="", help="absent: the first that is stored")
     parser.add_argument(
         "--load", type=positive, default=1.2, metavar="X", help="times capacity (%(default)s)"
@@ -52,10 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of arrivals and texts (%(default)s)")
     parser.add_argument("--clients", type=count, default=4, metavar="N", help="TCP connections (%(default)s)")
     parser.add_argument(
-        "--words", type=_weighted(int), default="5=2,13=6,53=1", metavar="MIX", help="lengths (%(default)s)"
+        "--words", type=weighted(int), default="5=2,13=6,53=1", metavar="MIX", help="lengths (%(default)s)"
     )
     parser.add_argument(
-        "--priorities", type=_weighted(priority), default="normal=1", metavar="MIX", help="(%(default)s)"
+        "--priorities", type=weighted(priority), default="normal=1", metavar="MIX", help="(%(default)s)"
     )
     parser.add_argument("--cancel", type=share, default=0.0, metavar="SHARE", help="cancelled within 2 s")
     parser.add_argument("--slow", type=share, default=0.0, metavar="SHARE", help="read at or below real time")
@@ -83,12 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print and write; returns 1 if a reply alone is not the same. Raises BenchError, CallFailed."""
+    """Measure, print and write; returns 1 if a repeated reply differs. Raises BenchError, CallFailed."""
     for path in (options.json, options.trace):
-        _write(path, "")
+        write_text(path, "")
     outcomes, figures = asyncio.run(_measure(options))
-    _write(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
-    _write(options.json, json.dumps(figures, indent=1) + "\n")
+    write_text(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
+    write_text(options.json, json.dumps(figures, indent=1) + "\n")
     print(report.table(figures))
     return int(figures["verified"]["same"] < figures["verified"]["replies"])
 
@@ -108,7 +107,10 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
             await stack.enter_async_context(AsyncClient(options.address, own_connection=True))
             for _ in range(options.clients)
         ]
-        load = Load(clients, options.voice or await _first_voice(clients[0]), options.timeout)
+        voice = options.voice or await anext((voice.name async for voice in clients[0].voices()), "")
+        if not voice:
+            raise BenchError("no voice is stored; `appliance voices add` stores one")
+        load = Load(clients, voice, options.timeout)
         baseline = await _baseline(load, options, mix, random)
         messages, duration_s = _messages(options, mix, baseline, random)
         wall, cpu = time.monotonic(), time.process_time()
@@ -117,12 +119,6 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         figures = report.figures(outcomes, baseline, duration_s, options.target)
         verified = await _verified(load, outcomes, options.verify, random)
     return outcomes, {**figures, "client_cpu": client_cpu, "verified": verified}
-
-
-async def _first_voice(client: AsyncClient) -> str:
-    async for voice in client.voices():
-        return voice.name
-    raise BenchError("no voice is stored; `appliance voices add` stores one")
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:
@@ -145,9 +141,9 @@ async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: R
 def _messages(
     options: argparse.Namespace, mix: Mix, baseline: report.Baseline, random: Random
 ) -> tuple[Sequence[Message], float]:
-    """Messages, and the seconds over which they arrive."""
+    """Messages, and the seconds within which they arrive."""
     if options.burst:
-        messages = read_burst(RAID if options.burst == Path("raid") else options.burst)
+        messages = read_burst(options.burst)
         return _shared(messages, options.serial), max(1.0, messages[-1].at_s)
     characters = sum(len(text_of(mix.words.draw(random), random)) for _ in range(MIX_DRAWS)) / MIX_DRAWS
     rate_per_s = options.load * baseline.capacity / (characters * baseline.audio_s_per_character)
@@ -156,7 +152,7 @@ def _messages(
 
 
 def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
-    """Spread messages without a channel over so many; 0: leave them their own."""
+    """Spread messages without a channel over so many; 0: each has its own."""
     if not channels:
         return messages
     return [
@@ -166,7 +162,7 @@ def _shared(messages: Sequence[Message], channels: int) -> Sequence[Message]:
 
 
 async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, random: Random) -> dict[str, int]:
-    """Ask for some complete replies again, alone; count those with the same audio."""
+    """Request some complete replies again, alone; count those with the same audio."""
     whole = [one for one in outcomes if one.status == "OK"]
     chosen = random.sample(whole, min(replies, len(whole)))
     same = 0
@@ -181,49 +177,3 @@ async def _verified(load: Load, outcomes: Sequence[Outcome], replies: int, rando
         )
         same += again.digest.digest() == one.digest.digest()
     return {"replies": len(chosen), "same": same}
-
-
-def _weighted(kind: Callable[[str], Any]) -> Callable[[str], Weighted[Any]]:
-    def mix(text: str) -> Weighted[Any]:
-        pairs = [part.partition("=") for part in text.split(",")]
-        return Weighted(
-            tuple(kind(value.strip()) for value, _, _ in pairs),
-            tuple(float(weight or 1.0) for _, _, weight in pairs),
-        )
-
-    return mix
-
-
-def priority(text: str) -> str:
-    if text not in PRIORITIES:
-        raise ValueError
-    return text
-
-
-def positive(text: str) -> float:
-    value = float(text)
-    if not 0.0 < value < math.inf:
-        raise ValueError
-    return value
-
-
-def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def share(text: str) -> float:
-    value = float(text)
-    if not 0.0 <= value <= 1.0:
-        raise ValueError
-    return value
-
-
-def _write(path: Path | None, text: str) -> None:
-    try:
-        if path:
-            path.write_text(text)
-    except OSError as error:
-        raise BenchError(f"{path}: {error.strerror}") from error

@@ -289,4 +289,4 @@ def _pieces(tap: Tap, made: SegmentAudio) -> tuple[list[tuple[bytes, int]], list
         pieces = [(b"", 0)]
     segments = tap.job.segments
     start_s = words.starts_s(segments)[made.segment]
-    return pieces, words.heard(segments[made.segment], start_s, made.samples, tap.rate_hz)
+    return pieces, words.from_audio(segments[made.segment], start_s, made.samples, tap.rate_hz)

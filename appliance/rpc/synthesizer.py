@@ -417,7 +417,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
             segments, rate_hz = call.job.segments, self.speech.planner.manifest.mel.sample_rate_hz
             segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
             call.words += await self._sounding(
-                len(made.samples), words.heard, segment, start_s, made.samples, rate_hz
+                len(made.samples), words.from_audio, segment, start_s, made.samples, rate_hz
             )
 
     async def _sounding(

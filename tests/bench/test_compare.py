@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from appliance import cli
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.bench.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
 from appliance.bench.contender import contender, started
-from appliance.bench.measure import Cell
+from appliance.bench.run import Cell
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Header, Reply, Timings
@@ -32,15 +32,15 @@ class Machine:
     """Replies that take what its clock says: 2 s of audio each, slower as the machine heats up."""
 
     def __init__(self, seed: int, *, noise: float = 0.0, drift: float = 0.0) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._draw, self._noise, self._drift = Random(seed), noise, drift
 
     def speaker(self, name: str, factor: float = 1.0) -> Speaker:
         def speak(cell: Cell) -> Reply:
-            heat = 1.0 + self._drift * len(self.asked)
+            heat = 1.0 + self._drift * len(self.calls)
             # Now and then a neighbour takes the core: a tail that no mean survives.
             disturbed = 1.0 + self._noise * self._draw.paretovariate(1.5)
-            self.asked.append(name)
+            self.calls.append(name)
             wall_s = 0.5 * factor * heat * disturbed
             return Reply(
                 b"\0" * 96_000,
@@ -61,7 +61,7 @@ def compared(machine: Machine, tmp_path: Path, factor: float = 1.0, blocks: int 
 def test_a_block_is_abba_then_baab(tmp_path: Path) -> None:
     machine = Machine(0)
     compared(machine, tmp_path, blocks=6)
-    warm_up, rest = machine.asked[:4], "".join(machine.asked[4:])
+    warm_up, rest = machine.calls[:4], "".join(machine.calls[4:])
     assert warm_up == ["A", "B", "A", "B"]
     assert rest == ("ABBA" * 2 + "BAAB" * 2) * 3
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.bench.arrivals import BenchError, Message, Mix, Weighted, poisson, read_burst
+from appliance.bench import BenchError
+from appliance.bench.arrivals import RAID, Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.lines import LINES, text_of
 from appliance.bench.outcome import Outcome, underrun_s
 from appliance.bench.report import Baseline, figures, percentile, table
-from appliance.bench.storm import RAID
 from appliance.client import Header, Timings
 
 pytestmark = pytest.mark.once

@@ -35,9 +35,9 @@ ENTRY = {
 
 def entry(**changes: Any) -> dict[str, Any]:
     """ENTRY with changes, those of `machine` by key."""
-    made = copy.deepcopy(ENTRY)
-    made["machine"].update(changes.pop("machine", {}))
-    return made | changes
+    changed = copy.deepcopy(ENTRY)
+    changed["machine"].update(changes.pop("machine", {}))
+    return changed | changes
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_health_tells_the_last_entry_of_this_boot(tmp_path: Path) -> None:
     box = Box(Root(tmp_path), uptime=lambda: 100.0 + 3 * 3600)
     assert speed.last(box).level is SKIP
     history.add(box, {**ENTRY, "level": "WARN", "value": "slow"})
-    told = speed.last(box)
-    assert (told.level, told.value) == (WARN, "slow (3 h ago)") and told.remedy
+    finding = speed.last(box)
+    assert (finding.level, finding.value) == (WARN, "slow (3 h ago)") and finding.remedy
     later = Box(Root(tmp_path), uptime=lambda: 100.0 + 37 * 3600)
     assert speed.last(later).level is SKIP
     history.add(box, {**ENTRY, "boot_id": "other", "level": "WARN", "value": "slow"})
@@ -194,6 +194,7 @@ def test_a_guard_over_a_daemon(
 ) -> None:
     """A machine that is no Jetson; far slower, and far faster, than it was just now."""
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path / "box"))
+    monkeypatch.setattr(guard, "SYNTHESES", 2)
     box = Box(Root(tmp_path / "box"))
     with running(tmp_path) as daemon:
         config = ["--config", str(tmp_path / "config.yaml"), "--json"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance import cli
+from appliance.client import Client
 from tests.benchmarks.simulator import replay
 from tests.daemons import BUNDLE, Running, reference_wav, running
 
@@ -109,7 +110,11 @@ def test_a_file_that_cannot_be_written_is_known_before_the_storm(capsys: pytest.
     assert capsys.readouterr().err == "appliance bench: /nowhere/x.json: No such file or directory\n"
 
 
-def test_a_daemon_without_a_voice(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with running(tmp_path) as silent:
-        assert storm(silent) == 1
+def test_a_daemon_without_a_voice(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(box.address) as client:
+        client.remove_voice("ann")
+    try:
+        assert storm(box) == 1
+    finally:
+        box.add_voice()
     assert "no voice is stored" in capsys.readouterr().err

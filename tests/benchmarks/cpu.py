@@ -193,7 +193,7 @@ def ort_products(work: Path) -> Run:
 
 
 def contender(name: str, work: Path) -> Run:
-    """The contender called `name`."""
+    """Make a contender by its name."""
     if name.startswith("upstream"):
         return upstream(work, autocast=name.endswith("bf16"))
     if name == "products torch":
@@ -212,7 +212,7 @@ def contender(name: str, work: Path) -> Run:
 
 
 def prepare(work: Path, precisions: Collection[str]) -> None:
-    """The checkpoint and the bundles, made where they are missing."""
+    """Make the checkpoint and the bundles that are missing."""
     if not (work / "vocos").exists():
         write_random(work / "checkpoint", family(FAMILY).arch, [" ", *(f"t{i}" for i in range(2544))], SEED)
         write_random_vocos(work / "vocos", seed=SEED)
@@ -245,7 +245,7 @@ def curve_bundle(work: Path, kept: str) -> contract.Bundle:
 
 
 class Contender:
-    """One contender's process; it computes when told to, and sleeps otherwise."""
+    """Process of one contender, which computes on request and sleeps otherwise."""
 
     def __init__(self, name: str, work: Path) -> None:
         self.name = name
@@ -257,14 +257,14 @@ class Contender:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def turn(self, *, counts: bool = True) -> None:
-        """One run; the warm-up does not count."""
+        """Run once; a warm-up does not count."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        said = json.loads(self._process.stdout.readline())
-        self.peak_gb = said["peak_gb"]
+        answer = json.loads(self._process.stdout.readline())
+        self.peak_gb = answer["peak_gb"]
         if counts:
-            self.seconds.append(said["seconds"])
+            self.seconds.append(answer["seconds"])
 
     @property
     def median(self) -> float:
@@ -272,7 +272,7 @@ class Contender:
         return statistics.median(self.seconds)
 
     def result(self) -> FloatArray:
-        """What its last run computed."""
+        """Result of its last run."""
         return np.asarray(np.load(self._out))
 
     def stop(self) -> None:
@@ -283,7 +283,7 @@ class Contender:
 
 
 def serve(work: Path, name: str, out: Path) -> None:
-    """The life of a contender's process."""
+    """Run the contender once for each line of stdin, and print its figures."""
     run = contender(name, work)
     for _ in sys.stdin:
         begun = time.perf_counter()
@@ -294,7 +294,7 @@ def serve(work: Path, name: str, out: Path) -> None:
 
 
 def peak_gb() -> float:
-    """Of this process since it began; getrusage also counts what its parent held when it was started."""
+    """Peak memory of this process; getrusage would count its parent's too."""
     status = Path("/proc/self/status").read_text("ascii")
     kib = int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1])
     return kib * 1024 / 1e9
@@ -319,7 +319,7 @@ def error(a: FloatArray, b: FloatArray) -> float:
 
 
 def compare(work: Path, rounds: int) -> dict[str, Any]:
-    """The table of the product against upstream."""
+    """Compare our bundles with upstream."""
     prepare(work, ("fp32", "int8"))
     names = ["upstream fp32", "upstream bf16"]
     names += [f"ours {precision} {sampling}" for precision in ("fp32", "int8") for sampling in SAMPLINGS]
@@ -357,7 +357,7 @@ def compare(work: Path, rounds: int) -> dict[str, Any]:
 
 
 def curve(work: Path, rounds: int) -> dict[str, Any]:
-    """Speed against error over which roles stay in float."""
+    """Speed and error of INT8 by the roles that stay in float."""
     prepare(work, ("fp32",))
     for kept in CURVE:
         curve_bundle(work, kept)
@@ -374,7 +374,7 @@ def curve(work: Path, rounds: int) -> dict[str, Any]:
 
 
 def guidance(work: Path, rounds: int) -> dict[str, Any]:
-    """What a sample costs whose unguided row is not computed: a half and what the rows share."""
+    """Time of a sample without guidance against one with it."""
     prepare(work, ("fp32",))
     ran = take_turns(["unguided fp32", "ours fp32 exact"], work, rounds)
     plain, guided = ran["unguided fp32"].median, ran["ours fp32 exact"].median

@@ -28,15 +28,15 @@ SLOW = 50
 
 async def grpc_s(client: AsyncClient, voice: str, seed: int) -> float:
     """Seconds to the first sound."""
-    begun, heard = time.perf_counter(), 0.0
+    begun, first_s = time.perf_counter(), 0.0
     async for event in client.stream(TEXT, voice, seed=seed, rate=24_000, playout="overlap"):
-        if isinstance(event, Piece) and not heard:
-            heard = time.perf_counter() - begun
-    return heard
+        if isinstance(event, Piece) and not first_s:
+            first_s = time.perf_counter() - begun
+    return first_s
 
 
-def asked(voice: str, **more: object) -> bytes:
-    """A request of OpenAI's."""
+def openai_request(voice: str, **more: object) -> bytes:
+    """OpenAI speech request."""
     body = json.dumps({"input": TEXT, "voice": voice, "response_format": "pcm", **more}).encode()
     head = f"POST /v1/audio/speech HTTP/1.1\r\nhost: box\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -44,24 +44,24 @@ def asked(voice: str, **more: object) -> bytes:
 
 async def http_s(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, voice: str, seed: int) -> float:
     """Seconds to the first bytes of the body, over a connection that is open already."""
-    begun, heard = time.perf_counter(), 0.0
-    writer.write(asked(voice, seed=seed))
+    begun, first_s = time.perf_counter(), 0.0
+    writer.write(openai_request(voice, seed=seed))
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), head
     while size := int(await reader.readline(), 16):
         await reader.readexactly(size + 2)
-        heard = heard or time.perf_counter() - begun
+        first_s = first_s or time.perf_counter() - begun
     await reader.readline()
-    return heard
+    return first_s
 
 
 def hold(address: str, voice: str) -> socket.socket:
-    """A client that asks for a long text and reads none of it."""
+    """Connection that requests a long text and reads nothing."""
     host, port = address.split(":")
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     connection.connect((host, int(port)))
-    connection.sendall(asked(voice, input=LONG, priority="bulk"))
+    connection.sendall(openai_request(voice, input=LONG, priority="bulk"))
     return connection
 
 

@@ -63,7 +63,7 @@ SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 STREAM_S = (1.5, 3.0, 3.87)
 """Segments of a reply of 8.37 s as LOW_LATENCY cuts it."""
 FIRST_AUDIO_S, STREAMED_RTF = 0.09, 0.3
-"""What is asked of a stream."""
+"""Targets of a stream."""
 TRANSCRIPT = "Some call me nature, others call me mother nature, and I have been here for very long."
 TEXT = (
     "Thanks for the question. That is a really good one, and I would start with the shield, go left at the "
@@ -71,12 +71,12 @@ TEXT = (
 )
 """About 8 s at the pace of a reference of 5 s with that transcript."""
 START_S = 1800.0
-"""In which a daemon must be ready; its engines are built before."""
+"""Time for a daemon to be ready; its engines are built before."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is synthesised."""
+    """Sizes of the synthesis."""
 
     family: Family
     reference: int = 469
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def audio_s(self) -> float:
-        """Speech that is made."""
+        """Seconds of generated speech."""
         return (self.frames - self.reference) * 256 / 24_000
 
 
@@ -107,7 +107,7 @@ REHEARSAL = Case(
 
 
 def flops_of_a_step(case: Case) -> float:
-    """Of an exact guided step: linear layers, attention, input and output projections, convolutions."""
+    """Operations of an exact guided step: linear layers, attention, projections, convolutions."""
     arch, n = case.family.arch, case.frames
     d = arch.dim
     block = (8 + 4 * arch.ff_mult) * d * d * n + 4 * d * n * n
@@ -205,7 +205,7 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
 
 
 def upstream_noise(case: Case) -> FloatArray:
-    """What torch draws for the seed on the case's device, in the type that upstream samples in."""
+    """Noise that upstream draws for the seed on the case's device."""
     import torch
 
     torch.manual_seed(SEED)
@@ -217,7 +217,7 @@ def upstream_noise(case: Case) -> FloatArray:
 
 
 def machine(case: Case) -> dict[str, Any]:
-    """What the machine is, and what of it can be had: a large product of matrices."""
+    """Versions, the GPU, and the speed of a large matrix product."""
     import torch
 
     found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
@@ -229,8 +229,8 @@ def machine(case: Case) -> dict[str, Any]:
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         fields = "name,driver_version,clocks.sm,clocks.max.sm,temperature.gpu,power.draw"
         command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        found["nvidia-smi"] = dict(zip(fields.split(","), told.split(", "), strict=False))
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        found["nvidia-smi"] = dict(zip(fields.split(","), answer.split(", "), strict=False))
     size = 8192 if case.device == "cuda" else 512
     a = torch.randn(size, size, device=case.device, dtype=torch.float16 if size > 512 else torch.float32)
 
@@ -246,7 +246,7 @@ def machine(case: Case) -> dict[str, Any]:
 
 
 def tests() -> dict[str, Any]:
-    """The tests that need a GPU, without the plugins of pyproject.toml, which may be missing there."""
+    """Run the tests that need a GPU, without plugins of pyproject.toml, which may be missing."""
     options = (
         "-m gpu -p tests.rtx -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
     )
@@ -273,7 +273,7 @@ def take_turns(runs: dict[str, Run], lanes: int, nfe: int, rounds: int) -> dict[
 
 
 def engines(bundle: Bundle, case: Case, cache: Path) -> dict[str, Synthesizer]:
-    """An engine for each backend that is here; TensorRT's are built first, and compared with the CPU."""
+    """Load an engine for each available backend."""
     found = {}
     for name in BACKENDS:
         try:
@@ -403,7 +403,7 @@ def _serving(folder: Path, bundle: Bundle, case: Case, engine: dict[str, Any]) -
 
 
 def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
-    """Return when the daemon serves. Raises CallFailed when it has ended, or START_S are over."""
+    """Wait until the daemon serves. Raises CallFailed if it ends, or after START_S."""
     end = time.monotonic() + START_S
     while True:
         try:
@@ -464,7 +464,7 @@ def table(record: dict[str, Any]) -> str:
 
 
 def prepare(work: Path, case: Case) -> Bundle:
-    """Checkpoint and bundle, made where they are missing; nothing is measured of random weights."""
+    """Make the checkpoint and the bundle if they are missing."""
     if not (work / "vocos").exists():
         words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(case.vocabulary))]
         write_random(work / "checkpoint", case.family.arch, words[: case.vocabulary], SEED)

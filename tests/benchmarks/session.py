@@ -29,17 +29,17 @@ TEXTS = (
 
 
 async def whole_s(client: AsyncClient, voice: str, text: str) -> float:
-    """Seconds to the first sound of a text that is there at once."""
+    """Seconds to the first sound of a whole text."""
     begun = time.perf_counter()
-    heard = 0.0
+    first_s = 0.0
     async for event in client.stream(text, voice, seed=7):
-        if isinstance(event, Piece) and not heard:
-            heard = time.perf_counter() - begun
-    return heard
+        if isinstance(event, Piece) and not first_s:
+            first_s = time.perf_counter() - begun
+    return first_s
 
 
 async def written_s(client: AsyncClient, voice: str, text: str, pace: float) -> float:
-    """Seconds from the first word to the first sound of a text that is written at `pace` words a second."""
+    """Seconds from first word to first sound of a text written at `pace` words a second."""
     session = client.session(voice, seed=7)
     begun = time.perf_counter()
 
@@ -51,12 +51,12 @@ async def written_s(client: AsyncClient, voice: str, text: str, pace: float) -> 
         await session.close()
 
     writing = asyncio.ensure_future(write())
-    heard = 0.0
+    first_s = 0.0
     async for _, event in session:
-        if isinstance(event, Piece) and not heard:
-            heard = time.perf_counter() - begun
+        if isinstance(event, Piece) and not first_s:
+            first_s = time.perf_counter() - begun
     await writing
-    return heard
+    return first_s
 
 
 async def compare(address: str, voice: str, rounds: int, pace: float) -> None:

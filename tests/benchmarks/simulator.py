@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from appliance.audio.reference import complete_transcript, prepare
-from appliance.bench import devices, roofline
+from appliance.bench import devices, graph_work
 from appliance.config import SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
@@ -121,11 +121,11 @@ CONDITION_FRAMES = 500
 
 def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
     """A bundle on a power mode at REACHED of its peak, from what `bench limit` counts; launches as ORIN's."""
-    quick = roofline.quick_of(bundle)
+    quick = graph_work.speedups(bundle)
     per_s = mode.flops * devices.REACHED
 
     def seconds(graph: str) -> tuple[float, float, float]:
-        known = roofline.count(bundle, graph).flops
+        known = graph_work.count(bundle, graph).flops
         return tuple(sum(known[kind][i] / quick.get(kind, 1.0) for kind in known) / per_s for i in range(3))
 
     once, token_s, pair_s = seconds("step")

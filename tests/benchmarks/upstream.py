@@ -40,7 +40,7 @@ import yaml
 from numpy.typing import NDArray
 
 from appliance.bench.machine import TICK_S, Neighbours, cpu_seconds, describe, memory_mb
-from appliance.bench.measure import summary
+from appliance.bench.run import summary
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 from appliance.config import SynthesisConfig
@@ -67,11 +67,11 @@ PORT = 9998
 """socket_server's `--port` is taken as text, which its bind refuses: only the default works."""
 START_S = 180.0
 REPLY_S = 120.0
-"""Within which upstream has to send something."""
+"""Longest wait for data of upstream."""
 SETTLE_S = 2.0
 """Time for which the machine is watched before and after."""
 OPTIONS: Any = {"text_handling": "verbatim", "encoding": "pcm16", "playout": "overlap"}
-"""Of our requests: each reply has a listener of its own, as upstream's have."""
+"""Options of our requests: each reply plays by itself, as upstream's do."""
 END = b"END"
 MOST_DURATION_ERROR = 0.03
 MOST_MEL_ERROR = 0.02
@@ -100,7 +100,7 @@ class Contender:
     whole: Callable[[str, int], Answer]
     """A text and a seed → the complete reply."""
     stream: Callable[[str, int], Answer] | None = None
-    """The same with the reply as it comes; None: there is no such way."""
+    """The same for a streamed reply; None: the server cannot stream."""
 
 
 # ------------------------------------------------------------------------------------------- upstream
@@ -153,7 +153,7 @@ def listening(process: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
-def said_ready(process: subprocess.Popen[str]) -> None:
+def await_ready(process: subprocess.Popen[str]) -> None:
     """Wait for the first line of the file server. Raises NotEqual."""
     assert process.stdout is not None
     if process.stdout.readline() != "ready\n":
@@ -288,7 +288,7 @@ def ours(name: str, folder: Path, bundle: Path, threads: int) -> Iterator[tuple[
 
 
 def judge(file: subprocess.Popen[str], client: Client, folder: Path) -> dict[str, float]:
-    """How much the `exact` daemon's log-mel differs from upstream's, from the same noise. Raises NotEqual."""
+    """Compare the `exact` daemon's log-mel with upstream's from the same noise. Raises NotEqual."""
     out = folder / "file.npy"
     ask_file(file, SHORT, seed=1, out=out)
     theirs: NDArray[np.float32] = np.load(out).astype(np.float32)
@@ -309,7 +309,7 @@ def judge(file: subprocess.Popen[str], client: Client, folder: Path) -> dict[str
 def latencies(
     contenders: Sequence[Contender], texts: Mapping[str, str], rounds: int
 ) -> dict[str, dict[str, Any]]:
-    """{"short whole", …: {contender: figures}}; everybody once before it counts."""
+    """{"short whole", …: {contender: figures}}, after a warm-up."""
     ways = [
         (f"{length} {way}", text, contender.name, ask)
         for length, text in texts.items()
@@ -374,13 +374,13 @@ def storms(
 
 @dataclass
 class Others(Neighbours):
-    """Neighbours, and how much they took together: those too that ended, and other machines on its cores."""
+    """Neighbours with their total CPU time, of ended processes and other virtual machines too."""
 
     def __post_init__(self) -> None:
         self._taken_s = self._busy_s()
 
     def cores(self) -> float:
-        """Mean since this was made."""
+        """Mean cores since construction."""
         return round((self._busy_s() - self._taken_s) / (time.monotonic() - self.begun), 2)
 
     def _busy_s(self) -> float:
@@ -392,7 +392,7 @@ class Others(Neighbours):
 
 
 def load() -> dict[str, Any]:
-    """What else runs on the machine, watched for SETTLE_S."""
+    """Load of the machine by other programs during SETTLE_S."""
     others = Others()
     time.sleep(SETTLE_S)
     average = round(os.getloadavg()[0], 2)
@@ -433,7 +433,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
         daemons = [
             stack.enter_context(ours(name, work / name, bundle, threads)) for name, bundle in bundles.items()
         ]
-        said_ready(filed)
+        await_ready(filed)
         listening(served)
         contenders = [
             Contender("file", filed.pid, lambda text, _: ask_file(filed, text)),
@@ -470,7 +470,7 @@ def compare(python: Path, work: Path, threads: int, rounds: int, *, quick: bool)
 
 
 def say(line: str) -> None:
-    """Progress."""
+    """Print a line of progress with the time."""
     print(f"{time.strftime('%H:%M:%S')}  {line}", file=sys.stderr, flush=True)
 
 

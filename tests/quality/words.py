@@ -55,7 +55,7 @@ def measure(
             heard = [
                 word
                 for segment, start_s, samples in zip(segments, starts, parts, strict=True)
-                for word in words.heard(segment, start_s, samples, mouth.rate_hz)
+                for word in words.from_audio(segment, start_s, samples, mouth.rate_hz)
             ]
             found += Distances(list(_distances(words.planned(segments), said)), list(_distances(heard, said)))
     return found

@@ -1,18 +1,13 @@
 """`appliance bench limit`: what a bundle's graphs must compute and move, against what a device can.
 
-Work is counted from the ONNX files: each graph runs at three small lengths on this CPU, node by node, and the
-operations of its products and convolutions follow from the shapes that met there. They are a polynomial of
-the frames, of degree two in attention alone, so three lengths give it exactly.
-
-The floor of a graph is the longer of operations / peak and bytes / bandwidth; bytes are its weights once,
-what it reads and what it returns: everything between could stay in caches.
+The floor of a graph is the longer of operations / peak and bytes / bandwidth; bytes are its weights, inputs
+and outputs once: everything between could stay in caches.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import time
@@ -25,36 +20,38 @@ from typing import Any
 
 import numpy as np
 
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.bench.devices import DEVICES, Mode
-from appliance.bench.report import aligned
+from appliance.bench.graph_work import (
+    CLASSES,
+    GRAPHS,
+    Work,
+    bytes_moved,
+    class_of,
+    count,
+    file_of,
+    inputs_of,
+    speedups,
+)
+from appliance.bench.output import aligned
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
-from appliance.contract.graphs import CONTEXT, signatures
-from appliance.engine.backend import HostArray
 from appliance.engine.ort import Timed, products, profile
 
-GRAPHS = ("modulation", "condition", "step", "vocoder")
-CLASSES = ("linear", "attention", "convolution", "rest")
-COUNTED_AT = (96, 160, 256)
-"""Frames at which work is counted."""
 CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)
+"""Frames at which step times are calibrated and predicted."""
 MEASURED = 9
-"""Runs, of which the least counts: what other programs take is no property of the device."""
-TIMES = 8
-"""Rows of the modulation table that a step is given here."""
+"""Runs, of which the shortest counts: other programs only add time."""
 LANE_ROWS = 2
-"""A guided lane."""
+"""Rows of a guided lane."""
 SHARES = (1.0, 0.5, 0.35, 0.2)
-"""Shares of the peak for which a plan is drawn."""
+"""Shares of a device's peak."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
-"""Bytes of a weight of the products."""
+"""Bytes of a weight by precision."""
 PRODUCT, VECTOR_MB = 768, 128
-
-Polynomial = tuple[float, float, float]
-"""Coefficients of a polynomial of frames: constant, linear, quadratic."""
+"""Edge of a matrix, and an array larger than the caches."""
 
 
 @dataclass(frozen=True)
@@ -65,150 +62,29 @@ class Peak:
     bytes_per_s: float
 
 
-@dataclass(frozen=True)
-class Work:
-    """Work of one call of a graph, or of one row of a step: operations by class, and parameters."""
-
-    flops: Mapping[str, Polynomial]
-    parameters: float
-
-    def at(self, frames: int) -> dict[str, float]:
-        """Operations by class."""
-        return {name: max(_value(p, frames), 0.0) for name, p in self.flops.items()}
-
-
-def _value(polynomial: Polynomial, frames: int) -> float:
-    constant, linear, quadratic = polynomial
-    return constant + (linear + quadratic * frames) * frames
-
-
-# Counting.
-
-
-def class_of(node: Mapping[str, Any]) -> str:
-    """Which of CLASSES a node of a profile belongs to."""
-    op, inputs = node["op"], node["inputs"]
-    if "Attention" in op or "Softmax" in op:
-        return "attention"
-    if "MatMul" in op or "Gemm" in op:
-        # Weights are matrices; what attention multiplies has lanes and heads too.
-        return "attention" if len(inputs) > 1 and len(inputs[1]) > 2 else "linear"
-    return "convolution" if "Conv" in op else "rest"
-
-
-def operations(node: Mapping[str, Any]) -> float:
-    """Multiplications and additions of a product, convolution or attention; 0 of any other node."""
-    op, inputs, outputs = node["op"], node["inputs"], node["outputs"]
-    if "Attention" in op:
-        rows, frames, width = inputs[0]
-        return float(4 * rows * frames * inputs[1][-2] * width)
-    out = float(math.prod(outputs[0])) if outputs else 0.0
-    if "MatMul" in op or "Gemm" in op:
-        return 2.0 * float(math.prod(inputs[0])) * float(outputs[0][-1])
-    if "ConvTranspose" in op:
-        return float(2 * math.prod(inputs[0]) * math.prod(inputs[1][1:]))
-    return 2.0 * out * float(math.prod(inputs[1][1:])) if "Conv" in op else 0.0
-
-
-def parameters(node: Mapping[str, Any]) -> float:
-    """Weights of a product or convolution."""
-    kind = class_of(node)
-    if kind == "linear":
-        return float(node["inputs"][0][-1] * node["outputs"][0][-1])
-    return float(math.prod(node["inputs"][1])) if kind == "convolution" else 0.0
-
-
-def feed(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
-    """Inputs of a graph for one row of so many frames; a step's has no reference apart from its latents."""
-    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1}
-    draw = np.random.default_rng(0)
-    arrays: dict[str, HostArray] = {}
-    for tensor in signatures(bundle.manifest.dimensions)[_file(graph)].inputs:
-        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
-        is_whole = tensor.dtype == "int32"
-        array = np.zeros(shape, "int32") if is_whole else draw.normal(0.0, 0.3, shape).astype(tensor.dtype)
-        if tensor.name == "lengths":
-            array[:] = frames
-        arrays[tensor.name] = array
-    return arrays
-
-
-def count(bundle: Bundle, graph: str) -> Work:
-    """Count a graph's work. Raises BundleError when ONNX Runtime cannot read it."""
-    path = bundle.graph(_file(graph), bundle.variant_for("ort-cpu"))
-    totals: dict[str, list[float]] = {name: [] for name in CLASSES}
-    weights = 0.0
-    for frames in COUNTED_AT:
-        nodes = profile(path, feed(bundle, graph, frames), optimised=False)
-        for name in CLASSES:
-            totals[name].append(sum(operations(node) for node in nodes if class_of(node) == name))
-        weights = sum(map(parameters, nodes))
-    powers = np.vander(np.array(COUNTED_AT, float), 3, increasing=True)
-    fitted = {name: np.linalg.solve(powers, values) for name, values in totals.items()}
-    return Work({name: (float(p[0]), float(p[1]), float(p[2])) for name, p in fitted.items()}, weights)
-
-
-def _file(graph: str) -> str:
-    """The graph that runs where shapes are exact."""
-    return "step_keys" if graph == "step" else graph
-
-
-# Limits.
-
-
-def floor_s(
-    work: Work, frames: int, bytes_moved: float, peak: Peak, quick: Mapping[str, float] = {}
-) -> float:
-    """Seconds below which no call can be; `quick`: classes that are computed so many times as fast."""
-    computed = sum(flops / quick.get(name, 1.0) for name, flops in work.at(frames).items()) / peak.flops
-    return max(computed, bytes_moved / peak.bytes_per_s)
-
-
-def moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int) -> float:
-    """Bytes of weights, inputs and outputs of a call, weights of so many bytes each."""
-    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": 1, "K": 1, "L": frames * bundle.manifest.mel.hop}
-    spec = signatures(bundle.manifest.dimensions)[_file(graph)]
-    tensors = (*spec.inputs, *spec.outputs)
-    values = sum(
-        math.prod(sizes[a] if isinstance(a, str) else a for a in t.axes) * np.dtype(t.dtype).itemsize
-        for t in tensors
-    )
-    return work.parameters * width + values
-
-
-def measure_peak(threads: int) -> Peak:
-    """This machine's float32 products and copies between arrays larger than its caches, the best of some."""
-    product_s = products(PRODUCT, threads=threads)
-    source = np.ones(VECTOR_MB << 18, np.float32)
-    target = np.zeros_like(source)
-    workers = _cores()
-    parts = list(zip(np.array_split(source, workers), np.array_split(target, workers), strict=True))
-    with ThreadPoolExecutor(workers) as pool:
-        copy_s = min(
-            _seconds(lambda: list(pool.map(lambda pair: np.copyto(pair[1], pair[0]), parts)))
-            for _ in range(12)
-        )
-    return Peak(2.0 * PRODUCT**3 / product_s, 2.0 * source.nbytes / copy_s)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def _seconds(work: Any) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 # This machine.
 
 
-def spent(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, float]:
-    """Seconds of a call by class, as the engine's runtime computes it: each node's least."""
-    path = bundle.graph(_file(graph), bundle.variant_for("ort-cpu"))
-    nodes = profile(path, feed(bundle, graph, frames), threads=threads, runs=MEASURED)
+def measure_peak(threads: int) -> Peak:
+    """Measure float32 products, and copies between arrays larger than the caches."""
+    product_s = products(PRODUCT, threads=threads)
+    source = np.ones(VECTOR_MB << 18, np.float32)
+    target = np.zeros_like(source)
+    workers = len(os.sched_getaffinity(0))
+    parts = list(zip(np.array_split(target, workers), np.array_split(source, workers), strict=True))
+    copies_s = []
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in range(12):
+            begun = time.perf_counter()
+            list(pool.map(lambda part: np.copyto(*part), parts))
+            copies_s.append(time.perf_counter() - begun)
+    return Peak(2.0 * PRODUCT**3 / product_s, 2.0 * source.nbytes / min(copies_s))
+
+
+def seconds_by_class(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, float]:
+    """Seconds of a call by class: the sum of each node's shortest run."""
+    path = bundle.graph(file_of(graph), bundle.variant_for("ort-cpu"))
+    nodes = profile(path, inputs_of(bundle, graph, frames), threads=threads, runs=MEASURED)
     by_node: dict[tuple[str, str], list[float]] = defaultdict(list)
     for node in nodes:
         by_node[class_of(node), node["name"]].append(node["seconds"])
@@ -218,26 +94,28 @@ def spent(bundle: Bundle, graph: str, frames: int, threads: int) -> dict[str, fl
     return found
 
 
-def here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) -> dict[str, Any]:
-    """Floors, shares and predictions on this CPU."""
+def limits_here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) -> dict[str, Any]:
+    """Floors, shares and predictions on this CPU, measured now."""
     peak, rows = measure_peak(threads), list[dict[str, Any]]()
     works = {graph: count(bundle, graph) for graph in GRAPHS}
     calls = {"modulation": nfe, "condition": 1, "step": nfe * LANE_ROWS, "vocoder": 1}
     for graph in GRAPHS:
         size = frames - reference if graph == "vocoder" else frames
         work = works[graph]
-        run = Timed(bundle.graph(_file(graph), bundle.variant_for("ort-cpu")), threads)
-        given = feed(bundle, graph, size)
-        run(given)
-        measured_s = min(run(given) for _ in range(MEASURED)) * calls[graph]
-        least_s = floor_s(work, size, moved(bundle, graph, size, work, 4), peak) * calls[graph]
-        flops = sum(work.at(size).values()) * calls[graph]
+        run = Timed(bundle.graph(file_of(graph), bundle.variant_for("ort-cpu")), threads)
+        inputs = inputs_of(bundle, graph, size)
+        run(inputs)
+        measured_s = min(run(inputs) for _ in range(MEASURED)) * calls[graph]
+        flops = sum(work.at(size).values())
+        floor_s = max(
+            flops / peak.flops, bytes_moved(bundle, graph, size, work, WIDTHS["fp32"]) / peak.bytes_per_s
+        )
         rows.append(
             {
                 "graph": graph,
                 "calls": calls[graph],
-                "gflop": flops / 1e9,
-                "floor_s": least_s,
+                "gflop": flops * calls[graph] / 1e9,
+                "floor_s": floor_s * calls[graph],
                 "s": measured_s,
             }
         )
@@ -245,7 +123,7 @@ def here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) ->
     for row in rows:
         row["reached"] = row["floor_s"] / row["s"]
         row["if_free"] = whole_s / max(whole_s - row["s"], 1e-9)
-    in_step = spent(bundle, "step", frames, threads)
+    in_step = seconds_by_class(bundle, "step", frames, threads)
     step_flops = works["step"].at(frames)
     total_s = sum(in_step.values())
     parts = [
@@ -269,22 +147,22 @@ def here(bundle: Bundle, frames: int, reference: int, nfe: int, threads: int) ->
 
 
 def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, float]]:
-    """Step times at PREDICTED_AT from the shares that each class reaches at CALIBRATED_AT, and measured.
+    """Step times at PREDICTED_AT, measured and predicted from the times of each class at CALIBRATED_AT.
 
     Products and convolutions grow with their operations, the rest with the frames. Lengths take turns.
     """
     longest = bundle.manifest.max_frames
     lengths = [frames for frames in (CALIBRATED_AT, *PREDICTED_AT) if frames <= longest]
     run = Timed(bundle.graph("step_keys", bundle.variant_for("ort-cpu")), threads)
-    feeds = {frames: feed(bundle, "step", frames) for frames in lengths}
+    feeds = {frames: inputs_of(bundle, "step", frames) for frames in lengths}
     seconds: dict[int, list[float]] = {frames: [] for frames in lengths}
-    for turn in range(MEASURED + 1):
+    for number in range(MEASURED + 1):
         for frames in lengths:
             taken_s = run(feeds[frames])
-            if turn:
+            if number:  # the first warms up
                 seconds[frames].append(taken_s)
-    calibrated = spent(bundle, "step", CALIBRATED_AT, threads)
-    # A profile's sum lacks what passes between nodes.
+    calibrated = seconds_by_class(bundle, "step", CALIBRATED_AT, threads)
+    # The sum of a profile lacks the time between nodes.
     scale = min(seconds[CALIBRATED_AT]) / sum(calibrated.values())
     base = work.at(CALIBRATED_AT)
     found = []
@@ -306,19 +184,14 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
     return found
 
 
-# A device that is not here.
+# Another device.
 
 
-def quick_of(bundle: Bundle) -> dict[str, float]:
-    """Classes that a GPU computes so many times as fast as in FP16."""
-    return {"linear": 2.0} if bundle.manifest.precision == "int8-qdq" else {}
-
-
-def plan(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
-    """Floors of a reply on a GPU, and its times at some shares of the peak."""
+def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
+    """Floors of a reply on a GPU, and times at SHARES of the peak."""
     peak = Peak(mode.flops, mode.bytes_per_s)
     width = WIDTHS[bundle.manifest.precision]
-    quick = quick_of(bundle)
+    speed = speedups(bundle)
     works = {graph: count(bundle, graph) for graph in GRAPHS if graph != "modulation"}
     calls = {"condition": 1, "step": nfe, "vocoder": 1}
     audio_s = (frames - reference) / bundle.manifest.mel.frames_per_second
@@ -328,10 +201,10 @@ def plan(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> d
         lanes = LANE_ROWS if graph == "step" else 1
         # The rows of a step share its weights.
         weights = work.parameters * width
-        moved_bytes = weights + lanes * (moved(bundle, graph, size, work, width) - weights)
+        total_bytes = weights + lanes * (bytes_moved(bundle, graph, size, work, width) - weights)
         by_class = {name: flops * lanes for name, flops in work.at(size).items()}
-        compute_s = sum(flops / quick.get(name, 1.0) for name, flops in by_class.items()) / peak.flops
-        memory_s = moved_bytes / peak.bytes_per_s
+        compute_s = sum(flops / speed.get(name, 1.0) for name, flops in by_class.items()) / peak.flops
+        memory_s = total_bytes / peak.bytes_per_s
         rows.append(
             {
                 "graph": graph,
@@ -353,7 +226,6 @@ def plan(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> d
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options."""
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--device", choices=("this", *DEVICES), default="this", help="(%(default)s machine)")
     parser.add_argument("--mode", default="MAXN", help="power mode of that device (%(default)s)")
@@ -366,7 +238,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Count, measure where that can be, and print. Raises BenchError, BundleError."""
+    """Count, measure on this machine, and print. Raises BenchError, BundleError."""
     bundle = bundles.read(options.bundle, verify=False)
     rate = bundle.manifest.mel.frames_per_second
     reference, made = round(options.reference * rate), round(options.audio * rate)
@@ -377,12 +249,12 @@ def run(options: argparse.Namespace) -> int:
             f"--audio and --reference together must be above 0 and at most {most_s:.1f} s, --nfe from 1"
         )
     if options.device == "this":
-        found = here(bundle, frames, reference, options.nfe, options.threads)
+        found = limits_here(bundle, frames, reference, options.nfe, options.threads)
     else:
         modes = DEVICES[options.device]
         if options.mode not in modes:
             raise BenchError(f"{options.device} has the modes {', '.join(modes)}, not {options.mode}")
-        found = plan(bundle, modes[options.mode], frames, reference, options.nfe)
+        found = limits_on(bundle, modes[options.mode], frames, reference, options.nfe)
     found |= {
         "device": options.device,
         "frames": frames,
@@ -392,7 +264,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=1))
     else:
-        print(_of_here(found) if options.device == "this" else _of_plan(found, options.mode))
+        print(_table_here(found) if options.device == "this" else _table_on(found, options.mode))
     return 0
 
 
@@ -405,7 +277,7 @@ def _head(found: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
     ]
 
 
-def _of_here(found: Mapping[str, Any]) -> str:
+def _table_here(found: Mapping[str, Any]) -> str:
     lines = [aligned(_head(found, "this machine, measured now")), ""]
     columns = f"{'GFLOP':>10}{'floor ms':>10}{'takes ms':>10}{'reached':>9}{'if free':>9}"
     lines.append(f"{'graph':<14}{'calls':>6}{columns}")
@@ -433,7 +305,7 @@ def _of_here(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _of_plan(found: Mapping[str, Any], mode: str) -> str:
+def _table_on(found: Mapping[str, Any], mode: str) -> str:
     lines = [aligned(_head(found, f"{found['device']} at {mode}: public figures, nothing measured")), ""]
     lines.append(f"{'graph':<14}{'calls':>6}{'GFLOP':>10}{'compute ms':>12}{'memory ms':>12}{'if free':>9}")
     for row in found["graphs"]:

@@ -10,7 +10,7 @@ import pytest
 
 from appliance import cli
 from appliance.bench.lines import CHINESE, chinese_of
-from appliance.bench.measure import STAGES, Cell, Series, figures, stages_ms
+from appliance.bench.run import STAGES, Cell, Series, figures, stages_ms
 from appliance.client import Header, Reply, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running

@@ -1,7 +1,7 @@
-"""`appliance bench trace`: what the engine did call by call, and why each request waited.
+"""`appliance bench trace`: the engine's calls, and the reasons for which requests waited.
 
-A daemon of the bench's own is started with `serve --trace` and given one request or a storm over gRPC. The
-trace of any other daemon that was started so can be summed up as well.
+Starts a daemon with `serve --trace` and sends it one request or a storm; or sums up a trace that another
+daemon has written.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from appliance.bench.arrivals import BenchError, Message, Mix, Weighted, poisson, read_burst
+from appliance.bench import BenchError
+from appliance.bench.arguments import count, positive, share
+from appliance.bench.arrivals import Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.contender import DEMO_VOICE, NAME, contender, reference, started
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
-from appliance.bench.measure import write_json
 from appliance.bench.outcome import Outcome
-from appliance.bench.report import aligned
-from appliance.bench.storm import RAID, count, positive, share
+from appliance.bench.output import aligned, write_json
 from appliance.client import AsyncClient
 from appliance.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 CONNECTIONS = 4
 TIMEOUT_S = 600.0
 SHOWN = 10
-"""Requests in the table, those that waited longest."""
+"""Requests in the table, longest waits first."""
 WORK = ("open", "step", "finish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside those of the configuration."""
     parser.add_argument(
         "source", help="bundle's folder, configuration's .yaml, environment's python, or a trace.json"
     )
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record, sum up, print and write. Raises BenchError, ApplianceError."""
+    """Record or read a trace, sum up, print and write. Raises BenchError, ApplianceError."""
     trace = Path(options.source) if options.source.endswith(".json") else record(options)
     found = summary(read(trace))
     write_json(options.json, found)
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def record(options: argparse.Namespace) -> Path:
-    """Have a daemon of its own traced; returns the trace's file. Raises BenchError, ApplianceError."""
+    """Trace a daemon of the bench's own; returns the file. Raises BenchError, ApplianceError."""
     if options.out is None:
         raise BenchError("--out FILE is where the trace goes; only a trace.json is read without")
     messages = messages_of(options)
@@ -81,10 +80,10 @@ def record(options: argparse.Namespace) -> Path:
 
 
 def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """Return the messages to send. Raises BenchError for an unreadable burst and for an empty storm."""
+    """Messages to send. Raises BenchError."""
     draw = Random(options.seed)
     if options.burst:
-        return read_burst(RAID if options.burst == Path("raid") else options.burst)
+        return read_burst(options.burst)
     if options.rate:
         words = Weighted((5, 13, 53), (2.0, 6.0, 1.0))
         mix = Mix(words, Weighted(("normal",), (1.0,)), slow=options.slow)
@@ -104,7 +103,7 @@ async def _send(address: str, messages: Sequence[Message]) -> list[Outcome]:
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """A trace. Raises BenchError for what is none of ours."""
+    """Read a trace. Raises BenchError for other files."""
     try:
         trace: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         _ = trace["traceEvents"], trace["otherData"]["refused"]
@@ -116,10 +115,7 @@ def read(path: Path) -> Mapping[str, Any]:
 
 
 def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Sum up seconds by call, by reason of waiting and by request, without those whose start was dropped.
-
-    Raises BenchError where no call was made.
-    """
+    """Seconds by call, by reason of waiting, and by request that is complete. Raises BenchError."""
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     if not slices:
         raise BenchError("the trace holds no call: nothing was asked of that daemon")
@@ -153,21 +149,20 @@ def summary(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    spent: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for event in events:
-        spent[event["name"]] += event["dur"] / 1e6
+        seconds[event["name"]] += event["dur"] / 1e6
     ends = [event["ts"] + event["dur"] for event in events]
     return {
         "request": events[0]["args"]["request"],
         "wall_s": (max(ends) - min(event["ts"] for event in events)) / 1e6,
         "steps": sum(event["name"] == "step" for event in events),
-        "work_s": {name: spent[name] for name in WORK if name in spent},
-        "waits_s": {name: spent[name] for name in REASONS if name in spent},
+        "work_s": {name: seconds[name] for name in WORK if name in seconds},
+        "waits_s": {name: seconds[name] for name in REASONS if name in seconds},
     }
 
 
 def table(found: Mapping[str, Any], shown: int = SHOWN) -> str:
-    """The summary for a person."""
     calls, requests = found["calls"], found["requests"]
     steps, refused = calls["step"]["calls"], found["refused"]
     about = [
@@ -189,6 +184,6 @@ def table(found: Mapping[str, Any], shown: int = SHOWN) -> str:
         work_s, waits_s = (sum(one[name].values()) for name in ("work_s", "waits_s"))
         most = sorted(one["waits_s"].items(), key=lambda pair: -pair[1])[:3]
         reasons = ", ".join(f"{reason} {seconds:.3f}" for reason, seconds in most)
-        spent = f"{one['wall_s']:>8.3f}{one['steps']:>7}{work_s:>8.3f}{waits_s:>9.3f}"
-        lines.append(f"{one['request'][-28:]:<28}{spent}  {reasons}")
+        times = f"{one['wall_s']:>8.3f}{one['steps']:>7}{work_s:>8.3f}{waits_s:>9.3f}"
+        lines.append(f"{one['request'][-28:]:<28}{times}  {reasons}")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from appliance import cli
-from appliance.bench import devices, roofline
+from appliance.bench import devices, graph_work, limit
 from appliance.contract import bundle as bundles
 from appliance.engine.ort import products
 from tests.benchmarks import simulator
@@ -55,7 +55,7 @@ def test_work_is_what_onnx_counts(graph: str) -> None:
     """At a length at which nothing was counted."""
     path = TINY.graph(graph, TINY.variant_for("ort-cpu"))
     expected = counted_by_onnx(path, graph, 200)
-    assert sum(roofline.count(TINY, graph).at(200).values()) == pytest.approx(expected, rel=1e-6)
+    assert sum(graph_work.count(TINY, graph).at(200).values()) == pytest.approx(expected, rel=1e-6)
 
 
 def formula(manifest: bundles.Manifest, frames: int) -> dict[str, float]:
@@ -73,7 +73,7 @@ def formula(manifest: bundles.Manifest, frames: int) -> dict[str, float]:
 @pytest.mark.parametrize("folder", [BUNDLE, DEMO / "bundle"])
 def test_a_step_is_what_its_architecture_says(folder: Path) -> None:
     bundle = bundles.read(folder, verify=False)
-    found = roofline.count(bundle, "step").at(500)
+    found = graph_work.count(bundle, "step").at(500)
     for name, expected in formula(bundle.manifest, 500).items():
         # The last convolution computes some frames of context more.
         assert found[name] == pytest.approx(expected, rel=0.07 if name == "convolution" else 0.01), name
@@ -117,7 +117,7 @@ def test_the_simulator_takes_its_costs_from_the_limit() -> None:
     """Seconds of a reply's calls, against the plan's at the share of the peak that it assumes."""
     bundle, mode = bundles.read(DEMO / "bundle", verify=False), devices.DEVICES["agx-orin-64"]["30W"]
     device, nfe, frames = simulator.limited(bundle, mode), 7, 800
-    rows = {row["graph"]: row for row in roofline.plan(bundle, mode, frames, 300, nfe)["graphs"]}
+    rows = {row["graph"]: row for row in limit.limits_on(bundle, mode, frames, 300, nfe)["graphs"]}
     message = simulator.Message(0.0, reference_s=300 / simulator.FRAMES_PER_S, nfe=nfe)
     [segment] = simulator.segments_of(message, [500 / simulator.FRAMES_PER_S])
     assert segment.frames == frames
@@ -130,7 +130,8 @@ def test_the_simulator_takes_its_costs_from_the_limit() -> None:
 def test_limits_of_this_machine_hang_together(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roofline, "MEASURED", 2)
+    monkeypatch.setattr(limit, "MEASURED", 2)
+    monkeypatch.setattr(limit, "VECTOR_MB", 8)
     command = ["bench", "limit", str(BUNDLE), "--audio", "1.5", "--reference", "1"]
     assert cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -138,7 +139,7 @@ def test_limits_of_this_machine_hang_together(
     for row in found["graphs"]:
         assert row["if_free"] == pytest.approx(whole / (whole - row["s"]))
     assert sum(part["share"] for part in found["step"]) == pytest.approx(1.0)
-    assert {row["frames"] for row in found["predictions"]} <= set(roofline.PREDICTED_AT)
+    assert {row["frames"] for row in found["predictions"]} <= set(limit.PREDICTED_AT)
     assert all(row["predicted_s"] > 0 < row["measured_s"] for row in found["predictions"])
 
 

@@ -1,13 +1,12 @@
-"""`appliance bench run`: replies of known lengths, one at a time, and where the time of each went.
+"""`appliance bench run`: replies of known lengths, one at a time, and the time of each stage.
 
-Every combination of text, voice and NFE is asked for once before anything counts; then they take turns, so
-that a busy minute of the machine hits all of them.
+Every combination of text, voice and NFE has a warm-up; then they take turns, so that a busy minute of the
+machine affects all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import secrets
 import statistics
 import sys
@@ -18,50 +17,49 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from appliance.bench.arrivals import BenchError
+from appliance.bench import BenchError
 from appliance.bench.lines import chinese_of, text_of
 from appliance.bench.machine import Neighbours, describe, listener, memory_mb
-from appliance.bench.report import aligned
+from appliance.bench.output import aligned, conditions, write_json
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
 CHARACTERS_PER_WORD = 1.6
-"""Chinese characters that take about as long to say as an English word."""
+"""Chinese characters as long as an English word."""
 STAGES = ("text", "wait", "condition", "steps", "vocoder", "join", "encode", "other", "rpc")
-"""In order. `wait`: admitted, but the engine is not there yet; `other`: the rest of the daemon's time, most
-of it between two calls of the engine; `rpc`: what the client waits beyond the daemon's time."""
+"""Stages of a reply, in order. `wait`: from the admission to the engine's first call; `other`: the rest of
+the daemon's time, mostly between calls of the engine; `rpc`: the client's time beyond the daemon's."""
 TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination that is measured."""
+    """One combination of text, voice and NFE."""
 
     language: str
     length: str
     text: str
     voice: str
     nfe: int | None
-    """None: the daemon's."""
+    """None: the daemon's default."""
 
     @property
     def name(self) -> str:
-        """Its line in a table."""
+        """Name for tables and errors."""
         return f"{self.length} {self.language}, {self.voice}, NFE {self.nfe or 'default'}"
 
 
 @dataclass
 class Series:
-    """The counted replies of a cell."""
+    """Counted replies of a cell."""
 
     cell: Cell
     replies: list[Reply] = field(default_factory=list)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's options, beside the daemon's address."""
     parser.add_argument(
         "--voice", action="append", default=[], metavar="NAME", help="repeatable; absent: the first stored"
     )
@@ -80,23 +78,14 @@ def run(client: Client, options: argparse.Namespace, box: Box) -> int:
         raise BenchError("--repeats must be at least 1")
     voices = options.voice or [first_voice(client)]
     cells = cells_of(client, lengths, voices, options.nfe or [None])
-    result = measure(client, cells, options.repeats, options.address, box)
-    write_json(options.json, result)
-    print(table(result))
+    record = measure(client, cells, options.repeats, options.address, box)
+    write_json(options.json, record)
+    print(table(record))
     return 0
 
 
-def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
-    """Write a record where a file is named. Raises BenchError."""
-    try:
-        if path:
-            path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    except OSError as error:
-        raise BenchError(f"{path}: {error.strerror}") from error
-
-
 def lengths_of(names: str) -> list[str]:
-    """Names of lengths that a comma separates. Raises BenchError naming those that are none."""
+    """Split and check names of lengths. Raises BenchError."""
     lengths = names.split(",")
     if unknown := [name for name in lengths if name not in WORDS]:
         raise BenchError(f"--lengths: {', '.join(unknown)} is none of {', '.join(WORDS)}")
@@ -104,7 +93,7 @@ def lengths_of(names: str) -> list[str]:
 
 
 def first_voice(client: Client) -> str:
-    """Name of the first stored voice. Raises BenchError without any."""
+    """Name of the first stored voice. Raises BenchError."""
     for voice in client.voices():
         return voice.name
     raise BenchError("no voice is stored; `appliance voices add` stores one")
@@ -113,7 +102,7 @@ def first_voice(client: Client) -> str:
 def cells_of(
     client: Client, lengths: Sequence[str], voices: Sequence[str], nfes: Sequence[int | None]
 ) -> list[Cell]:
-    """All combinations: English, and Chinese where the daemon can say it."""
+    """All combinations, also in Chinese if the daemon speaks it."""
     texts = [("English", name, text_of(WORDS[name], Random(WORDS[name]))) for name in lengths]
     if says_chinese(client, voices[0]):
         for name in lengths:
@@ -123,7 +112,7 @@ def cells_of(
 
 
 def says_chinese(client: Client, voice: str) -> bool:
-    """True if the bundle's vocabulary holds Chinese: the daemon keeps the text as it is."""
+    """True if the daemon leaves Chinese text as it is."""
     probe = chinese_of(8, Random(0))
     try:
         header = client.speak(probe, voice, nfe=1, timeout=TIMEOUT_S).header
@@ -137,16 +126,16 @@ def says_chinese(client: Client, voice: str) -> bool:
 def measure(
     client: Client, cells: Sequence[Cell], repeats: int, address: str, box: Box, *, progress: bool = True
 ) -> dict[str, Any]:
-    """The record of a run: what it was made on, and the figures of every cell."""
+    """Measure and return the record."""
     every = [Series(cell) for cell in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
     total, done, warm_up_s = (repeats + 1) * len(every), 0, 0.0
     neighbours = Neighbours((pid,) if pid else ())
-    for turn in range(repeats + 1):
+    for repeat in range(repeats + 1):
         for series in every:
             reply = speak(client, series.cell)
-            if turn:
+            if repeat:
                 series.replies.append(reply)
             else:
                 warm_up_s += reply.wall_s
@@ -171,8 +160,8 @@ def measure(
 
 
 def speak(client: Client, cell: Cell) -> Reply:
-    """One reply, streamed. Raises BenchError when it holds no audio."""
-    # A seed of its own: the same again could be answered from the cache of phrases.
+    """Stream one reply. Raises BenchError if it has no audio."""
+    # A seed that was used before could be answered from the cache of phrases.
     reply = client.stream(
         cell.text,
         cell.voice,
@@ -188,7 +177,7 @@ def speak(client: Client, cell: Cell) -> Reply:
 
 
 def stages_ms(reply: Reply) -> dict[str, float]:
-    """Milliseconds of a reply by STAGES, which add up to its wall time."""
+    """Milliseconds of a reply by STAGES; their sum is its wall time."""
     t = reply.timings
     known = {
         "text": t.text_ms,
@@ -204,7 +193,7 @@ def stages_ms(reply: Reply) -> dict[str, float]:
 
 
 def figures(series: Series) -> dict[str, Any]:
-    """Summarise a cell's replies: median, least and most of each figure, and medians of stages."""
+    """Figures of a cell, and medians of its stages."""
     cell, replies = series.cell, series.replies
     split = [stages_ms(reply) for reply in replies]
     wall_s = [reply.wall_s for reply in replies]
@@ -230,7 +219,6 @@ def figures(series: Series) -> dict[str, Any]:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Median, least and most."""
     return {
         "median": round(statistics.median(values), 4),
         "least": round(min(values), 4),
@@ -238,35 +226,18 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def conditions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Machine, clocks, versions and neighbours of a record, for the head of a table."""
-    machine = result["machine"]
-    heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
-    busy = ", ".join(f"{name} {share:.2f} cores" for name, share in result["neighbours"])
-    return [
-        ("machine", f"{machine['cores']} × {machine['processor']} {machine['model']}".strip()),
-        (
-            "clocks · mode · heat",
-            f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}",
-        ),
-        ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
-        ("neighbours", busy or "none"),
-    ]
-
-
-def table(result: Mapping[str, Any]) -> str:
-    """The record for a person."""
-    memory = result["memory_mb"]
+def table(record: Mapping[str, Any]) -> str:
+    memory = record["memory_mb"]
     about = [
-        *conditions(result),
-        ("backend", result["backend"]),
+        *conditions(record),
+        ("backend", record["backend"]),
         ("memory", f"{memory['now']:.0f} MB, at most {memory['peak']:.0f} MB" if memory else "not readable"),
-        ("warm-up", f"{result['warm_up_s']:.2f} s, not counted; then {result['repeats']} replies of each"),
+        ("warm-up", f"{record['warm_up_s']:.2f} s, not counted; then {record['repeats']} replies of each"),
     ]
     lines = [aligned(about), ""]
     columns = f"{'wall s':>20}{'audio s':>9}{'RTF':>8}{'first s':>9}{'steps/s':>9}"
     lines.append(f"{'text':<18}{'voice':<10}{'NFE':>4}{columns}")
-    for cell in result["cells"]:
+    for cell in record["cells"]:
         wall = cell["wall_s"]
         spread = f"{wall['median']:.3f} ({wall['least']:.3f}–{wall['most']:.3f})"
         lines.append(
@@ -275,7 +246,7 @@ def table(result: Mapping[str, Any]) -> str:
             f"{cell['first_audio_s']['median']:>9.3f}{cell['steps_per_s']['median']:>9.1f}"
         )
     lines += ["", f"{'stages, ms':<32}" + "".join(f"{name:>15}" for name in STAGES)]
-    for cell in result["cells"]:
+    for cell in record["cells"]:
         name = f"{cell['length']} {cell['language']}, {cell['voice']}, {cell['nfe']}"
         shown = (
             f"{cell['stages_ms'][stage]:.1f} {cell['stages_share'][stage]:>5.1%}".rjust(15)

@@ -1,0 +1,127 @@
+"""Work of a bundle's graphs: operations and weights, counted from the ONNX files.
+
+Each graph runs at three small lengths, and the operations of its products and convolutions follow from the
+shapes. They are a polynomial of the frames of degree two, which three lengths determine exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import CONTEXT, signatures
+from appliance.engine.backend import HostArray
+from appliance.engine.ort import profile
+
+GRAPHS = ("modulation", "condition", "step", "vocoder")
+CLASSES = ("linear", "attention", "convolution", "rest")
+COUNTED_AT = (96, 160, 256)
+"""Frames at which work is counted."""
+TIMES = 8
+"""Rows of a step's modulation table."""
+
+Polynomial = tuple[float, float, float]
+"""Coefficients of a polynomial of frames: constant, linear, quadratic."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations by class, and parameters, of a call, or of one row of a step."""
+
+    flops: Mapping[str, Polynomial]
+    parameters: float
+
+    def at(self, frames: int) -> dict[str, float]:
+        """Operations by class."""
+        return {
+            name: max(constant + (linear + quadratic * frames) * frames, 0.0)
+            for name, (constant, linear, quadratic) in self.flops.items()
+        }
+
+
+def count(bundle: Bundle, graph: str) -> Work:
+    """Count a graph's work. Raises BundleError if ONNX Runtime cannot read it."""
+    path = bundle.graph(file_of(graph), bundle.variant_for("ort-cpu"))
+    totals: dict[str, list[float]] = {name: [] for name in CLASSES}
+    weights = 0.0
+    for frames in COUNTED_AT:
+        nodes = profile(path, inputs_of(bundle, graph, frames), optimised=False)
+        for name in CLASSES:
+            totals[name].append(sum(operations(node) for node in nodes if class_of(node) == name))
+        weights = sum(map(parameters, nodes))
+    powers = np.vander(np.array(COUNTED_AT, float), 3, increasing=True)
+    fitted = {name: np.linalg.solve(powers, values) for name, values in totals.items()}
+    return Work({name: (float(p[0]), float(p[1]), float(p[2])) for name, p in fitted.items()}, weights)
+
+
+def class_of(node: Mapping[str, Any]) -> str:
+    """One of CLASSES."""
+    op, inputs = node["op"], node["inputs"]
+    if "Attention" in op or "Softmax" in op:
+        return "attention"
+    if "MatMul" in op or "Gemm" in op:
+        # Weights have two axes; the operands of attention have lanes and heads too.
+        return "attention" if len(inputs) > 1 and len(inputs[1]) > 2 else "linear"
+    return "convolution" if "Conv" in op else "rest"
+
+
+def operations(node: Mapping[str, Any]) -> float:
+    """Multiplications and additions of a node; only products, convolutions and attention count."""
+    op, inputs, outputs = node["op"], node["inputs"], node["outputs"]
+    if "Attention" in op:
+        rows, frames, width = inputs[0]
+        return float(4 * rows * frames * inputs[1][-2] * width)
+    if "MatMul" in op or "Gemm" in op:
+        return 2.0 * float(math.prod(inputs[0])) * float(outputs[0][-1])
+    if "ConvTranspose" in op:
+        return float(2 * math.prod(inputs[0]) * math.prod(inputs[1][1:]))
+    return 2.0 * float(math.prod(outputs[0])) * float(math.prod(inputs[1][1:])) if "Conv" in op else 0.0
+
+
+def parameters(node: Mapping[str, Any]) -> float:
+    """Number of weights of a product or convolution."""
+    kind = class_of(node)
+    if kind == "linear":
+        return float(node["inputs"][0][-1] * node["outputs"][0][-1])
+    return float(math.prod(node["inputs"][1])) if kind == "convolution" else 0.0
+
+
+def inputs_of(bundle: Bundle, graph: str, frames: int) -> dict[str, HostArray]:
+    """Inputs of a graph for one row of so many frames."""
+    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": TIMES, "K": 1}
+    draw = np.random.default_rng(0)
+    arrays: dict[str, HostArray] = {}
+    for tensor in signatures(bundle.manifest.dimensions)[file_of(graph)].inputs:
+        shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes)
+        is_whole = tensor.dtype == "int32"
+        array = np.zeros(shape, "int32") if is_whole else draw.normal(0.0, 0.3, shape).astype(tensor.dtype)
+        if tensor.name == "lengths":
+            array[:] = frames
+        arrays[tensor.name] = array
+    return arrays
+
+
+def bytes_moved(bundle: Bundle, graph: str, frames: int, work: Work, width: int) -> float:
+    """Bytes of the weights (`width` each), inputs and outputs of a call."""
+    sizes = {"R": 1, "N": frames, "P": 0, "C": CONTEXT, "S": 1, "K": 1, "L": frames * bundle.manifest.mel.hop}
+    spec = signatures(bundle.manifest.dimensions)[file_of(graph)]
+    values = 0
+    for tensor in (*spec.inputs, *spec.outputs):
+        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in tensor.axes]
+        values += math.prod(shape) * np.dtype(tensor.dtype).itemsize
+    return work.parameters * width + values
+
+
+def speedups(bundle: Bundle) -> dict[str, float]:
+    """Speed of classes on a GPU relative to FP16, where it differs."""
+    return {"linear": 2.0} if bundle.manifest.precision == "int8-qdq" else {}
+
+
+def file_of(graph: str) -> str:
+    """Name of the graph's file; a step's has exact shapes."""
+    return "step_keys" if graph == "step" else graph

@@ -1,0 +1,46 @@
+"""What the commands print and write: two-column tables, the conditions of a record, files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from appliance.bench import BenchError
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
+    """Lay out names and values in two columns."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def conditions(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Rows with the machine, clocks, versions and neighbours of a record."""
+    machine = record["machine"]
+    heat = f"{machine['junction_c']:.0f} °C" if machine["junction_c"] is not None else "no sensor"
+    busy = ", ".join(f"{name} {share:.2f} cores" for name, share in record["neighbours"])
+    return [
+        ("machine", f"{machine['cores']} × {machine['processor']} {machine['model']}".strip()),
+        (
+            "clocks · mode · heat",
+            f"{machine['clocks'] or 'not pinned'} · {machine['mode'] or 'none'} · {heat}",
+        ),
+        ("versions", ", ".join(f"{name} {version}" for name, version in machine["versions"].items())),
+        ("neighbours", busy or "none"),
+    ]
+
+
+def write_json(path: Path | None, record: Mapping[str, Any]) -> None:
+    """Write a record, if a file is named. Raises BenchError."""
+    write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path | None, text: str) -> None:
+    """Write a text, if a file is named. Raises BenchError."""
+    try:
+        if path:
+            path.write_text(text, "utf-8")
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,96 @@
+"""Proofs of a bundle: the CPU loads it, and the restarted daemon speaks from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.box.tools import Tools
+from appliance.client import CallFailed, Client, Operator
+from appliance.config import Config, EngineConfig
+from appliance.contract.bundle import Bundle
+from appliance.errors import BundleError
+
+SERVICE = "f5-appliance.service"
+READY_S = 900.0
+"""Time for a daemon to be ready: its first start with a bundle builds engines."""
+SPEAK_S = 60.0
+SENTENCE = "This box speaks from its new bundle."
+AUDIBLE_PEAK = 100
+"""Peak of 16-bit samples below which a reply is silence."""
+
+
+def load_on_cpu(bundle: Bundle, config: EngineConfig) -> None:
+    """Load a bundle and compute a silence, on the CPU if it can. Raises BundleError, EngineFault."""
+    from appliance.engine import loading
+
+    backends = bundle.manifest.backends
+    if config.backend not in ("auto", *backends):
+        raise BundleError(
+            f"{bundle.folder}: engine.backend is {config.backend}, the bundle is for {', '.join(backends)}"
+        )
+    backend = "ort-cpu" if "ort-cpu" in backends else config.backend
+    engine = loading.load_for(bundle, dataclasses.replace(config, backend=backend, lanes=1))
+    try:
+        engine.prove()
+    except Exception as error:
+        raise BundleError(f"{bundle.folder}: cannot be used: {' '.join(str(error).split())}") from error
+    finally:
+        engine.shutdown()
+
+
+def running_folder(config: Config) -> Path | None:
+    """Bundle folder of the running daemon; None if none answers."""
+    socket = config.server.admin
+    if socket is None:
+        return None
+    try:
+        with Operator(str(socket)) as operator:
+            return Path(operator.status().bundle)
+    except CallFailed:
+        return None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Proof of a bundle: the daemon is restarted and speaks."""
+
+    config: Config
+    tools: Tools
+    ready_within_s: float = READY_S
+
+    def __call__(self, folder: Path) -> str:
+        """Return what is wrong with the daemon on the bundle in `folder`; empty if it speaks from it."""
+        # systemd refuses to start a service that has failed five times.
+        self.tools.run("systemctl", "reset-failed", SERVICE)
+        # The service reports when it is ready, and systemctl waits for that.
+        ran = self.tools.run("systemctl", "restart", SERVICE, timeout_s=self.ready_within_s)
+        if ran.timed_out:
+            return f"it was not ready after {self.ready_within_s:.0f} s"
+        if ran.code:
+            return f"it did not start: {ran.summary}"
+        try:
+            return self._speak(folder)
+        except CallFailed as error:
+            return f"it does not speak: {error}"
+
+    def _speak(self, folder: Path) -> str:
+        server = self.config.server
+        with Client(f"unix:{server.socket}" if server.socket else server.listen) as client:
+            if (health := client.health()) != "SERVING":
+                return f"it is {health}"
+            if (speaks_from := running_folder(self.config)) not in (None, folder):
+                return (
+                    f"it speaks from {speaks_from}, not from {folder}: does it have the same configuration?"
+                )
+            voice = next((voice.name for voice in client.voices() if not voice.problem), "")
+            if not voice:
+                return ""
+            # A seed that was used before could be answered without the engine.
+            seed = secrets.randbits(32)
+            reply = client.stream(SENTENCE, voice, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
+        samples = memoryview(reply.audio).cast("h")
+        silent = not len(samples) or max(max(samples), -min(samples)) < AUDIBLE_PEAK
+        return f"it answered with silence in the voice {voice}" if silent else ""

@@ -1,0 +1,131 @@
+"""Copying a bundle from a folder or a possibly hostile archive."""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import MANIFEST
+from appliance.errors import BundleError, StorageError
+
+ARCHIVES = ".tar, .tar.gz, .tar.bz2 or .tar.xz"
+SPARE_BYTES = 64 << 20
+"""Space that an install leaves free on the disk."""
+MAX_MEMBERS = 1_000
+BLOCK_BYTES = 1 << 20
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError, OSError)
+
+
+def copy_bundle(source: Path, new: Path) -> None:
+    """Copy the bundle in a folder or an archive to `new`. Raises BundleError, StorageError, OSError."""
+    if source.is_dir():
+        _copy_folder(source, new)
+    else:
+        _unpack(source, new)
+
+
+def _copy_folder(source: Path, new: Path) -> None:
+    manifest = contract.read(source, verify=False).manifest
+    names = (*manifest.files, MANIFEST)
+    if missing := [name for name in names if not (source / name).is_file()]:
+        raise BundleError(f"{source / missing[0]}: missing, or no file; copy the bundle again")
+    _check_room(new.parent, sum((source / name).stat().st_size for name in names))
+    for name in names:
+        with (source / name).open("rb") as stream:
+            _write(stream, new / name)
+
+
+def _unpack(archive: Path, new: Path) -> None:
+    with _archive_errors(archive), tarfile.open(archive, "r:*") as tar:
+        files = _checked_files(archive, tar, shutil.disk_usage(new.parent).free)
+        _check_room(new.parent, sum(member.size for member in files.values()))
+        top = _bundle_folder(archive, files)
+        for path, member in files.items():
+            stream = tar.extractfile(member)
+            assert stream is not None  # it is a regular file
+            _write(stream, new / path.relative_to(top))
+
+
+@contextlib.contextmanager
+def _archive_errors(archive: Path) -> Iterator[None]:
+    """Raise BundleError for a damaged archive; errors of the disk pass."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except DAMAGED as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise BundleError(
+            f"{archive}: damaged, or no archive ({' '.join(str(error).split())}); "
+            f"must be a bundle's folder, {ARCHIVES}; copy it again"
+        ) from error
+
+
+def _checked_files(
+    archive: Path, tar: tarfile.TarFile, free_bytes: int
+) -> dict[PurePosixPath, tarfile.TarInfo]:
+    """Regular files of an archive by path. Raises BundleError for links, devices and paths out of it.
+
+    Raises StorageError as soon as the files exceed `free_bytes`.
+    """
+    files: dict[PurePosixPath, tarfile.TarInfo] = {}
+    size = 0
+    for count, member in enumerate(tar, 1):
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or (member.isreg() and not path.name):
+            raise BundleError(f"{archive}: names a file outside of itself: {member.name!r}")
+        if not (member.isreg() or member.isdir()):
+            raise BundleError(f"{archive}: {member.name!r} is a link or a device; only files are allowed")
+        if count > MAX_MEMBERS:
+            raise BundleError(f"{archive}: holds more than {MAX_MEMBERS} files")
+        if member.isreg():
+            if path in files:
+                raise BundleError(f"{archive}: names {member.name!r} twice")
+            files[path] = member
+            size += member.size
+            if size > free_bytes:
+                raise _no_room(archive, free_bytes, size)
+    return files
+
+
+def _bundle_folder(archive: Path, files: dict[PurePosixPath, tarfile.TarInfo]) -> PurePosixPath:
+    """Folder of the bundle: the archive's top, or its only folder. Raises BundleError."""
+    tops = [path.parent for path in files if path.name == MANIFEST and len(path.parts) <= 2]
+    if len(tops) != 1:
+        raise BundleError(
+            f"{archive}: not one bundle: it has {len(tops)} {MANIFEST}, at its top or in a folder"
+        )
+    if outside := [str(path) for path in files if tops[0] not in path.parents]:
+        raise BundleError(f"{archive}: {outside[0]!r} is not in the bundle's folder {str(tops[0])!r}")
+    return tops[0]
+
+
+def _write(stream: IO[bytes], path: Path) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with path.open("xb") as out:
+        shutil.copyfileobj(stream, out, BLOCK_BYTES)
+        os.fchmod(out.fileno(), 0o644)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _check_room(folder: Path, needed_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes + SPARE_BYTES > free_bytes:
+        raise _no_room(folder, free_bytes, needed_bytes)
+
+
+def _no_room(path: Path, free_bytes: int, needed_bytes: int) -> StorageError:
+    return StorageError(
+        f"{path}: the bundle takes {needed_bytes / 1e6:,.0f} MB and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
+        f"{free_bytes / 1e6:,.0f} MB are left on the disk"
+    )

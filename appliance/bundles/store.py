@@ -1,0 +1,286 @@
+"""The bundles of a box: which is in use, which was before, and the change from one to the other.
+
+    PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
+    PATH.before    the one before, in the same way
+    PATHs/NAME     every installed bundle in a folder of its own, whose files never change
+
+An install makes PATH.before name the new bundle, then exchanges the two names in one step (RENAME_EXCHANGE):
+after a power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.bundles.source import copy_bundle
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import MANIFEST, Bundle, Manifest, sha256
+from appliance.durable import exchange, locked, sync_folder
+from appliance.errors import BundleError, StorageError
+
+STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
+"""Names that installs give in the store; other names are an operator's own."""
+
+Check = Callable[[Bundle], None]
+"""Raises BundleError for a bundle that this box cannot use."""
+Prove = Callable[[Path], str]
+"""Starts the daemon on the bundle in a folder; returns the problem, or ""."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class StoredBundle:
+    folder: Path
+    use: str
+    """"in use", "before", or "unused"."""
+    manifest: Manifest | None
+    problem: str
+    """Why the manifest cannot be read, or ""."""
+
+
+class BundleStore:
+    """Bundles around `bundle.path`; changes hold a lock between processes."""
+
+    def __init__(self, path: Path, report: Report = lambda line: None) -> None:
+        """`report` takes one line for each step."""
+        self.path = path
+        self.before = path.with_name(f"{path.name}.before")
+        self.folder = path.with_name(f"{path.name}s")
+        self._report = report
+
+    def stored(self) -> list[StoredBundle]:
+        """All bundles, the one in use first."""
+        uses: dict[Path, str] = {}
+        for name, use in ((self.path, "in use"), (self.before, "before")):
+            if os.path.lexists(name):
+                uses.setdefault(_real(name), use)
+        with contextlib.suppress(FileNotFoundError):
+            for entry in sorted(self.folder.iterdir()):
+                if not entry.name.startswith("."):
+                    uses.setdefault(_real(entry), "unused")
+        return [_stored(folder, use) for folder, use in uses.items()]
+
+    def install(
+        self, source: Path, check: Check, *, prove: Prove | None = None, running: Path | None = None
+    ) -> Path:
+        """Put the bundle in a folder or an archive in use, and go back if `prove` finds something wrong.
+
+        Bundles that are not needed are removed, except the daemon's, `running`. Returns the folder in the
+        store. Raises BundleError, StorageError.
+        """
+        with _storage_errors(self.path), self._lock():
+            self._remove_unneeded(running)
+            earlier = self._keep_before()
+            new = self._add(source, check)
+            if new == _real(self.path):
+                self._report(f"{new.name} is in use already")
+                return new
+            self._report_voices(contract.read(new, verify=False))
+            self._link(self.before, new)
+            if os.path.lexists(self.path):
+                exchange(self.path, self.before)
+            else:
+                os.rename(self.before, self.path)
+            sync_folder(self.path.parent)
+            try:
+                self._prove_or_undo(prove, new, earlier)
+            except BundleError:
+                self._remove_unneeded(running)
+                raise
+            self._remove_unneeded(running)
+            return new
+
+    def back(self, *, prove: Prove | None = None) -> Path:
+        """Put the bundle before in use again; returns its folder. Raises BundleError, StorageError."""
+        with _storage_errors(self.path), self._lock():
+            if not os.path.lexists(self.before):
+                raise BundleError(f"there is no bundle before this one: {self.before} does not exist")
+            new = _real(self.before)
+            if new == _real(self.path):
+                raise BundleError(f"the bundle before is the one in use: {new}")
+            self._report_voices(contract.read(new))
+            exchange(self.path, self.before)
+            sync_folder(self.path.parent)
+            self._prove_or_undo(prove, _real(self.path), new)
+            return _real(self.path)
+
+    # Before the change.
+
+    def _keep_before(self) -> Path | None:
+        """Move a real folder at PATH.before, which will be a link, into the store; returns its folder."""
+        if self.before.is_dir() and not self.before.is_symlink():
+            manifest = _stored(self.before, "").manifest
+            name = _store_name(Bundle(self.before, manifest)) if manifest else ""
+            place = self._unused(name or f"unreadable-{secrets.token_hex(4)}")
+            os.rename(self.before, place)
+            sync_folder(self.folder)
+            self._link(self.before, place)
+        return _real(self.before) if os.path.lexists(self.before) else None
+
+    def _add(self, source: Path, check: Check) -> Path:
+        """Copy, verify, check and sync a bundle, unless PATH or PATH.before names an undamaged equal one.
+
+        Returns its folder in the store. Raises BundleError, OSError.
+        """
+        new = self.folder / f".{secrets.token_hex(4)}"
+        try:
+            copy_bundle(source, new)
+            read = contract.read(new)
+            name = _store_name(read)
+            for present in self._named():
+                if present.name == name or _same_manifest(present, new):
+                    with contextlib.suppress(BundleError):
+                        return contract.read(present).folder
+            self._report(f"{read.manifest.family} {read.manifest.precision}: every hash is right; loading it")
+            check(read)
+            for folder in (new, *(path for path in new.rglob("*") if path.is_dir())):
+                folder.chmod(0o755)
+                sync_folder(folder)
+            place = self._unused(name)
+            os.rename(new, place)
+            sync_folder(self.folder)
+            return place
+        except BundleError as error:
+            # An operator knows the source, not the copy.
+            raise BundleError(str(error).replace(str(new), str(source))) from error
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def _report_voices(self, new: Bundle) -> None:
+        """Report what becomes of the voices' cache."""
+        now, then = new.manifest, _stored(_real(self.path), "").manifest
+        if then is None:
+            return
+        if (now.mel, now.defaults.target_rms) == (then.mel, then.defaults.target_rms):
+            self._report("stored voices stay as they are, and so does what was prepared of them")
+        else:
+            self._report(
+                "stored voices stay as they are; its mel or level is another, so each is prepared anew "
+                "at its first use"
+            )
+
+    # After the change.
+
+    def _prove_or_undo(self, prove: Prove | None, new: Path, earlier: Path | None) -> None:
+        """Undo the change if `prove` is interrupted, or finds something wrong: that raises BundleError.
+
+        `earlier` is what PATH.before named until the change.
+        """
+        if prove is None:
+            return
+        try:
+            problem = prove(new)
+        except BaseException:
+            self._undo(earlier)
+            raise
+        if not problem:
+            return
+        if not os.path.lexists(self.before):
+            raise BundleError(
+                f"the daemon is not well with {new.name} ({problem}); there is none to go back to"
+            )
+        self._report(f"the daemon is not well with {new.name} ({problem}); going back")
+        self._undo(earlier)
+        old = _real(self.path)
+        if again := prove(old):
+            state = f"{old.name} is back and is not well either ({again})"
+        else:
+            state = f"{old.name} is back and runs"
+        raise BundleError(f"the daemon is not well with {new.name} ({problem}); {state}")
+
+    def _undo(self, earlier: Path | None) -> None:
+        if not os.path.lexists(self.before):
+            return
+        exchange(self.path, self.before)
+        if earlier is None:
+            self.before.unlink()
+        elif earlier != _real(self.before):
+            self._link(self.before, earlier)
+        sync_folder(self.path.parent)
+
+    def _remove_unneeded(self, running: Path | None) -> None:
+        """Remove unneeded bundles and leftovers of interrupted installs."""
+        for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
+            if leftover.is_symlink():
+                leftover.unlink()
+        needed = {*self._named(), _real(running) if running else None}
+        for entry in self.folder.iterdir():
+            if STORE_NAME.fullmatch(entry.name) and _real(entry) not in needed:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+    # Names.
+
+    def _link(self, name: Path, folder: Path) -> None:
+        """Make `name` a link in one rename, relative beside the store, so that a disk can be moved."""
+        new = name.with_name(f".{name.name}.{secrets.token_hex(4)}")
+        inside = folder.parent == self.folder and name.parent == self.folder.parent
+        new.symlink_to(f"{self.folder.name}/{folder.name}" if inside else folder)
+        os.rename(new, name)
+        sync_folder(name.parent)
+
+    def _named(self) -> list[Path]:
+        """Folders that PATH and PATH.before name."""
+        return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
+
+    def _unused(self, name: str) -> Path:
+        """A path in the store that does not exist: a damaged bundle may have the name."""
+        number = 1
+        while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
+            number += 1
+        return place
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        self.folder.mkdir(mode=0o755, exist_ok=True)
+        try:
+            with locked(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                yield
+        except BlockingIOError:
+            raise StorageError(
+                f"{self.folder}: another install is at work; wait until it has ended"
+            ) from None
+
+
+def _store_name(read: Bundle) -> str:
+    """Family and hash of the manifest, which holds all other hashes."""
+    family = re.sub(r"[^A-Za-z0-9_-]+", "-", read.manifest.family).strip("-") or "bundle"
+    return f"{family}-{sha256(read.folder / MANIFEST)[:12]}"
+
+
+def _same_manifest(folder: Path, other: Path) -> bool:
+    try:
+        return (folder / MANIFEST).read_bytes() == (other / MANIFEST).read_bytes()
+    except OSError:
+        return False
+
+
+def _stored(folder: Path, use: str) -> StoredBundle:
+    try:
+        return StoredBundle(folder, use, contract.read(folder, verify=False).manifest, "")
+    except BundleError as error:
+        return StoredBundle(folder, use, None, str(error))
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+@contextlib.contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    """Raise StorageError for an OSError."""
+    try:
+        yield
+    except (BundleError, StorageError):
+        raise
+    except PermissionError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror}; run it with sudo") from error
+    except OSError as error:
+        raise StorageError(f"{error.filename or path}: {error.strerror or error}") from error

@@ -1,0 +1,85 @@
+"""The gRPC client for Python programs: `Client` blocks, `AsyncClient` is for asyncio, with the same methods.
+
+    with Client() as client:
+        wav = client.speak("Hello, chat.", "anna").audio
+        for event in client.stream("Hello, chat.", "anna", priority="high"):
+            if isinstance(event, Piece):
+                play(event.data)
+
+A call that fails raises CallFailed; a value that its field cannot hold raises ValueError or OverflowError,
+an unknown option TypeError. `timeout` is the call's deadline in seconds, at which the daemon stops working
+on it too; None sets none.
+
+On the way of a call, `messages` builds the request, `connection` adds token and channel, `failures` turns
+gRPC's error into CallFailed, and `retries` decides on another attempt.
+"""
+
+from appliance.client.aio import AsyncClient, AsyncStream, Session
+from appliance.client.blocking import Client, Operator, Stream
+from appliance.client.connection import ADDRESS, ADMIN_SOCKET, NO_CREDENTIALS, SPEAK_S, Credentials
+from appliance.client.failures import CallFailed
+from appliance.client.messages import (
+    ENCODINGS,
+    PRIORITIES,
+    Encoding,
+    Event,
+    Heard,
+    Options,
+    Piece,
+    Priority,
+    Reply,
+    plain,
+)
+from appliance.rpc.admin_pb2 import Status
+from appliance.rpc.appliance_pb2 import (
+    End,
+    Header,
+    PausedChannels,
+    QueueEvent,
+    Timings,
+    Utterance,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
+    UtteranceError,
+    Voice,
+    WordTiming,
+)
+
+__all__ = [
+    "ADDRESS",
+    "ADMIN_SOCKET",
+    "ENCODINGS",
+    "NO_CREDENTIALS",
+    "PRIORITIES",
+    "SPEAK_S",
+    "AsyncClient",
+    "AsyncStream",
+    "CallFailed",
+    "Client",
+    "Credentials",
+    "Encoding",
+    "End",
+    "Event",
+    "Header",
+    "Heard",
+    "Operator",
+    "Options",
+    "PausedChannels",
+    "Piece",
+    "Priority",
+    "QueueEvent",
+    "Reply",
+    "Session",
+    "Status",
+    "Stream",
+    "Timings",
+    "Utterance",
+    "UtteranceAudio",
+    "UtteranceBegin",
+    "UtteranceEnd",
+    "UtteranceError",
+    "Voice",
+    "WordTiming",
+    "plain",
+]

@@ -1,0 +1,283 @@
+"""The client for asyncio, and sessions: texts that are spoken while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from appliance.client.connection import REACH_S, SPEAK_S, UPLOAD_S, ClientBase, channel_metadata
+from appliance.client.failures import CallFailed, grpc_failures
+from appliance.client.messages import (
+    Event,
+    Heard,
+    Options,
+    Reply,
+    event_of,
+    heard_of,
+    serving_status,
+    streamed_reply,
+    synthesize_request,
+    update_voice_request,
+    whole_reply,
+)
+from appliance.client.retries import Attempts
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.appliance_pb2 import ListUtterancesResponse, QueueEvent, Utterance, UtteranceError, Voice
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class AsyncClient(ClientBase):
+    """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
+
+    _grpc = grpc.aio
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def speak(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> Reply:
+        attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
+        while True:
+            try:
+                with grpc_failures():
+                    return whole_reply(await attempts.begin(), attempts.begun)
+            except CallFailed as failure:
+                await asyncio.sleep(attempts.wait_s(failure))
+
+    def stream(
+        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+    ) -> AsyncStream:
+        return AsyncStream(self._attempts(self._synthesizer.StreamSynthesize, text, voice, timeout, options))
+
+    async def cancel(self, request_id: str, *, channel: str = "", timeout: float | None = REACH_S) -> None:
+        request = pb.CancelSynthesisRequest(request_id=request_id)
+        method = partial(self._synthesizer.CancelSynthesis, metadata=channel_metadata(channel))
+        await self._call(method, request, timeout)
+
+    async def utterances(self, channel: str = "", *, timeout: float | None = REACH_S) -> list[Utterance]:
+        return list((await self.queue(channel, timeout=timeout)).utterances)
+
+    async def queue(self, channel: str = "", *, timeout: float | None = REACH_S) -> ListUtterancesResponse:
+        request = pb.ListUtterancesRequest(channel=channel)
+        response: ListUtterancesResponse = await self._call(self._queue.ListUtterances, request, timeout)
+        return response
+
+    async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
+        call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
+        try:
+            with grpc_failures():
+                async for event in call:
+                    yield event
+        finally:
+            call.cancel()
+
+    async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
+        call = self._queue.Listen(pb.ListenRequest(channel=channel))
+        try:
+            with grpc_failures():
+                async for response in call:
+                    yield heard_of(response)
+        finally:
+            call.cancel()
+
+    async def cancel_of(
+        self, *, user: str = "", channel: str = "", timeout: float | None = REACH_S
+    ) -> list[Utterance]:
+        request = pb.CancelUtterancesRequest(user_key=user, channel=channel)
+        return list((await self._call(self._queue.CancelUtterances, request, timeout)).utterances)
+
+    async def skip(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        request = pb.ChannelRequest(channel=channel)
+        return list((await self._call(self._queue.Skip, request, timeout)).utterances)
+
+    async def clear(self, channel: str, *, timeout: float | None = REACH_S) -> list[Utterance]:
+        request = pb.ChannelRequest(channel=channel)
+        return list((await self._call(self._queue.Clear, request, timeout)).utterances)
+
+    async def pause(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        await self._call(self._queue.Pause, pb.ChannelRequest(channel=channel), timeout)
+
+    async def resume(self, channel: str, *, timeout: float | None = REACH_S) -> None:
+        await self._call(self._queue.Resume, pb.ChannelRequest(channel=channel), timeout)
+
+    def session(self, voice: str, **options: Unpack[Options]) -> Session:
+        """Speak a text while it is written; the options hold for all of its clauses."""
+        configure = synthesize_request("", voice, options)
+        return Session(self._synthesizer.Session(metadata=channel_metadata(configure.channel)), configure)
+
+    async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
+        token = ""
+        while True:
+            request = pb.ListVoicesRequest(page_token=token)
+            page = await self._call(self._voices.ListVoices, request, timeout)
+            for voice in page.voices:
+                yield voice
+            if not (token := page.next_page_token):
+                return
+
+    async def voice(self, name: str, *, timeout: float | None = REACH_S) -> Voice:
+        voice: Voice = await self._call(self._voices.GetVoice, pb.GetVoiceRequest(name=name), timeout)
+        return voice
+
+    async def add_voice(
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        *,
+        consent_note: str = "",
+        display_name: str = "",
+        pronunciations: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+        timeout: float | None = UPLOAD_S,
+    ) -> Voice:
+        request = pb.CreateVoiceRequest(
+            name=name,
+            audio=audio,
+            transcript=transcript,
+            consent_note=consent_note,
+            display_name=display_name,
+            pronunciations=pronunciations,
+            validate_only=validate_only,
+        )
+        voice: Voice = await self._call(self._voices.CreateVoice, request, timeout)
+        return voice
+
+    async def update_voice(
+        self,
+        name: str,
+        *,
+        display_name: str | None = None,
+        pronunciations: Mapping[str, str] | None = None,
+        timeout: float | None = REACH_S,
+    ) -> Voice:
+        request = update_voice_request(name, display_name, pronunciations)
+        voice: Voice = await self._call(self._voices.UpdateVoice, request, timeout)
+        return voice
+
+    async def remove_voice(self, name: str, *, timeout: float | None = REACH_S) -> None:
+        await self._call(self._voices.DeleteVoice, pb.DeleteVoiceRequest(name=name), timeout)
+
+    async def health(self, service: str = "", *, timeout: float | None = REACH_S) -> str:
+        request = health_pb2.HealthCheckRequest(service=service)
+        return serving_status(await self._call(self._health.Check, request, timeout))
+
+    async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
+        with grpc_failures():
+            return await method(request, timeout=timeout)
+
+
+class AsyncStream:
+    """Stream for asyncio."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts, self._call = attempts, attempts.begin()
+        self._cancelled = asyncio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        try:
+            while True:
+                try:
+                    with grpc_failures():
+                        async for message in self._call:
+                            for event in self._attempts.received(event_of(message)):
+                                yield event
+                    return
+                except CallFailed as failure:
+                    wait_s = self._attempts.wait_s(failure)
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._cancelled.wait(), wait_s)
+                    raise asyncio.CancelledError
+                self._call = self._attempts.begin()
+        except asyncio.CancelledError:
+            # grpc.aio raises the same for a cancelled call as for a cancelled task.
+            if not self._cancelled.is_set():
+                raise
+            raise CallFailed("CANCELLED", "cancelled by this client") from None
+        finally:
+            self._call.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the call; its iteration raises CallFailed with CANCELLED."""
+        self._cancelled.set()
+        self._call.cancel()
+
+    async def reply(self) -> Reply:
+        """Receive the whole stream."""
+        return streamed_reply([event async for event in self], self._attempts.begun)
+
+
+class Session:
+    """A text that is spoken while it is written, in utterances numbered from 1.
+
+        session = client.session("anna")
+        async def write() -> None:
+            async for words in model:
+                await session.say(words)
+            await session.close()
+        async for utterance, event in session: ...
+
+    The iteration yields each utterance's number with a Header for each clause, its Pieces, and at last an End
+    or an UtteranceError. Leaving it early cancels the call.
+    """
+
+    def __init__(self, call: Any, configure: pb.SynthesizeRequest) -> None:
+        self._call, self._configure = call, configure
+        self._is_open = False
+        self._writing = asyncio.Lock()
+
+    async def say(self, text: str) -> None:
+        """Append text to the current utterance."""
+        await self._write(pb.SessionRequest(text=text))
+
+    async def flush(self) -> None:
+        """End the current utterance; the next text begins another."""
+        await self._write(pb.SessionRequest(flush=pb.Flush()))
+
+    async def cancel(self, utterance: int) -> None:
+        """Cancel an utterance by its number; it may be the current one."""
+        await self._write(pb.SessionRequest(cancel=pb.CancelUtterance(utterance=utterance)))
+
+    async def close(self) -> None:
+        """End the text; what was written is spoken to its end."""
+        with grpc_failures():
+            await self._call.done_writing()
+
+    async def _write(self, message: pb.SessionRequest) -> None:
+        async with self._writing:
+            try:
+                if not self._is_open:
+                    self._is_open = True
+                    await self._call.write(pb.SessionRequest(configure=self._configure))
+                    await self._call.initial_metadata()  # or the status of a refusal
+                await self._call.write(message)
+            except (asyncio.InvalidStateError, grpc.RpcError):  # the daemon has ended the call
+                code, details = await self._call.code(), await self._call.details()
+                raise CallFailed(code.name, details) from None
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Event | UtteranceError]]:
+        try:
+            with grpc_failures():
+                async for message in self._call:
+                    number = message.utterance
+                    yield number, message.error if message.HasField("error") else event_of(message)
+        finally:
+            self._call.cancel()

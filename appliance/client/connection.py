@@ -1,0 +1,129 @@
+"""Connection of a client to a daemon: address, TLS, token and stubs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+
+from appliance.client.messages import Options, synthesize_request
+from appliance.client.retries import Attempts
+from appliance.rpc import appliance_pb2_grpc
+
+ADDRESS = "127.0.0.1:50051"
+ADMIN_SOCKET = "/run/f5-appliance/admin.sock"
+REACH_S = 5.0
+"""Default timeout of calls that compute nothing."""
+SPEAK_S = 300.0
+"""Default timeout of a synthesis; the longest text takes less at the speed of speech."""
+UPLOAD_S = 60.0
+CHANNEL_KEY = "x-channel"
+"""Metadata by which a proxy finds the box that plays a channel."""
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """TLS certificates and token of a connection."""
+
+    authority: bytes = b""
+    """PEM of the server's certificate or its authority; empty: no TLS."""
+    token: str = ""
+    """Made by `appliance tokens add` on the box."""
+    certificate: bytes = b""
+    """PEM of a client certificate, where the box asks for one."""
+    key: bytes = b""
+
+
+NO_CREDENTIALS = Credentials()
+
+
+class ClientBase:
+    """Connection, stubs and retries of Client and AsyncClient."""
+
+    _grpc: Any
+    """grpc or grpc.aio."""
+
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        credentials: Credentials = NO_CREDENTIALS,
+        *,
+        own_connection: bool = False,
+        retries: int = 0,
+    ) -> None:
+        """Connect on first use to host:port or unix:PATH.
+
+        `own_connection` shares no TCP connection with other clients of this process. `retries` is how often
+        `speak` and `stream` try again within their timeout, until there is audio: after up to 2 s when the
+        box is away, after the time that the box names when it is overloaded. A stream's Header then comes
+        with its first audio.
+        """
+        self._connection = _connect(self._grpc, address, credentials, own_connection)
+        self._retries = retries
+        self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
+        self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
+        self._queue = appliance_pb2_grpc.QueueStub(self._connection)
+        self._health: Any = health_pb2_grpc.HealthStub(self._connection)
+
+    def _attempts(
+        self, method: Callable[..., Any], text: str, voice: str, timeout: float | None, options: Options
+    ) -> Attempts:
+        return Attempts(method, synthesize_request(text, voice, options), timeout, self._retries)
+
+
+def channel_metadata(channel: str) -> Metadata:
+    """Metadata of a call about a channel, percent-encoded; none for the empty channel."""
+    return ((CHANNEL_KEY, quote(channel)),) if channel else ()
+
+
+def _connect(module: Any, address: str, credentials: Credentials, own_connection: bool) -> Any:
+    options = (
+        # gRPC's 4 MiB are 80 s of audio.
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        # gRPC's two minutes are long after a daemon was restarted.
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.use_local_subchannel_pool", int(own_connection)),
+    )
+    if credentials.authority:
+        pair = (credentials.key, credentials.certificate) if credentials.certificate else (None, None)
+        tls = grpc.ssl_channel_credentials(credentials.authority, *pair)
+        connection = module.secure_channel(address, tls, options=options)
+    else:
+        connection = module.insecure_channel(address, options=options)
+    token = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
+    return _WithMetadata(connection, token)
+
+
+class _WithMetadata:
+    """gRPC channel whose calls carry the token and the `channel` of their request.
+
+    gRPC's own call credentials refuse to send a token without TLS.
+    """
+
+    def __init__(self, connection: Any, token: Metadata) -> None:
+        self._connection = connection
+        self._token = token
+        self.close = connection.close
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
+        return self._with_metadata(self._connection.unary_unary(*arguments, **options))
+
+    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
+        return self._with_metadata(self._connection.unary_stream(*arguments, **options))
+
+    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
+        return self._with_metadata(self._connection.stream_stream(*arguments, **options))
+
+    def _with_metadata(self, method: Any) -> Any:
+        def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
+            channel = channel_metadata(getattr(request[0], "channel", "")) if request else ()
+            return method(*request, metadata=(*self._token, *channel, *metadata), **options)
+
+        return call

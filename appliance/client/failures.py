@@ -1,0 +1,64 @@
+"""CallFailed, and gRPC's errors as CallFailed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+class CallFailed(Exception):
+    """A call that was refused, broke, was cancelled or ran out of time."""
+
+    def __init__(
+        self, status: str, message: str, reason: str = "", field: str = "", retry_s: float | None = None
+    ) -> None:
+        super().__init__(f"{message} ({status})")
+        self.status = status
+        """Name of the gRPC status: "RESOURCE_EXHAUSTED"."""
+        self.message = message
+        self.reason = reason
+        """The daemon's own reason, "QUEUE_FULL"; empty where gRPC itself failed the call."""
+        self.field = field
+        """Field of the request that is wrong, or empty."""
+        self.retry_s = retry_s
+        """Seconds after which the same call may succeed; None: unknown."""
+
+    @property
+    def unreachable(self) -> bool:
+        """True if nothing listens at the address; False for a TLS or certificate error."""
+        answered = any(sign in self.message for sign in ("handshake", "erification", "Socket closed"))
+        return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message and not answered
+
+
+@contextmanager
+def grpc_failures() -> Iterator[None]:
+    """Raise gRPC's errors as CallFailed."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _call_failed(error) from error
+
+
+def _call_failed(error: Any) -> CallFailed:
+    """Read the details that the daemon packs into google.rpc.Status: ErrorInfo, BadRequest, RetryInfo."""
+    status = status_pb2.Status()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            status.ParseFromString(value)
+    info = error_details_pb2.ErrorInfo()
+    bad = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
+    retry_s = None
+    for detail in status.details:
+        detail.Unpack(info)
+        detail.Unpack(bad)
+        if detail.Unpack(retry):
+            retry_s = retry.retry_delay.ToTimedelta().total_seconds()
+    field = bad.field_violations[0].field if bad.field_violations else ""
+    return CallFailed(error.code().name, error.details() or "", info.reason, field, retry_s)

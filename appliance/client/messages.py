@@ -1,0 +1,213 @@
+"""Options, events and replies of both clients, from and to protocol messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, get_args
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.appliance_pb2 import (
+    End,
+    Header,
+    PausedChannels,
+    Timings,
+    UtteranceAudio,
+    UtteranceBegin,
+    UtteranceEnd,
+    WordTiming,
+)
+
+SAMPLE_BYTES = 2
+WAV_HEADER_BYTES = 44
+
+Encoding = Literal["wav", "pcm16", "flac", "mp3", "ogg_opus", "mulaw"]
+ENCODINGS: tuple[str, ...] = get_args(Encoding)
+Priority = Literal["bulk", "normal", "high", "realtime"]
+PRIORITIES: tuple[str, ...] = get_args(Priority)
+
+
+class Options(TypedDict, total=False):
+    """Optional arguments of `speak`, `stream` and `session`. None or absent: the daemon's default."""
+
+    encoding: Encoding | None
+    """Default: WAV from `speak`, PCM16 from `stream`."""
+    rate: int | None
+    """Hz; default: the model's."""
+    speed: float | None
+    """Speaking rate, 0.25 to 4; above 1 is faster."""
+    nfe: int | None
+    """Function evaluations of the flow: 1 to `synthesis.max_nfe` of the daemon."""
+    seed: int | None
+    guidance: float | None
+    segmentation: Literal["upstream", "low_latency"] | None
+    priority: Priority | None
+    channel: str | None
+    """Player of the reply; replies of one channel play one after the other."""
+    user: str | None
+    """Author of the message, for rate limits."""
+    text_handling: Literal["chat", "verbatim", "ssml"] | None
+    """Default: chat, whose links, emoji and numbers become words."""
+    pronunciations: Mapping[str, str] | None
+    """Spoken form by word, besides those of the voice."""
+    max_spoken: float | None
+    """Seconds of speech to which the text is cut, at a clause."""
+    supersede: str | None
+    """Abort this channel's waiting requests with the same key."""
+    merge: str | None
+    """Speak one request for all of this channel's waiting ones with the same key."""
+    merge_count: int | None
+    """Requests that this one counts for; default 1."""
+    merge_text: str | None
+    """Text for two or more, with "{count}"; default: the text and the number."""
+    queue_timeout: float | None
+    """Seconds by which the first sound may miss its target before the request is refused."""
+    min_nfe: int | None
+    """Accept as few steps as this rather than a refusal."""
+    playout: Literal["serial", "overlap"] | None
+    request_id: str | None
+    """Id for `cancel`: 1 to 64 of A-Z, a-z, 0-9, ".", "_" and "-"."""
+    word_timings: bool | None
+    """Fill `words` of header, end and reply."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One audio message of a stream."""
+
+    data: bytes
+    sample_offset: int
+    """Samples of this reply that were encoded before `data`."""
+    segment: int
+    arrived: float
+    """time.monotonic() when it was read."""
+
+
+Event = Header | Piece | End
+Heard = PausedChannels | UtteranceBegin | UtteranceAudio | UtteranceEnd
+"""Messages of `listen`; see appliance.proto."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete reply. Times are seconds from the call, measured by the client."""
+
+    audio: bytes
+    header: Header
+    timings: Timings
+    wall_s: float
+    first_audio_s: float
+    """Equal to `wall_s` for a reply in one message."""
+    words: Sequence[WordTiming] = ()
+    """Start and end of each word, with the option `word_timings`."""
+
+    @property
+    def audio_s(self) -> float:
+        """Duration of the audio: from its size for WAV and PCM16, otherwise as the daemon reports it."""
+        if self.header.encoding not in (pb.WAV, pb.PCM16):
+            return self.timings.audio_ms / 1e3
+        size = len(self.audio) - (WAV_HEADER_BYTES if self.header.encoding == pb.WAV else 0)
+        rate_hz = self.header.sample_rate_hertz
+        return size / SAMPLE_BYTES / rate_hz if rate_hz else 0.0
+
+
+def synthesize_request(text: str, voice: str, options: Options) -> pb.SynthesizeRequest:
+    """Build the message. Raises TypeError for unknown options, ValueError, OverflowError."""
+    if unknown := options.keys() - Options.__annotations__.keys():
+        valid = ", ".join(Options.__annotations__)
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; valid options: {valid}")
+    queue_timeout = options.get("queue_timeout")
+    return pb.SynthesizeRequest(
+        text=text,
+        voice=voice,
+        audio_config={
+            "encoding": _upper(options.get("encoding")),
+            "sample_rate_hertz": options.get("rate"),
+            "speaking_rate": options.get("speed"),
+        },
+        nfe_steps=options.get("nfe"),
+        seed=options.get("seed"),
+        guidance=options.get("guidance"),
+        segmentation=_upper(options.get("segmentation")),
+        priority=_upper(options.get("priority")),
+        channel=options.get("channel"),
+        user_key=options.get("user"),
+        text_handling=_upper(options.get("text_handling")),
+        pronunciations=options.get("pronunciations"),
+        max_spoken_seconds=options.get("max_spoken"),
+        supersede_key=options.get("supersede"),
+        merge_key=options.get("merge"),
+        merge_count=options.get("merge_count"),
+        merge_text=options.get("merge_text"),
+        queue_timeout=None if queue_timeout is None else timedelta(seconds=queue_timeout),
+        min_nfe_steps=options.get("min_nfe"),
+        playout=_upper(options.get("playout")),
+        request_id=options.get("request_id"),
+        word_timings=bool(options.get("word_timings")),
+    )
+
+
+def update_voice_request(
+    name: str, display_name: str | None, pronunciations: Mapping[str, str] | None
+) -> pb.UpdateVoiceRequest:
+    """Build the message; the daemon does not change what is None."""
+    words = None if pronunciations is None else pb.Pronunciations(words=pronunciations)
+    return pb.UpdateVoiceRequest(name=name, display_name=display_name, pronunciations=words)
+
+
+def event_of(message: pb.StreamSynthesizeResponse | pb.SessionResponse) -> Event:
+    """Event that a message of a stream holds."""
+    arrived = time.monotonic()
+    if message.HasField("audio"):
+        audio = message.audio
+        return Piece(audio.data, audio.sample_offset, audio.segment, arrived)
+    return message.header if message.HasField("header") else message.end
+
+
+def heard_of(response: pb.ListenResponse) -> Heard:
+    """Message that a response holds."""
+    kind = response.WhichOneof("message")
+    if kind == "begin":
+        return response.begin
+    if kind == "audio":
+        return response.audio
+    return response.end if kind == "end" else response.paused
+
+
+def whole_reply(response: pb.SynthesizeResponse, begun: float) -> Reply:
+    """Reply in one message; the call began at `begun` on time.monotonic()."""
+    wall_s = time.monotonic() - begun
+    return Reply(response.audio, response.header, response.timings, wall_s, wall_s, response.words)
+
+
+def streamed_reply(events: Sequence[Event], begun: float) -> Reply:
+    """Reply in a stream's events; the call began at `begun` on time.monotonic()."""
+    wall_s = time.monotonic() - begun
+    pieces = [event for event in events if isinstance(event, Piece)]
+    header = next((event for event in events if isinstance(event, Header)), Header())
+    end = next((event for event in events if isinstance(event, End)), End())
+    first_audio_s = pieces[0].arrived - begun if pieces else wall_s
+    audio = b"".join(piece.data for piece in pieces)
+    return Reply(audio, header, end.timings, wall_s, first_audio_s, end.words)
+
+
+def serving_status(response: health_pb2.HealthCheckResponse) -> str:
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as JSON holds it: bytes in base64, enumerations by name, 64-bit integers as strings."""
+    fields: dict[str, Any] = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return fields
+
+
+def _upper(name: str | None) -> str | None:
+    return name and name.upper()
