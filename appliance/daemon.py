@@ -167,7 +167,7 @@ class Daemon:
         self._metrics.watch_phrases(self._phrases)
         self._trace = trace
         kind = Scheduler if trace is None else TracedScheduler
-        self._scheduler = kind(config.scheduler, at=self._at)
+        self._scheduler = kind(config.scheduler, call_at=self._at)
         self._write_trace()
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -510,7 +510,7 @@ class Daemon:
                 speech.defaults = replace(speech.defaults, guidance=read.manifest.defaults.guidance)
 
         try:
-            self._scheduler.exchange(loaded, switch)
+            self._scheduler.replace_engine(loaded, switch)
         except ApplianceError:
             loaded.shutdown()
             raise

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.calls import Engine, EngineCall, EngineLane
 from appliance.errors import ApplianceError, EngineFault, StorageError
 from appliance.job import FloatArray, Segment
 from appliance.playout import Job
-from appliance.scheduler import Call, Engine, Lane, Scheduler
+from appliance.scheduler import Scheduler
 
 LIMIT = 100_000
 """Slices that are kept, the newest, of at most 500 bytes each."""
@@ -77,7 +78,7 @@ class TracedScheduler(Scheduler):
         """Waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
         """Lanes that are open, the lowest free place each."""
-        self._made_now: Call | None = None
+        self._made_now: EngineCall | None = None
 
     def admit(
         self,
@@ -121,12 +122,12 @@ class TracedScheduler(Scheduler):
 
     # What the scheduler does, under its lock.
 
-    def _pick(self) -> Call | None:
+    def _pick(self) -> EngineCall | None:
         if self._made_now is not None:
             self._add_call(self._made_now, self._clock(), "interrupted")
         call = self._made_now = super()._pick()
         now = self._clock() if call is None else call.begun
-        order = sorted(self._demands(now), key=self._urgency)
+        order = sorted(self._workload.demands(now), key=self._workload.urgency)
         places = {demand.job: place for place, demand in reversed(list(enumerate(order)))}
         for job, since in self._waits.items():
             reason = None if call and job in call.jobs else self._reason(job, call, places)
@@ -135,14 +136,16 @@ class TracedScheduler(Scheduler):
                 self._waits[job] = _Since(now, reason)
         return call
 
-    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None, now: float) -> None:
+    def _settle(
+        self, engine: Engine, call: EngineCall, result: EngineLane | FloatArray | None, now: float
+    ) -> None:
         if call.kind == "open":
             taken = self._places.values()
             self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
         self._add_call(call, now)
         super()._settle(engine, call, result, now)
 
-    def _fail(self, call: Call, fault: EngineFault) -> None:
+    def _fail(self, call: EngineCall, fault: EngineFault) -> None:
         self._add_call(call, self._clock(), "failed")
         super()._fail(call, fault)
 
@@ -160,7 +163,7 @@ class TracedScheduler(Scheduler):
 
     # Recording.
 
-    def _reason(self, job: Job, call: Call | None, places: dict[Job, int]) -> str:
+    def _reason(self, job: Job, call: EngineCall | None, places: dict[Job, int]) -> str:
         if job.channel.paused is not None:
             return PAUSED
         if job.made:
@@ -180,7 +183,7 @@ class TracedScheduler(Scheduler):
         self._recorded += 1
         self._slices.append(one)
 
-    def _add_call(self, call: Call, now: float, ended: str = "") -> None:
+    def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
         """Record a call on the engine's track, on those of its lanes and on those of its requests."""
         self._made_now = None
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}

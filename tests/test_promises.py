@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
-from appliance.job import Priority
+from appliance.job import Load, Priority
 from tests.benchmarks.simulator import (
     DEVICES,
     LAUNCH_BOUND,
@@ -65,8 +65,7 @@ def test_no_admitted_deadline_is_missed_where_costs_are_exact(
 ) -> None:
     world = World(DEVICES[device], lanes=lanes, oracle=True)
     world.run(messages)
-    assert not world.scheduler._jobs and not world.scheduler._leaving
-    assert not world.engine._open
+    assert world.scheduler.load == Load() and world.engine.lanes == 0
     for message in messages:
         assert message.refused or message.ended
         if message.promised:

@@ -45,7 +45,7 @@ class Bench:
         self.scheduler = Scheduler(
             SchedulerConfig(**config),  # type: ignore[arg-type]
             clock=lambda: self.now,
-            at=lambda when, act: self.alarms.append((when, act)),
+            call_at=lambda when, act: self.alarms.append((when, act)),
         )
         self.scheduler.start(self.engine)
         self.results: dict[str, list[Result]] = {}
@@ -126,9 +126,9 @@ def test_segments_in_order_and_timings(bench: Bench) -> None:
 def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(bench: Bench) -> None:
     bench.admit("long", 6, frames=200)
     while len(bench.results["long"]) < 1:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     for _ in range(3):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("hello")
     bench.serve()
     assert bench.opened()[:4] == ["long0", "long1", "hello0", "long2"]
@@ -139,7 +139,7 @@ def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(be
 def test_a_realtime_word_goes_before_bulk_work_at_once(bench: Bench) -> None:
     bench.admit("book", 4, priority=Priority.BULK)
     for _ in range(3):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("word", priority=Priority.REALTIME)
     bench.serve()
     assert bench.opened()[:3] == ["book0", "word0", "book1"]
@@ -158,7 +158,7 @@ def test_a_call_for_bulk_work_is_stopped_for_a_promise_and_made_again(
         bench.admit("word")
 
     bench.engine.on_step = on_step
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.engine.calls.count("step") == (9 if priority is Priority.BULK else 8)
     assert bench.ends() == {"book": SegmentAudio, "word": SegmentAudio}
@@ -175,7 +175,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
         bench.admit("word")
 
     bench.engine.on_step = on_step
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.ends() == {"book": Cancelled, "word": SegmentAudio}
     assert bench.engine.lanes == 0
@@ -187,7 +187,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
         bench.admit(f"a{number}", priority=Priority.BULK, channel="a")
         bench.admit(f"b{number}", priority=Priority.BULK, channel="b")
     for _ in range(6 * 6):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     spoken = [name for name, end in bench.ends().items() if end is SegmentAudio]
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
@@ -216,8 +216,8 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
 def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
     bench = Bench(lanes=1)
     bench.admit("book", priority=Priority.BULK)
-    bench.scheduler.turn()
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
+    bench.scheduler.run_once()
     bench.admit("word")
     bench.serve()
     assert bench.opened() == ["book0", "word0", "book0"]
@@ -440,7 +440,7 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
     bench.admit("sounding", frames=400, **status)
     while not bench.results["sounding"]:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("waiting", **status)
     bench.admit("other channel", channel="b", playout=Playout.SERIAL, supersede="score")
     bench.admit("newest", **status)
@@ -473,12 +473,12 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
         [[replace(segment("a0", nfe=2), audio_s=0.1), replace(segment("a1", index=1, nfe=40), audio_s=9.0)]],
     )
     while job.done < 1:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     assert bench.results["a"] == []
     [(when, act)] = bench.alarms
     assert when == job.due
     while bench.now < when and bench.results["a"] == []:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     if not bench.results["a"]:
         act()
     bench.serve()
@@ -492,9 +492,9 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
 def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> None:
     slow = bench.admit("slow", 3, buffer_s=0.5)
     while not slow.done:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("next", priority=Priority.BULK)
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.ends()["next"] is SegmentAudio
     assert slow.done == 1 and bench.scheduler.load == Load(running=1, parked=1)
@@ -758,19 +758,19 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     first = bench.admit("a", 2)
     planned = bench.scheduler.generation
     while "step" not in old.calls:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     new = FakeEngine(max_lanes=4)
     new.costs.call_s, new.on_call = CALL_S, bench.tick
     switched: list[None] = []
-    bench.scheduler.exchange(new, lambda: switched.append(None))
+    bench.scheduler.replace_engine(new, lambda: switched.append(None))
     assert switched and bench.scheduler.engine is new
     late = bench.job("late")
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=bench.scheduler.generation) == 0
     while not (first.ended and late.ended):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
         assert "shutdown" not in old.calls or first.ended
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
@@ -779,8 +779,8 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
 def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Bench) -> None:
     told: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.try_out(told.append)
-    bench.scheduler.turn()
+    bench.scheduler.test_engine(told.append)
+    bench.scheduler.run_once()
     assert told == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
 
@@ -788,11 +788,11 @@ def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Be
         raise fault
 
     bench.engine.proving = fail
-    bench.scheduler.try_out(told.append)
+    bench.scheduler.test_engine(told.append)
     bench.serve()
     assert told[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
-        bench.scheduler.try_out(told.append)
+        bench.scheduler.test_engine(told.append)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:

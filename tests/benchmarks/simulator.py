@@ -200,8 +200,13 @@ class Engine:
         self.busy_s = 0.0
         self.calls = self.lane_steps = 0
 
+    @property
+    def lanes(self) -> int:
+        """Open lanes."""
+        return len(self._open)
+
     def open(self, segment: Segment) -> Lane:
-        assert len(self._open) < self.max_lanes
+        assert self.lanes < self.max_lanes
         self._take(self._device.of(segment).open_s)
         lane = Lane(next(self._ids))
         self._open[lane.id] = segment, 0
@@ -319,7 +324,7 @@ class World:
         self._order = itertools.count()
         config = config or SchedulerConfig(queue_length=10_000)
         allowed = {"bias": 1.0, "margin_s": 0.0} if oracle else {}
-        self.scheduler = Scheduler(config, clock=lambda: self.now, at=self.at, **allowed)
+        self.scheduler = Scheduler(config, clock=lambda: self.now, call_at=self.at, **allowed)
         self.engine = Engine(self, device, lanes, noise, factor)
         self.scheduler.start(self.engine)
 
@@ -339,7 +344,7 @@ class World:
         for number, message in enumerate(messages):
             self.at(message.at, lambda m=message, n=number: self._arrive(m, n))  # type: ignore[misc]
         while True:
-            if not self.scheduler.turn():
+            if not self.scheduler.run_once():
                 if not self._events:
                     return
                 self.advance(self._events[0][0])
