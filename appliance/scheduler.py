@@ -565,9 +565,7 @@ class Scheduler:
         with self._changed:
             now = self._clock()
             taken_s = sum(
-                d.cost_s
-                for d in self._workload.demands(now)
-                if d.due <= now + HORIZON_S or d.due == math.inf
+                d.cost_s for d in self._workload.demands(now) if d.due <= now + HORIZON_S or d.due == math.inf
             )
         return taken_s * self._workload.bias / HORIZON_S
 
