@@ -346,6 +346,7 @@ class Daemon:
             loaded.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_costs(loaded.costs)
+            self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
         finally:

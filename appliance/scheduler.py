@@ -114,9 +114,10 @@ class Scheduler:
                 retired.shutdown()
 
     def start(self, engine: Engine) -> None:
-        """Take jobs from now on, for this engine."""
+        """Take jobs from now on, for this engine; `run` does it too. No effect once there is an engine."""
         with self._changed:
-            self._workload.engine = engine
+            if self._workload.engine is None:
+                self._workload.engine = engine
             if self._state == "starting":
                 self._state = "running"
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,8 @@ from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
-"""What each call of the fake engine takes, and is estimated to take."""
+"""Time that each call of the fake engine takes, and is estimated to take."""
+PATIENCE_S = 30.0
 
 
 class Bench:
@@ -647,6 +649,21 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
 # Starting, draining, living.
 
 
+@contextlib.contextmanager
+def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
+    """A scheduler whose loop runs on a thread of its own; at the end it is drained."""
+    scheduler = Scheduler(clock=clock)
+    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
+    thread.start()
+    end = time.monotonic() + PATIENCE_S
+    while scheduler.engine is None:
+        assert time.monotonic() < end
+    yield scheduler
+    scheduler.drain()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
 def test_before_the_start_and_while_draining_nothing_is_taken() -> None:
     scheduler = Scheduler()
     with pytest.raises(Unavailable, match="starting"):
@@ -667,47 +684,33 @@ def test_cancel_all_tells_each_job_that_the_daemon_stopped(bench: Bench) -> None
 
 
 def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> None:
-    scheduler = Scheduler()
-    engine, done = FakeEngine(), threading.Event()
-    thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
-    thread.start()
     results: list[Result] = []
+    done = threading.Event()
 
     def deliver(result: Result) -> None:
         results.append(result)
-        if isinstance(result, SegmentAudio):
-            done.set()
+        done.set()
 
-    while scheduler._state != "running":
-        pass
-    scheduler.admit(Job(Terms("a"), deliver, time.monotonic()), [[segment()]])
-    assert done.wait(5.0)
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    with looping() as scheduler:
+        scheduler.admit(Job(Terms("a"), deliver, time.monotonic()), [[segment()]])
+        assert done.wait(PATIENCE_S)
     assert [type(result) for result in results] == [SegmentAudio]
 
 
-def test_a_deadline_wakes_an_idle_loop() -> None:
-    scheduler = Scheduler()
-    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
-    thread.start()
-    while scheduler._state != "running":
-        pass
+def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 600.0)
     missed = threading.Event()
     now = time.monotonic()
     job = Job(
         Terms("a"),
         lambda result: missed.set() if isinstance(result, DeadlineMissed) else None,
         now,
-        deadline=now + 0.5,
+        deadline=now + 0.3,
         buffer_s=-1.0,
     )
-    scheduler.admit(job, [[segment()]])
-    assert missed.wait(5.0)
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    with looping() as scheduler:
+        scheduler.admit(job, [[segment()]])
+        assert missed.wait(PATIENCE_S)
 
 
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
@@ -735,19 +738,15 @@ def test_silence_means_nothing_before_and_after_the_loop(bench: Bench) -> None:
     assert bench.scheduler.silence_s == 0.0
 
 
-def test_an_idle_loop_shows_signs_of_life() -> None:
-    scheduler = Scheduler()
-    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
-    thread.start()
-    end, beats, last = time.monotonic() + 10.0, 0, 0.0
-    while beats < 2:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-        silence_s = scheduler.silence_s
-        beats, last = beats + (silence_s < last), silence_s
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 0.01)
+    now = [100.0]
+    with looping(clock=lambda: now[0]) as scheduler:
+        for _ in range(2):
+            now[0] += 60.0
+            end = time.monotonic() + PATIENCE_S
+            while scheduler.silence_s:
+                assert time.monotonic() < end
 
 
 # Another engine.
@@ -776,23 +775,23 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
 
 
-def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Bench) -> None:
-    told: list[float | Exception] = []
+def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
+    results: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.test_engine(told.append)
+    bench.scheduler.test_engine(results.append)
     bench.scheduler.run_once()
-    assert told == [pytest.approx(CALL_S)]
+    assert results == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
 
     def fail() -> None:
         raise fault
 
     bench.engine.proving = fail
-    bench.scheduler.test_engine(told.append)
+    bench.scheduler.test_engine(results.append)
     bench.serve()
-    assert told[1] is fault and bench.ends()["a"] is SegmentAudio
+    assert results[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
-        bench.scheduler.test_engine(told.append)
+        bench.scheduler.test_engine(results.append)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:
