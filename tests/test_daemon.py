@@ -69,9 +69,7 @@ def test_the_licence_is_in_the_log(box: Running) -> None:
 
 
 def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:
-    asked = request(
-        LONG[:300], nfe_steps=2, segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16}
-    )
+    asked = request(LONG[:300], nfe_steps=2, segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16})
     with box.channel() as channel, grpc.insecure_channel(f"unix:{box.folder}/grpc.sock") as local:
         unary = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
         streamed = b"".join(

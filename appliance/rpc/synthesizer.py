@@ -321,7 +321,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
                     place, phrase = found
                     request, segments = ways[place]
                     ways = [(replace(request, seed=phrase.seed), segments)]
-                job.kept = phrase.made if found else ()
+                job.kept = phrase.segments if found else ()
                 pieces = [segments for _, segments in ways]
                 way = speech.scheduler.admit(job, pieces, earlier, generation)
                 if way is not None:
