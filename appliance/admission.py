@@ -1,13 +1,13 @@
-"""Admission: a proof, before a job is let in, that every promised deadline can be kept with it.
+"""Admission: a proof that every promised deadline can be kept together with a new job's.
 
 In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
-runs. So a newcomer is admitted only if, for its own deadlines and those promised before,
+runs. A job is admitted only if, for its own deadlines and those promised before,
 
     for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
 
-which is the processor-demand test for EDF of real-time theory, with one call of blocking, since a call for
-promised work is never interrupted. What does not fit is refused at once, with the time after which it would
-have fitted. BULK work is promised nothing. Limits of places, rate and backlog are checked before.
+the processor-demand test for EDF of real-time theory, with one call of blocking, since a call for promised
+work is never interrupted. A refusal comes at once, with the time after which the job would have fitted. BULK
+work is promised nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ FIRST_AUDIO_WEIGHT = 0.1
 
 
 class Admission:
-    """Admits jobs to a workload. Used under the scheduler's lock."""
-
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._rates: dict[str, float] = {}
-        """Time at which a user's requests no longer count, by user."""
+        """User → time at which its requests no longer count."""
         self._typical_s = 0.0
-        """Moving average of the engine time that a new request needs until its first audio."""
+        """Moving average of a new request's engine time until its first audio."""
 
     def admit(
         self,
@@ -46,9 +44,9 @@ class Admission:
         merging: Job | None,
         now: float,
     ) -> int:
-        """Put a job on its channel, made in the cheapest way that keeps every promise; returns which.
+        """Put a job on its channel; return the index of the cheapest way that keeps every promise.
 
-        It takes the place of `merging`; `replaced` jobs count as gone, and are still to be ended. Raises
+        It takes the place of `merging`; `replaced` jobs do not count, and the caller ends them. Raises
         QueueFull, RateLimited, Overloaded, DeadlineMissed, and then changes nothing.
         """
         workload = self._workload
@@ -73,7 +71,7 @@ class Admission:
         return way
 
     def _check_places(self, job: Job, without: int) -> None:
-        """Raise QueueFull if the queue is full, or half of it is the job's client's, channel's or user's."""
+        """Raise QueueFull if the queue is full, or half full by the job's client, channel or user."""
         most = self._workload.config.queue_length
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
@@ -86,7 +84,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Return the user and when its requests no longer count, if it has a limit. Raises RateLimited."""
+        """Return the user's new entry of `_rates`, if there is a limit. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -101,7 +99,7 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, job: Job, now: float) -> float:
-        """Return when the channel is free for this job. Raises QueueFull, Overloaded if that is too late."""
+        """Return when the channel is free for the job. Raises QueueFull, Overloaded if that is too late."""
         config = self._workload.config
         free = job.channel.free_from(now)
         wait_s, timeout_s = free - now, job.terms.queue_timeout_s
@@ -115,7 +113,6 @@ class Admission:
         return free
 
     def _choose_way(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> int:
-        """Choose a way and a deadline that keep every promise; the channel is free at `free`."""
         engine = self._workload.engine
         assert engine is not None
         if job.kept:
@@ -160,9 +157,9 @@ class Admission:
         raise Overloaded(reason, retry_s=max(short_s, 0.1))
 
     def targets(self, job: Job, own_s: float, now: float) -> list[float]:
-        """Due times of its first audio: its priority's, then lower ones', then as late as it allows.
+        """Deadlines of its first audio: its priority's, lower ones', and the latest that it allows.
 
-        `own_s` is the engine time until its first audio on an idle box.
+        `own_s`: engine time until its first audio on an idle box.
         """
         config = self._workload.config
         floors = {
@@ -187,9 +184,9 @@ class Admission:
         blocking_s: Callable[[float], float] = lambda due: 0.0,
         newcomer: Job | None = None,
     ) -> float:
-        """Return the excess over the worst deadline, by the test above; 0 or less if all can be kept.
+        """Return the excess over the worst deadline; 0 or less if all can be kept.
 
-        With a newcomer only deadlines from its first on are tested: it delays nothing that is due earlier.
+        With a newcomer only deadlines from its first on count: it delays nothing that is due earlier.
         """
         known = sorted(demands, key=lambda demand: demand.due)
         since = next((demand.due for demand in known if demand.job is newcomer), -math.inf)
@@ -205,10 +202,7 @@ class Admission:
         return worst_s
 
     def _with_newcomer(self, job: Job, now: float) -> Iterator[Demand]:
-        """All demands, and those of one more newcomer if this job's channel or user has its share already.
-
-        So no load takes from a channel that has little under way the place for its next reply.
-        """
+        """All demands, and room for one more newcomer if the job's channel or user has its share already."""
         workload = self._workload
         yield from workload.demands(now)
         if not self._typical_s:
@@ -235,7 +229,7 @@ class Admission:
                 return
 
     def blocking_s(self, now: float) -> Callable[[float], float]:
-        """Function: deadline → seconds for which work that is due later may delay it."""
+        """Return a function: deadline → seconds for which work that is due later may delay it."""
         engine, call, bias = self._workload.engine, self._workload.call, self._workload.bias
         assert engine is not None
         under_way_s = max(call.begun + call.cost_s * bias - now, 0.0) if call else 0.0

@@ -11,8 +11,6 @@ from appliance.playout import Job
 
 
 class EngineLane(Protocol):
-    """A segment that the engine works on."""
-
     @property
     def id(self) -> int: ...
 
@@ -20,37 +18,33 @@ class EngineLane(Protocol):
 class CostEstimates(Protocol):
     """Estimates of the engine's calls, in seconds."""
 
-    def of(self, segment: Segment) -> Cost:
-        """One segment alone."""
-        ...
+    def of(self, segment: Segment) -> Cost: ...
 
     def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
-        """One call that does these steps, each the given one of its segment."""
+        """One call for these (segment, step)."""
         ...
 
     def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
-        """Correct the estimate of such a call ("open", "step", "finish") by the time that one took."""
+        """Correct the estimates by an "open", "step" or "finish" that took so long."""
         ...
 
     def reset(self) -> None:
-        """Forget what was learnt."""
+        """Return to the warm-up's measurements."""
         ...
 
 
 class Engine(Protocol):
-    """Interface of the engine that the scheduler drives, from one thread only."""
+    """Used from one thread only, but for `interrupt`."""
 
     @property
-    def backend(self) -> str:
-        """Label of the runtime."""
-        ...
+    def backend(self) -> str: ...
 
     @property
     def max_lanes(self) -> int: ...
 
     @property
     def max_batch(self) -> int:
-        """Lanes that may share a call; 1 where a bundle's numbers depend on what else is in the batch."""
+        """Lanes that may share a call; 1 if a bundle is not batch-invariant."""
         ...
 
     @property
@@ -67,47 +61,36 @@ class Engine(Protocol):
     def close(self, lane_id: int) -> None: ...
 
     @property
-    def can_interrupt(self) -> bool:
-        """True if `interrupt` ends a call under way."""
-        ...
+    def can_interrupt(self) -> bool: ...
 
     def interrupt(self, on: bool) -> None:
-        """Make the call under way, and all until this is called with False, raise Interrupted.
-
-        No lane is lost by it. Any thread may call it.
-        """
+        """Make the present call, and all until this is called with False, raise Interrupted. Lanes stay."""
         ...
 
     def prove(self) -> None:
         """Synthesise a known input. Raises the engine's error."""
         ...
 
-    def shutdown(self) -> None:
-        """Release everything."""
-        ...
+    def shutdown(self) -> None: ...
 
 
 @dataclass(frozen=True, eq=False)
 class EngineCall:
-    """One call of the engine."""
-
     kind: Literal["open", "step", "finish"]
     jobs: tuple[Job, ...]
     begun: float
     cost_s: float
     """Estimate."""
     due: float
-    """Deadline of the job for which it is made."""
+    """Deadline of the most urgent job."""
     preempted: Job | None = None
     """BULK job that must give up its lane first."""
 
     @property
     def engine(self) -> Engine:
-        """Engine that makes it."""
         engine: Engine = self.jobs[0].engine
         return engine
 
     @property
     def steps(self) -> list[tuple[Segment, int]]:
-        """Segments and steps that the call works on."""
         return [(job.segment, job.steps) for job in self.jobs]

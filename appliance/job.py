@@ -16,30 +16,26 @@ FloatArray = NDArray[np.float32]
 
 
 class Encoding(enum.Enum):
-    """Audio encodings of a reply."""
-
     WAV = "wav"
-    """RIFF header, then 16-bit little-endian mono samples."""
+    """RIFF header, then as PCM16."""
     PCM16 = "pcm16"
-    """16-bit little-endian mono samples without a header."""
+    """16-bit little-endian mono, no header."""
     FLAC = "flac"
     MP3 = "mp3"
     OGG_OPUS = "ogg_opus"
     MULAW = "mulaw"
-    """8-bit G.711 μ-law samples without a header."""
+    """8-bit G.711 μ-law, no header."""
 
 
 class Segmentation(enum.Enum):
-    """Ways to cut a text into segments."""
-
     UPSTREAM = "upstream"
-    """Upstream's `chunk_text`: pieces as long as the reference leaves room for."""
+    """Upstream's `chunk_text`: pieces as long as fits beside the reference."""
     LOW_LATENCY = "low_latency"
-    """A short first segment, then growing ones: early first audio."""
+    """A short first segment, then growing ones."""
 
 
 class Priority(enum.IntEnum):
-    """Urgency; `scheduler.*_s` is each class's target for the first audio."""
+    """Urgency; the configuration holds each one's target for the first audio."""
 
     BULK = 1
     """No deadline: served when nothing else is due."""
@@ -49,12 +45,9 @@ class Priority(enum.IntEnum):
 
 
 class Playout(enum.Enum):
-    """Playback of the replies of one channel."""
-
     SERIAL = "serial"
-    """One after the other, in order of arrival."""
+    """One reply of a channel after the other."""
     OVERLAP = "overlap"
-    """At once, over each other."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +60,18 @@ class Change:
 
 
 class Handling(enum.Enum):
-    """Rewriting of a text before it is spoken."""
-
     CHAT = "chat"
     """Links, emoji, names, repeats and numbers become words."""
     VERBATIM = "verbatim"
-    """Maps or drops only what the vocabulary cannot say."""
+    """Only characters outside the vocabulary are mapped or dropped."""
     SSML = "ssml"
-    """CHAT, with pauses and readings marked."""
+    """As CHAT, with marked pauses and readings."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A silence within a text."""
-
     after: int
-    """Characters of the text before it."""
+    """Characters before it."""
     seconds: float
 
 
@@ -98,7 +87,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Request:
-    """One synthesis, validated and with every default filled in."""
+    """One synthesis, validated and with all defaults."""
 
     text: str
     voice: str
@@ -113,7 +102,7 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     max_spoken_s: float = 0.0
-    """Seconds of speech to which the text is cut; 0: no limit."""
+    """The text is cut to this; 0: no limit."""
     word_timings: bool = False
 
 
@@ -123,7 +112,6 @@ class Terms:
 
     request_id: str
     client: str = ""
-    """Peer address of the connection."""
     channel: str = ""
     user: str = ""
     supersede: str = ""
@@ -135,17 +123,15 @@ class Terms:
 
     @property
     def line(self) -> str:
-        """Key within which replies keep their order: the channel, else the connection; empty for none.
-
-        Connections over a Unix socket cannot be told apart.
-        """
+        """Key within which replies keep their order; empty for none."""
         if self.playout is Playout.OVERLAP:
             return ""
+        # Connections over a Unix socket cannot be told apart.
         return self.channel or ("" if self.client.startswith("unix") else self.client)
 
     @property
     def payer(self) -> str:
-        """Key of the fair share: the channel, else the connection, else the request."""
+        """Key of the fair share."""
         return self.channel or self.client or self.request_id
 
     @property
@@ -165,7 +151,7 @@ MAX_REFERENCE_S = 12
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of a reference's audio, without its transcript; cached ones equal fresh ones bitwise."""
+    """Features of a reference's audio; cached ones equal fresh ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
@@ -179,8 +165,6 @@ class Features:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A reference voice with its transcript."""
-
     transcript: str
     """Completed as upstream does: ends in ". " or "。"."""
     features: Features
@@ -188,7 +172,7 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A piece of a request that is synthesised at once: all inputs of the engine."""
+    """All inputs of the engine for one piece of a request."""
 
     index: int
     text: str
@@ -211,7 +195,7 @@ class Segment:
     """Factor on the samples, which restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Seconds that it adds to the reply: without the cross-fade into the next segment, with `pause_s`."""
+    """Its part of the reply: without the cross-fade into the next segment, with `pause_s`."""
     pause_s: float = 0.0
     """Silence after it, without a cross-fade."""
 
@@ -226,7 +210,7 @@ class Segment:
 
 
 WORTHWHILE = 0.05
-"""A lane joins a call only if that saves this share of its own step."""
+"""Least share of its own step that a lane saves by sharing a call."""
 
 
 @dataclass(frozen=True)
@@ -238,14 +222,11 @@ class Cost:
     finish_s: float
 
     def left_s(self, opened: bool, steps: int) -> float:
-        """Remaining seconds after so many steps."""
         return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
-    """Audio of a finished segment."""
-
     samples: FloatArray
     """(samples,) mono at the model's rate, before the cross-fade."""
     segment: int
@@ -255,8 +236,6 @@ class SegmentAudio:
 
 @dataclass
 class Timings:
-    """Seconds that one request spent in each stage."""
-
     queue_s: float = 0.0
     """Arrival to the engine's first call."""
     text_s: float = 0.0
@@ -276,7 +255,7 @@ class Timings:
 
     @property
     def rtf(self) -> float:
-        """Real-time factor: wall time per second of audio; infinite when there is no audio."""
+        """Wall time per second of audio; infinite without audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
 
 

@@ -1,7 +1,7 @@
 """Choice of the engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the job with the earliest deadline whose reader has kept up. Other lanes join its step only if
-that saves WORTHWHILE of their own and makes nothing late that is due before them.
+The head is the most urgent job whose reader has kept up. Another lane joins its step only if that saves
+WORTHWHILE of its own and makes nothing late that is due before it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from appliance.workload import Workload
 
 
 def next_call(workload: Workload) -> EngineCall | None:
-    """Return the call to make now; None if no job can go on."""
     now = workload.clock()
     demands = sorted(workload.demands(now), key=workload.urgency)
     current = {demand.job: demand for demand in reversed(demands) if demand.job.has_room}

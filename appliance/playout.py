@@ -24,10 +24,11 @@ Result = SegmentAudio | ApplianceError
 
 @dataclass(frozen=True)
 class Demand:
-    """Remaining engine time of one segment, and its deadline."""
+    """Of one segment."""
 
     due: float
     cost_s: float
+    """Remaining engine time."""
     job: Job
 
 
@@ -37,21 +38,21 @@ class Job:
 
     terms: Terms
     deliver: Callable[[Result], None]
-    """Called under the scheduler's lock: must return at once and must not call the scheduler."""
+    """Called under the scheduler's lock: must return at once, and not call the scheduler."""
     arrived: float
     deadline: float = math.inf
-    """The caller's deadline of the whole reply."""
+    """The caller's."""
     stream: bool = True
     buffer_s: float = math.inf
     """Finished audio that may wait for the reader before the job is parked."""
 
     voice: str = ""
     text: str = ""
-    """Text as it is spoken; both are for watchers of the queue."""
+    """As it is spoken."""
     merged: int = 1
     """Requests merged into this one, itself included."""
     kept: tuple[SegmentAudio, ...] = ()
-    """All of its audio, if it is cached: it needs neither engine nor place in the queue."""
+    """All of its audio, if it is cached."""
 
     engine: Any = None
     """Its `calls.Engine`; set at admission."""
@@ -59,14 +60,14 @@ class Job:
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
     due: float = math.inf
-    """Deadline of the first audio, or of the whole of a reply that is not streamed."""
+    """Deadline of the first audio; of the whole reply if it is not streamed."""
     late_s: float = 0.0
-    """Seconds added to every deadline on a box that is too slow for this job even when idle."""
+    """Added to every deadline on a box that is too slow for this job even when idle."""
     number: int = 0
     """Order of admission; 0 before."""
 
     done: int = 0
-    """Finished segments."""
+    """Number of finished segments."""
     lane: int | None = None
     """Lane of the present segment."""
     steps: int = 0
@@ -74,9 +75,9 @@ class Job:
     begun: bool = False
     """True from the engine's first call on."""
     audible: float | None = None
-    """Time at which the first audio, or the whole of a reply that is not streamed, was delivered."""
+    """Delivery of the first audio; of the whole reply if it is not streamed."""
     held: list[SegmentAudio] = field(default_factory=list)
-    """Finished segments that are not delivered yet."""
+    """Finished, not delivered yet."""
     made_s: float = 0.0
     """Finished audio."""
     written_s: float = 0.0
@@ -85,7 +86,6 @@ class Job:
     timings: Timings = field(default_factory=Timings)
 
     def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
-        """Set the segments, and begin new timings."""
         self.segments, self.costs = tuple(segments), tuple(costs)
         self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
 
@@ -96,31 +96,27 @@ class Job:
 
     @property
     def segment(self) -> Segment:
-        """The present one."""
         return self.segments[self.done]
 
     @property
     def steps_left(self) -> int:
-        """Of the present segment."""
         return self.segment.nfe - self.steps
 
     @property
     def guaranteed(self) -> bool:
-        """True if its deadlines are promised: it is not BULK."""
+        """True if its deadlines are promised."""
         return self.terms.priority is not Priority.BULK
 
     @property
     def has_room(self) -> bool:
-        """True if no more than `buffer_s` waits for its reader."""
+        """False while more than `buffer_s` waits for its reader."""
         return self.made_s - self.written_s <= self.buffer_s
 
     @property
     def audio_s(self) -> float:
-        """Seconds of the whole reply."""
         return sum(segment.audio_s for segment in self.segments)
 
     def cost_s(self, index: int) -> float:
-        """Remaining engine time of a segment."""
         if index == self.done:
             return self.costs[index].left_s(self.lane is not None, self.steps)
         return self.costs[index].left_s(False, 0)
@@ -132,7 +128,7 @@ class Job:
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        """Remaining engine time until its first audio, or the whole of a reply that is not streamed."""
+        """Remaining engine time until it can be audible."""
         last = 1 if self.stream else len(self.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
@@ -154,19 +150,19 @@ class Job:
 
 @dataclass(eq=False)
 class Channel:
-    """Replies that are played one after the other, in order of arrival."""
+    """Replies that are played one after the other."""
 
     name: str = ""
-    """Empty for a connection that names no channel: kept in order, but its playout is unknown."""
+    """Empty for a connection: kept in order, but its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """Jobs that have not been played to their end."""
+    """Not played to their end, in order of playout."""
     free: float = -math.inf
-    """End of playout of the jobs that are no longer in `jobs`."""
+    """End of playout of earlier jobs."""
     paused: float | None = None
     """Start of the present pause."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
-        """Yield each job, the time when the channel is free for it, and the start of its playout."""
+        """Yield each job, when the channel is free for it, and the start of its playout."""
         free = self.free
         for job in self.jobs:
             starts = max(free, job.starts(now))
@@ -181,7 +177,7 @@ class Channel:
         return free
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Yield remaining demands of all its jobs; while it is paused they have no deadline."""
+        """Yield remaining demands; while it is paused they have no deadline."""
         for job, free, starts in self.playing(now):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
@@ -220,8 +216,6 @@ class Channel:
 
 
 class State(enum.Enum):
-    """Progress of a request."""
-
     WAITING = "waiting"
     SOUNDING = "sounding"
     """As far as the daemon knows: its audio was sent, and the reply before it has ended."""
@@ -230,14 +224,12 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Utterance:
-    """A request as watchers of the queue see it."""
-
     job: Job
     state: State
     starts: float
     """Start of its playout; the present time for one that has ended."""
     why: ApplianceError | None = None
-    """Why it ended before it was spoken, if it did."""
+    """Reason why it ended before it was spoken."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:

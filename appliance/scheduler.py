@@ -1,10 +1,9 @@
 """The engine's thread and its loop: admit → pick → one call of the engine → settle.
 
-`admission.py` decides who is let in, `picking.py` which call is next, `playout.py` when each segment is due;
-`workload.py` holds what they decide from. Here are the lock, the thread and the effects: lanes, deliveries,
-ends of jobs, faults of the engine, and what a moderator does to a channel.
+`admission.py` decides who is let in, `picking.py` which call is next; `workload.py` is their state. Here are
+the lock, the thread and the effects: lanes, deliveries, ends of jobs, faults, a moderator's verbs.
 
-One thread runs `Scheduler.run` and with it the engine; any thread may call the other public methods.
+One thread runs `Scheduler.run`; any thread may call the other public methods.
 """
 
 from __future__ import annotations
@@ -41,22 +40,19 @@ from appliance.workload import Clock, Workload
 logger = logging.getLogger(__name__)
 
 BIAS = 1.1
-"""Estimates are multiplied by this: one that is too long refuses too much, one too short breaks promises."""
+"""Factor on estimates: a larger one refuses more, a smaller one breaks promises."""
 MARGIN_S = 0.03
 """Time from the engine to the caller's end of the connection."""
 IDLE_WAIT_S = 1.0
-"""Longest wait of the idle loop before it records a heartbeat."""
+"""Longest time between heartbeats of the idle loop."""
 FAULTS_IN_A_ROW = 3
-"""Segments that fail without one that is finished in between, before the engine has to prove itself."""
+"""Failed calls without a finished segment in between, after which the engine is tested."""
 MAX_PAUSED = 1_000
-"""Channels that may be paused at a time."""
 HORIZON_S = 10.0
-"""Horizon of `Scheduler.busy`: so far that the first audio of one reply does not fill it."""
+"""Of `Scheduler.busy`: longer than one reply needs until its first audio."""
 
 
 class Scheduler:
-    """Admits jobs and makes the engine's calls in the order that keeps their deadlines."""
-
     def __init__(
         self,
         config: SchedulerConfig | None = None,
@@ -68,9 +64,9 @@ class Scheduler:
     ) -> None:
         """`call_at` calls a function at a time of the clock, on another thread than the engine's."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called under the lock when the result of `utterances` has changed: must return at once."""
+        """Called under the lock when the result of `utterances` has changed; must return at once."""
         self.generation = 0
-        """Number of times the engine has been replaced: jobs planned for an earlier one are planned again."""
+        """Number of replacements of the engine."""
         self._clock, self._call_at = clock, call_at
         self._workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, on_change=lambda: self.on_change()
@@ -82,9 +78,8 @@ class Scheduler:
         self._retired: list[Engine] = []
         """Replaced engines whose last job has not ended."""
         self._tests: list[Callable[[float | Exception], None]] = []
-        """Callbacks that wait for a test of the engine."""
         self._unclosed: list[tuple[Engine, int]] = []
-        """Lanes of jobs that have ended."""
+        """Lanes of ended jobs."""
         self._faults = 0
         self._heartbeat: float | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -93,10 +88,7 @@ class Scheduler:
     # The loop, on the engine's thread.
 
     def run(self, engine: Engine) -> None:
-        """Serve jobs until drained.
-
-        Raises EngineFault for an engine that fails again and again, DeviceLost at once.
-        """
+        """Serve until drained. Raises EngineFault for an engine that fails its test, DeviceLost at once."""
         self.start(engine)
         try:
             while True:
@@ -114,7 +106,7 @@ class Scheduler:
                 retired.shutdown()
 
     def start(self, engine: Engine) -> None:
-        """Take jobs from now on, for this engine; `run` does it too. No effect once there is an engine."""
+        """Admit jobs from now on; `run` does it too. A second call has no effect."""
         with self._changed:
             if self._workload.engine is None:
                 self._workload.engine = engine
@@ -122,7 +114,7 @@ class Scheduler:
                 self._state = "running"
 
     def run_once(self) -> bool:
-        """Make one call of the engine; False when there is none to make."""
+        """Make one call of the engine; False if there is none to make."""
         with self._changed:
             self._prepare()
             test = self._tests.pop(0) if self._tests and self._has_free_lane() else None
@@ -167,7 +159,7 @@ class Scheduler:
         return True
 
     def _prepare(self) -> None:
-        """Do what is due between two calls: expired jobs, held audio, free lanes, retired engines."""
+        """Between two calls: end expired jobs, deliver held audio, close lanes, shut down old engines."""
         now = self._beat()
         jobs = self._workload.jobs
         for job in [job for job in jobs.values() if job.deadline <= now]:
@@ -198,7 +190,7 @@ class Scheduler:
         return call
 
     def _make(self, engine: Engine, call: EngineCall) -> EngineLane | FloatArray | None:
-        """Make a call, without the lock."""
+        # Without the lock.
         if call.kind == "open":
             return engine.open(call.jobs[0].segment)
         lanes = [job.lane for job in call.jobs if job.lane is not None]
@@ -210,7 +202,7 @@ class Scheduler:
     def _settle(
         self, engine: Engine, call: EngineCall, result: EngineLane | FloatArray | None, now: float
     ) -> None:
-        """Record the result of a call, which ended now, in its jobs."""
+        """Record the result of a call that ended now."""
         seconds, steps = now - call.begun, call.steps
         share_s = seconds / len(call.jobs)
         used_s = self._workload.used_s
@@ -232,7 +224,6 @@ class Scheduler:
         engine.costs.learn(call.kind, steps, seconds)
 
     def _finished(self, job: Job, samples: FloatArray, now: float) -> None:
-        """Deliver a finished segment; the last one completes its job."""
         self._faults = 0
         segment = job.segment
         self._give_up_lane(job)
@@ -247,9 +238,9 @@ class Scheduler:
             self._complete(job)
 
     def _release(self, job: Job, now: float) -> None:
-        """Deliver a job's finished audio, unless its channel is paused or its first audio must wait.
+        """Deliver a job's finished audio, unless its channel is paused.
 
-        The first audio of a stream waits until its deadline while it would pull later ones too far forward.
+        A stream's first audio is held until its deadline while it would pull later ones too far forward.
         """
         if job.channel.paused is not None:
             return
@@ -270,20 +261,18 @@ class Scheduler:
         job.held.clear()
 
     def _release_due(self, job: Job) -> None:
-        """Deliver held audio whose deadline has come."""
         with self._changed:
             if job.held and not job.ended:
                 self._release(job, math.inf)
 
     def _complete(self, job: Job) -> None:
-        """Remove a job whose audio is all delivered."""
         job.ended = True
         del self._workload.jobs[job.terms.request_id]
         self._workload.forget_played(self._clock())
         self.on_change()
 
     def _end(self, job: Job, why: ApplianceError) -> None:
-        """End a job before it is done. Its lane is closed before the next call."""
+        """End a job before it is done; its lane is closed before the next call."""
         job.ended = True
         del self._workload.jobs[job.terms.request_id]
         self._workload.stop_playout(job, why)
@@ -311,7 +300,6 @@ class Scheduler:
     # Faults of the engine.
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
-        """End the jobs of a call that failed."""
         self._faults += 1
         for job in call.jobs:
             logger.error("request %s: %s: %s", job.terms.request_id, call.kind, fault)
@@ -320,10 +308,7 @@ class Scheduler:
             self._give_up_lane(job)
 
     def _prove(self, engine: Engine) -> None:
-        """Test an engine that fails again and again. Raises EngineFault if it fails the test.
-
-        Not while all lanes are taken: their jobs finish, or fail and give the lanes back.
-        """
+        """Test the engine once a lane is free. Raises EngineFault if it fails."""
         with self._changed:
             self._close_lanes()
             if not self._has_free_lane():
@@ -339,7 +324,7 @@ class Scheduler:
         self._faults = 0
 
     def _test_s(self) -> float | Exception:
-        """Return the seconds that a test of the engine takes, or its error."""
+        """Return the seconds of a test of the engine, or its error."""
         engine, begun = self._workload.engine, self._clock()
         assert engine is not None
         try:
@@ -355,7 +340,7 @@ class Scheduler:
         self._changed.notify_all()
 
     def _wait_s(self) -> float:
-        """Return the time until the next deadline or release, IDLE_WAIT_S at most."""
+        """Return the time until the next deadline or release."""
         jobs = self._workload.jobs.values()
         times = [job.deadline for job in jobs]
         times += [job.due for job in jobs if job.held and job.channel.paused is None]
@@ -368,7 +353,7 @@ class Scheduler:
     # Jobs: any thread may call what follows.
 
     def check_open(self, request_id: str = "") -> None:
-        """Raise Unavailable when not running, InvalidRequest for an id that is in use."""
+        """Raise Unavailable if not running, InvalidRequest for an id that is in use."""
         with self._changed:
             if self._state != "running":
                 raise Unavailable(f"the daemon is {self._state}")
@@ -376,7 +361,7 @@ class Scheduler:
                 raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
     def mergeable(self, terms: Terms) -> Job | None:
-        """Return the waiting job that a request with these terms may be merged with, if there is one."""
+        """Return the waiting job with which a request with these terms may be merged."""
         with self._changed:
             return self._workload.mergeable(terms)
 
@@ -387,13 +372,11 @@ class Scheduler:
         merging: Job | None = None,
         generation: int | None = None,
     ) -> int | None:
-        """Admit a job, made in the cheapest of these ways that keeps every promise; returns which.
+        """Admit a job; return the index of the cheapest way that keeps every promise.
 
-        With `merging` it takes the place of that job. Returns None when it has to be planned again: the
-        engine has begun that job meanwhile, or is another than that of `generation`.
-
-        Raises Cancelled when it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
-        Overloaded, DeadlineMissed.
+        With `merging` it takes the place of that job. Returns None if it must be planned again: that job has
+        begun, or the engine is another than that of `generation`. Raises Cancelled if it was cancelled
+        before, Unavailable, InvalidRequest, QueueFull, RateLimited, Overloaded, DeadlineMissed.
         """
         with self._changed:
             if job.ended:
@@ -431,7 +414,7 @@ class Scheduler:
             return way
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
-        """End a job now; its lane is free after the engine's present call. Idempotent."""
+        """End a job; its lane is free after the engine's present call. Idempotent."""
         with self._changed:
             if not job.number:
                 job.ended = True  # not admitted yet, and so never
@@ -439,7 +422,7 @@ class Scheduler:
                 self._end(job, why or Cancelled("the caller went away"))
 
     def written(self, job: Job, seconds: float) -> None:
-        """Record that the transport has taken so many more seconds of a job's audio."""
+        """Record that the transport has taken more of a job's audio."""
         with self._changed:
             had_room = job.has_room
             job.written_s += seconds
@@ -447,7 +430,7 @@ class Scheduler:
                 self._notify()
 
     def stop_playout(self, job: Job) -> None:
-        """Take a finished job off its channel: its caller went away before it had read all of it."""
+        """Remove a finished job from its channel, since its caller has gone before reading all of it."""
         with self._changed:
             if job.ended and job in job.channel.jobs:
                 self._workload.stop_playout(job, Cancelled("the caller went away"))
@@ -455,10 +438,7 @@ class Scheduler:
     # The queue, for watchers and moderators.
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
-        """Return requests that wait or sound, those ended since a number, and the number for the next call.
-
-        The first are in order of playout, channel by channel.
-        """
+        """Return present requests in order of playout, those ended since a number, and the next number."""
         with self._changed:
             present = self._workload.utterances()
             history = self._workload.history
@@ -466,12 +446,12 @@ class Scheduler:
             return present, ended, history[-1][0] if history else since
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """Return the state of an admitted request, and the jobs played before it on its channel."""
+        """Return the state of a job, and the jobs played before it on its channel."""
         with self._changed:
             return self._workload.position_of(job)
 
     def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
-        """End the chosen requests at once, sounding ones too, and return them."""
+        """End the chosen requests, sounding ones too, and return them."""
         with self._changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
@@ -484,12 +464,12 @@ class Scheduler:
 
     @property
     def paused(self) -> list[str]:
-        """Names of the channels that are paused."""
+        """Names of paused channels."""
         with self._changed:
             return sorted(self._workload.paused)
 
     def pause(self, name: str) -> None:
-        """Deliver nothing more on a channel; audio that is finished meanwhile is held. Raises QueueFull."""
+        """Hold the audio of a channel. Raises QueueFull."""
         with self._changed:
             paused = self._workload.paused
             if name in paused:
@@ -503,7 +483,7 @@ class Scheduler:
             self.on_change()
 
     def resume(self, name: str) -> None:
-        """Continue a paused channel. Jobs that wait on it get new deadlines, late ones if need be."""
+        """Continue a paused channel; its waiting jobs get new deadlines, late ones if need be."""
         with self._changed:
             if self._workload.paused.pop(name, None) is None:
                 return
@@ -536,7 +516,6 @@ class Scheduler:
 
     @property
     def config(self) -> SchedulerConfig:
-        """Present configuration; may be set at any time."""
         return self._workload.config
 
     @config.setter
@@ -545,7 +524,6 @@ class Scheduler:
 
     @property
     def load(self) -> Load:
-        """Number of requests, by progress."""
         with self._changed:
             jobs = list(self._workload.jobs.values())
         return Load(
@@ -558,10 +536,7 @@ class Scheduler:
     def busy(self) -> float:
         """Share of the engine's next HORIZON_S seconds that is taken; above 1 on a box that is late.
 
-        Σ(bias · cost left) of all segments due within the horizon / horizon, by the estimates of admission;
-        not a number of requests, whose costs may differ a hundredfold. Segments due later leave room for a
-        newcomer and do not count; work without a deadline (BULK, paused channels, the policy fifo) does,
-        since it is done as soon as there is room.
+        Σ(bias · cost left) of all segments that are due within the horizon or have no deadline / horizon.
         """
         with self._changed:
             now = self._clock()
@@ -572,27 +547,23 @@ class Scheduler:
 
     @property
     def engine(self) -> Engine | None:
-        """Engine of new jobs."""
         return self._workload.engine
 
     @property
     def backend(self) -> str:
-        """Label of the engine's runtime; empty until there is an engine."""
+        """Empty until there is an engine."""
         return "" if self.engine is None else self.engine.backend
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the last heartbeat of the engine's thread; 0 when `run` is not under way.
-
-        Takes no lock: the watchdog must not wait for the thread that it watches.
-        """
+        """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
         last = self._heartbeat
         return 0.0 if last is None else self._clock() - last
 
     def test_engine(self, done: Callable[[float | Exception], None]) -> None:
-        """Let the engine synthesise a silence between two calls; `done` gets its seconds, or the error.
+        """Test the engine between two calls; `done` gets the seconds, or the error, on the engine's thread.
 
-        It is called on the engine's thread and must return at once. Raises Unavailable when not running.
+        Raises Unavailable.
         """
         with self._changed:
             self.check_open()
@@ -600,10 +571,10 @@ class Scheduler:
             self._notify()
 
     def replace_engine(self, engine: Engine, switch: Callable[[], None]) -> None:
-        """Give new jobs to another engine; the one before is shut down once its jobs have ended.
+        """Give new jobs to another engine; the old one is shut down once its jobs have ended.
 
-        `switch` is called under the lock: from then on requests must be planned for the new engine.
-        Raises Unavailable when not running.
+        `switch` is called under the lock: it must make requests be planned for the new engine. Raises
+        Unavailable.
         """
         with self._changed:
             self.check_open()
@@ -615,12 +586,12 @@ class Scheduler:
             self._notify()
 
     def forget_costs(self) -> None:
-        """Estimate from the warm-up's measurements again, since clocks have changed."""
+        """Return to the warm-up's estimates, since clocks have changed."""
         if self.engine is not None:
             self.engine.costs.reset()
 
     def drain(self) -> None:
-        """Take no more jobs; `run` returns when the present ones are done."""
+        """Admit no more jobs; `run` returns when the present ones are done."""
         with self._changed:
             self._state = "draining"
             for name in self._workload.paused:
@@ -630,7 +601,7 @@ class Scheduler:
             self._notify()
 
     def cancel_all(self) -> None:
-        """End every job, for a drain that took too long."""
+        """End every job."""
         with self._changed:
             for job in list(self._workload.jobs.values()):
                 self._end(job, Unavailable("the daemon stopped before the request was finished"))

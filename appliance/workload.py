@@ -1,8 +1,7 @@
-"""State of the scheduler, under its lock: jobs and channels, the call under way, what ended.
+"""State of the scheduler, used under its lock: jobs, channels, the present call, the history.
 
-Admission (`admission.py`), the choice of the next call (`picking.py`) and the loop (`scheduler.py`) decide
-from it; here is only how jobs stand to each other: which share a channel, which replace each other, and what
-each watcher of the queue sees.
+Admission, picking and the loop decide from it; here are only the relations of jobs: which share a channel,
+which replace each other, which are played first.
 """
 
 from __future__ import annotations
@@ -27,31 +26,27 @@ Clock = Callable[[], float]
 
 @dataclass(eq=False)
 class Workload:
-    """Jobs, channels and engine of one scheduler."""
-
     clock: Clock
     config: SchedulerConfig
     bias: float
     """Factor on every estimate."""
     margin_s: float
-    """Time from the engine to the caller's end of the connection."""
     on_change: Callable[[], None]
     """Called when the result of `utterances` has changed."""
     engine: Engine | None = None
-    """Engine of new jobs."""
+    """Of new jobs."""
     call: EngineCall | None = None
-    """Call under way."""
+    """Under way."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Jobs that have not ended, by request id, in order of arrival."""
+    """Not ended, by request id, in order of arrival."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
-    """Paused channels by name, and since when."""
+    """Start of the pause, by name of channel."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Weighted engine time used without a promise, by payer."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Remaining demands of all channels."""
         for channel in self.channels.values():
             yield from channel.demands(now)
 
@@ -65,7 +60,7 @@ class Workload:
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
     def can_preempt(self, call: EngineCall | None) -> bool:
-        """True if promised work interrupts this call: the engine can, and none of the call is promised."""
+        """True if promised work may interrupt this call: none of it is promised, and the engine can."""
         return (
             call is not None
             and call.engine.can_interrupt
@@ -74,11 +69,9 @@ class Workload:
         )
 
     def holders(self, engine: Engine | None) -> list[Job]:
-        """Jobs that hold a lane of an engine."""
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
     def channel_of(self, terms: Terms) -> Channel:
-        """Channel that plays a request, a new one where there is none."""
         kind = "channel" if terms.channel else "connection"
         name = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
         if name not in self.channels:
@@ -86,11 +79,11 @@ class Workload:
         return self.channels[name]
 
     def channels_named(self, name: str) -> list[Channel]:
-        """Channels of that name: the serial one, and one for each request that overlaps."""
+        """The serial channel of that name, and one for each request that overlaps."""
         return [channel for channel in self.channels.values() if channel.name == name]
 
     def mergeable(self, terms: Terms) -> Job | None:
-        """Newest job that a request with these terms may be merged with: not begun, same merge scope."""
+        """Newest job that has not begun and has the same merge scope."""
         if not terms.merge:
             return None
         for job in reversed(self.jobs.values()):
@@ -99,7 +92,7 @@ class Workload:
         return None
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Earlier jobs that this one replaces: same supersede scope, and not sounding yet."""
+        """Earlier jobs with the same supersede scope that do not sound yet."""
         if not job.terms.supersede:
             return []
         sounding = {
@@ -125,7 +118,7 @@ class Workload:
         ]
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """State of an admitted request, and the jobs played before it on its channel."""
+        """State of a job, and the jobs played before it on its channel."""
         now = self.clock()
         self.forget_played(now)
         before: list[Job] = []
@@ -137,13 +130,13 @@ class Workload:
         return next(ended, Utterance(job, State.ENDED, now)), []
 
     def stop_playout(self, job: Job, why: ApplianceError) -> None:
-        """Take a job off its channel; the next one may play."""
+        """Remove a job from its channel; the next one may play."""
         now = self.clock()
         job.channel.remove(job, now if job.channel.paused is None else job.channel.paused)
         self._add_history(job, why)
 
     def forget_played(self, now: float) -> None:
-        """Move jobs that have been played to the history; forget empty channels and idle payers."""
+        """Move played jobs to the history; drop empty channels and idle payers."""
         for name, channel in list(self.channels.items()):
             for job in channel.settle(now):
                 self._add_history(job)
