@@ -388,15 +388,15 @@ class Daemon:
     # The end.
 
     def stop(self) -> None:
-        """Drain and end. A second call ends what is still under way."""
+        """Drain and end. A second call ends unfinished requests."""
         if self._stop.is_set():
-            logger.info("told again to stop: not waiting for what was begun")
+            logger.info("stop requested again: ending unfinished requests")
             self._scheduler.cancel_all()
             self._hurry.set()
         self._stop.set()
 
     async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: SynthesizerService) -> None:
-        """Finish what was begun, within bounds; raises what the engine's thread ended with."""
+        """Finish requests under way within `server.drain_s`. Raises the error of the engine's thread."""
         self._warm.clear()
         self._stop.set()
         self._scheduler.drain()
@@ -405,9 +405,9 @@ class Daemon:
         if not engine_ended.done():
             logger.info("draining for up to %g s", drain_s)
             await asyncio.wait((engine_ended,), timeout=drain_s)
-        # When its thread has ended by itself, jobs may wait that nobody will serve.
+        # Jobs may still wait if the thread has ended by itself.
         self._scheduler.cancel_all()
-        # The engine is ahead of its readers: what it has finished has yet to reach them.
+        # The engine is ahead of the readers: its audio has yet to reach them.
         waits = [asyncio.ensure_future(w) for w in (synthesizer.idle(), self._hurry.wait())]
         left_s = max(drain_s - (time.monotonic() - begun), 0.0)
         await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)

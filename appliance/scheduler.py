@@ -205,9 +205,9 @@ class Scheduler:
         """Record the result of a call that ended now."""
         seconds, steps = now - call.begun, call.steps
         share_s = seconds / len(call.jobs)
-        used_s = self._workload.used_s
         for job in call.jobs:
             if not job.guaranteed:
+                used_s = self._workload.used_s
                 weight = self.config.weights.get(job.terms.channel, 1.0)
                 used_s[job.terms.payer] = used_s.get(job.terms.payer, 0.0) + share_s / weight
             if call.kind == "open":

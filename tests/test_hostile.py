@@ -389,8 +389,8 @@ def test_mutated_recordings(victim: Victim) -> None:
         kind = sorted(whole)[number % len(whole)]
         audio = whole[kind] if number < len(whole) else mutated(whole[kind], dice)
         message = pb.CreateVoiceRequest(name="new", audio=audio, transcript="Hum, hum.", validate_only=True)
-        code, told = victim.call("CreateVoice", message)
-        assert code is OK or (code, told) == (INVALID, "audio"), kind
+        code, violated = victim.call("CreateVoice", message)
+        assert code is OK or (code, violated) == (INVALID, "audio"), kind
         victim.tried("recording", code)
 
 

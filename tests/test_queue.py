@@ -259,14 +259,14 @@ def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Be
     assert ended(bench) == {"a": Cancelled}
 
 
-def test_changes_are_told_and_what_has_ended_is_kept_for_a_while(bench: Bench) -> None:
-    told: list[None] = []
-    bench.scheduler.on_change = lambda: told.append(None)
+def test_changes_are_announced_and_ended_requests_are_remembered(bench: Bench) -> None:
+    changes: list[None] = []
+    bench.scheduler.on_change = lambda: changes.append(None)
     say(bench, "a", priority=Priority.HIGH)
-    assert told
-    told.clear()
+    assert changes
+    changes.clear()
     work(bench)
-    assert told
+    assert changes
     _, past, number = bench.scheduler.utterances()
     assert past == []
     bench.now += 60.0

@@ -508,7 +508,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
 # Ends.
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 4])
 def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) -> None:
     steps = itertools.count(1)
     job = bench.admit("a", 2)
