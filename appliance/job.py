@@ -260,7 +260,7 @@ class Timings:
 
 
 @dataclass(frozen=True)
-class Load:
+class RequestCounts:
     """Requests that have been admitted and not finished."""
 
     waiting: int = 0

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from appliance.job import Load, Timings
+from appliance.job import RequestCounts, Timings
 from appliance.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -146,7 +146,7 @@ class Metrics:
 
     def watch(
         self,
-        load: Callable[[], Load],
+        load: Callable[[], RequestCounts],
         ready: Callable[[], bool],
         *,
         planning: Callable[[], int],

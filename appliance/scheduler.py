@@ -32,7 +32,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Load, Segment, SegmentAudio, Terms
+from appliance.job import FloatArray, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.picking import next_call
 from appliance.playout import Job, Utterance
 from appliance.workload import Clock, Workload
@@ -523,10 +523,10 @@ class Scheduler:
         self._workload.config = config
 
     @property
-    def load(self) -> Load:
+    def load(self) -> RequestCounts:
         with self._changed:
             jobs = list(self._workload.jobs.values())
-        return Load(
+        return RequestCounts(
             waiting=sum(not job.begun for job in jobs),
             running=sum(job.begun for job in jobs),
             parked=sum(not job.has_room for job in jobs),

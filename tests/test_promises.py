@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
-from appliance.job import Load, Priority
+from appliance.job import Priority, RequestCounts
 from tests.benchmarks.simulator import (
     DEVICES,
     LAUNCH_BOUND,
@@ -65,7 +65,7 @@ def test_no_admitted_deadline_is_missed_where_costs_are_exact(
 ) -> None:
     world = World(DEVICES[device], lanes=lanes, oracle=True)
     world.run(messages)
-    assert world.scheduler.load == Load() and world.engine.lanes == 0
+    assert world.scheduler.load == RequestCounts() and world.engine.lanes == 0
     for message in messages:
         assert message.refused or message.ended
         if message.promised:

@@ -25,7 +25,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Load, Playout, Priority, Segment, SegmentAudio, Terms
+from appliance.job import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.playout import Job, Result
 from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, samples_of, segment
@@ -122,7 +122,7 @@ def test_segments_in_order_and_timings(bench: Bench) -> None:
     assert timings.steps_s == pytest.approx(4 * CALL_S)
     assert timings.vocoder_s == pytest.approx(2 * CALL_S)
     assert bench.engine.lanes == 0
-    assert bench.scheduler.load == Load()
+    assert bench.scheduler.load == RequestCounts()
 
 
 def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(bench: Bench) -> None:
@@ -385,7 +385,7 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     bench.now += 3.0
     bench.scheduler.resume("main")
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
-    assert (again.audible, bench.scheduler.load) == (bench.now, Load())
+    assert (again.audible, bench.scheduler.load) == (bench.now, RequestCounts())
     assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
 
 
@@ -499,7 +499,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
     while bench.scheduler.run_once():
         pass
     assert bench.ends()["next"] is SegmentAudio
-    assert slow.done == 1 and bench.scheduler.load == Load(running=1, parked=1)
+    assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
     bench.scheduler.written(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SegmentAudio
@@ -543,7 +543,7 @@ def test_cancel_before_admission_keeps_the_job_out(bench: Bench) -> None:
     bench.scheduler.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("a", 1)])
-    assert bench.scheduler.load == Load()
+    assert bench.scheduler.load == RequestCounts()
 
 
 def test_cancel_after_the_end_does_nothing(bench: Bench) -> None:
