@@ -105,6 +105,16 @@ class ReaderStalled(ApplianceError):
 class DeadlineMissed(ApplianceError, TimeoutError):
     """The caller's deadline passed, or cannot be met."""
 
+    @classmethod
+    def passed(cls, when: str) -> DeadlineMissed:
+        """The deadline passed; `when` is a clause such as "before the request arrived"."""
+        return cls(f"the deadline passed {when}")
+
+    @classmethod
+    def too_soon(cls, needed_s: float, left_s: float) -> DeadlineMissed:
+        """The deadline is earlier than the work can be done."""
+        return cls(f"takes {needed_s:.2f} s and the deadline is in {left_s:.2f} s")
+
 
 class Cancelled(ApplianceError):
     """The caller went away or asked to stop."""

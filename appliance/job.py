@@ -1,4 +1,4 @@
-"""Plain values that travel the route, without behaviour: Request and Terms → Segment → SegmentAudio."""
+"""Plain values of one request: Request and Terms → Segment → SegmentAudio."""
 
 from __future__ import annotations
 
@@ -16,50 +16,43 @@ FloatArray = NDArray[np.float32]
 
 
 class Encoding(enum.Enum):
-    """Encodings of the audio that leaves the daemon."""
-
     WAV = "wav"
-    """RIFF header, then 16-bit little-endian mono samples."""
+    """RIFF header, then as PCM16."""
     PCM16 = "pcm16"
-    """16-bit little-endian mono samples without a header."""
+    """16-bit little-endian mono, no header."""
     FLAC = "flac"
     MP3 = "mp3"
     OGG_OPUS = "ogg_opus"
     MULAW = "mulaw"
-    """8-bit G.711 μ-law samples without a header."""
+    """8-bit G.711 μ-law, no header."""
 
 
 class Segmentation(enum.Enum):
-    """Ways to cut a text into segments."""
-
     UPSTREAM = "upstream"
-    """Upstream's `chunk_text`: pieces as long as the reference leaves room for."""
+    """Upstream's `chunk_text`: pieces as long as fits beside the reference."""
     LOW_LATENCY = "low_latency"
-    """A short first segment, then growing ones: first sound early."""
+    """A short first segment, then growing ones."""
 
 
 class Priority(enum.IntEnum):
-    """Classes of urgency; the configuration holds each one's target for the first sound."""
+    """Urgency; the configuration holds each one's target for the first audio."""
 
     BULK = 1
-    """No promise: what the others leave."""
+    """No deadline: served when nothing else is due."""
     NORMAL = 2
     HIGH = 3
     REALTIME = 4
 
 
 class Playout(enum.Enum):
-    """Ways to play the replies of one channel."""
-
     SERIAL = "serial"
-    """One after the other, in order of arrival."""
+    """One reply of a channel after the other."""
     OVERLAP = "overlap"
-    """Each as soon as it comes."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a text on its way to be spoken; both sides are shortened."""
+    """One change made to a text; both sides are shortened."""
 
     kind: str
     before: str
@@ -67,39 +60,34 @@ class Change:
 
 
 class Handling(enum.Enum):
-    """Rewriting of a text before it is spoken."""
-
     CHAT = "chat"
     """Links, emoji, names, repeats and numbers become words."""
     VERBATIM = "verbatim"
-    """Maps or drops only what the vocabulary cannot say."""
+    """Only characters outside the vocabulary are mapped or dropped."""
     SSML = "ssml"
-    """CHAT, with pauses and readings marked."""
+    """As CHAT, with marked pauses and readings."""
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A silence within a text."""
-
     after: int
-    """Characters of the text before it."""
+    """Characters before it."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text as it is to be spoken."""
+    """A text as it is to be spoken; empty if none of it can be."""
 
     text: str
-    """Empty where nothing is left."""
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """Pauses in order; none before the first word."""
+    """In order; none before the first word."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One synthesis, validated and with every default filled in."""
+    """One synthesis, validated and with all defaults."""
 
     text: str
     voice: str
@@ -111,117 +99,108 @@ class Request:
     encoding: Encoding = Encoding.WAV
     sample_rate_hz: int = 24_000
     stream: bool = False
-    """True if audio is sent while it is made."""
     changes: tuple[Change, ...] = ()
-    """Changes made to the text."""
     pauses: tuple[Pause, ...] = ()
     max_spoken_s: float = 0.0
-    """The text is cut to so much speech; 0: nowhere."""
+    """The text is cut to this; 0: no limit."""
     word_timings: bool = False
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Scheduling terms of a request: priority, channel, limits; `Request` holds what determines the sound."""
+    """Scheduling terms of a request; `Request` holds what determines the samples."""
 
     request_id: str
     client: str = ""
-    """The connection that it came by."""
     channel: str = ""
-    """Channel that plays the reply, if named."""
     user: str = ""
     supersede: str = ""
     merge: str = ""
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
-    """Delay of the first sound beyond its target that the caller accepts; None: none."""
+    """Accepted delay of the first audio beyond its target; None: none."""
 
     @property
     def line(self) -> str:
-        """Key within which replies keep their order: the channel, else the connection; empty for none.
-
-        Over a Unix socket nothing tells one connection from another.
-        """
+        """Key within which replies keep their order; empty for none."""
         if self.playout is Playout.OVERLAP:
             return ""
+        # Connections over a Unix socket cannot be told apart.
         return self.channel or ("" if self.client.startswith("unix") else self.client)
 
     @property
     def payer(self) -> str:
-        """Key of the fair share: the channel, else the connection, else the request itself."""
+        """Key of the fair share."""
         return self.channel or self.client or self.request_id
 
     @property
     def supersede_scope(self) -> tuple[str, str]:
-        """Requests with the same may replace each other."""
+        """Key of requests that may replace each other."""
         return self.supersede, self.channel or self.client
 
     @property
     def merge_scope(self) -> tuple[str, str]:
-        """Requests with the same are spoken as one."""
+        """Key of requests that are spoken as one."""
         return self.merge, self.channel or self.client
 
 
 MAX_REFERENCE_S = 12
-"""Length of a reference voice, once trimmed."""
+"""Most seconds of a reference voice, after trimming."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of a reference's audio, independent of its transcript. Cached equals fresh, bit for bit."""
+    """Features of a reference's audio; cached ones equal fresh ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """Measured on the mono audio at its own rate, before levelling; the reply is scaled back to it."""
+    """RMS of the mono audio at its own rate, before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
-    """Warnings that make the audio a poor reference; only in new features, for the voice's record."""
+    """Reasons why the audio is a poor reference; empty in cached features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A reference voice, ready to condition on."""
-
     transcript: str
-    """Transcript completed as upstream does: ends in ". " or "。"."""
+    """Completed as upstream does: ends in ". " or "。"."""
     features: Features
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A piece of a request that is synthesised in one go: everything that the engine needs."""
+    """All inputs of the engine for one piece of a request."""
 
     index: int
     text: str
     ids: NDArray[np.int32]
     """(tokens,) vocabulary indices of reference transcript + text, before the +1 shift."""
     frames: int
-    """N: reference and generated frames together."""
+    """N: reference and generated frames."""
     reference_log_mel: FloatArray
     """(condition frames, mels)"""
     reference_frames: int
-    """R: the output starts at this frame (condition frames is R + 1 for Vocos mels, R for BigVGAN's)."""
+    """R: the output starts at this frame (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
     times: NDArray[np.float64]
     """(NFE + 1,) strictly increasing time grid from 0 to 1."""
     guidance: float
     seed: int = 0
     """Seed of the noise, together with `index`."""
     noise: FloatArray | None = None
-    """(N, mels) to begin with, where it is given; otherwise drawn when the segment's lane opens."""
+    """(N, mels) initial noise; None: drawn when the segment's lane opens."""
     gain: float = 1.0
-    """Multiplies the samples: restores the level of a quiet reference."""
+    """Factor on the samples, which restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Seconds that it adds to the reply: its audio without the cross-fade into the next segment; a pause."""
+    """Its part of the reply: without the cross-fade into the next segment, with `pause_s`."""
     pause_s: float = 0.0
-    """Silence after it, which nothing is cross-faded over."""
+    """Silence after it, without a cross-fade."""
 
     @property
     def nfe(self) -> int:
-        """Steps."""
         return len(self.times) - 1
 
     @cached_property
@@ -231,44 +210,38 @@ class Segment:
 
 
 WORTHWHILE = 0.05
-"""A lane joins a call only if that saves this share of its own step."""
+"""Least share of its own step that a lane saves by sharing a call."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of the engine that one segment takes alone."""
+    """Estimated engine time of one segment alone, in seconds."""
 
     open_s: float
     steps_s: tuple[float, ...]
     finish_s: float
 
     def left_s(self, opened: bool, steps: int) -> float:
-        """Cost that remains once so many steps are done."""
         return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
-    """The audio of a finished segment, as the engine made it."""
-
     samples: FloatArray
-    """(samples,) mono at the model's rate, not yet cross-faded."""
+    """(samples,) mono at the model's rate, before the cross-fade."""
     segment: int
     last: bool = False
     pause_s: float = 0.0
-    """Silence after it."""
 
 
 @dataclass
 class Timings:
-    """Time spent in each stage of one request, in seconds."""
-
     queue_s: float = 0.0
-    """Time from arrival to the engine."""
+    """Arrival to the engine's first call."""
     text_s: float = 0.0
-    """Time from arrival to admission, a part of `queue_s`."""
+    """Arrival to admission, a part of `queue_s`."""
     first_audio_s: float = 0.0
-    """Time from arrival to the first audio handed to the transport."""
+    """Arrival to the first audio handed to the transport."""
     condition_s: float = 0.0
     steps_s: float = 0.0
     vocoder_s: float = 0.0
@@ -282,17 +255,17 @@ class Timings:
 
     @property
     def rtf(self) -> float:
-        """Real-time factor: wall time per second of audio; infinite when there is no audio."""
+        """Wall time per second of audio; infinite without audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
 
 
 @dataclass(frozen=True)
-class Load:
-    """Load of the scheduler, in requests."""
+class RequestCounts:
+    """Requests that have been admitted and not finished."""
 
     waiting: int = 0
-    """Requests admitted and not begun."""
+    """Not begun."""
     running: int = 0
-    """Begun and not finished, those set aside among them."""
+    """Begun, parked ones among them."""
     parked: int = 0
     """Set aside until their readers have caught up."""

@@ -11,24 +11,24 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from appliance.job import Load, Timings
+from appliance.job import RequestCounts, Timings
 from appliance.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
-"""What a check that was not looked at (SKIP) has none of."""
+"""Value of each level of a check; SKIP has none."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
-class Costs(Protocol):
-    """Estimates of the engine's time, and what it took."""
+class EngineSeconds(Protocol):
+    """Engine time, estimated and measured."""
 
     predicted_s: float
     measured_s: float
 
 
-class Phrases(Protocol):
-    """Replies that are kept."""
+class PhraseCounts(Protocol):
+    """Counts of the phrase cache."""
 
     size_bytes: int
     hits: int
@@ -36,11 +36,10 @@ class Phrases(Protocol):
 
 
 class Visit(Protocol):
-    """Findings of the last run of f5-health."""
+    """Findings of one run of f5-health."""
 
     @property
-    def age_s(self) -> float:
-        """Seconds since then."""
+    def age_s(self) -> float: ...
 
     @property
     def levels(self) -> Mapping[str, str]:
@@ -48,17 +47,17 @@ class Visit(Protocol):
 
     @property
     def numbers(self) -> Mapping[tuple[str, str], float]:
-        """Check and figure → value."""
+        """(check, figure) → value."""
 
 
 class Health:
-    """Collects the last visit anew for each scrape; nothing while there is none."""
+    """Collector of the last visit, read anew for each scrape."""
 
     def __init__(self, last: Callable[[], Visit | None]) -> None:
         self._last = last
 
     def collect(self) -> Iterator[Metric]:
-        """Three families."""
+        """Yield level, figure and age; nothing before the first visit."""
         if (visit := self._last()) is None:
             return
         level = GaugeMetricFamily("f5_health_level", "Of a check: 0 PASS, 1 WARN, 2 FAIL.", labels=("check",))
@@ -123,7 +122,7 @@ class Metrics:
         """Requests spoken to their end."""
 
     def observe(self, method: str, status: str, reason: str) -> None:
-        """A call has ended."""
+        """Count a call that has ended."""
         self._requests.labels(method, status).inc()
         if reason:
             self._rejects.labels(reason).inc()
@@ -133,7 +132,7 @@ class Metrics:
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """A request was spoken to its end; `promised_s` is 0 where nothing was promised."""
+        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
@@ -147,7 +146,7 @@ class Metrics:
 
     def watch(
         self,
-        load: Callable[[], Load],
+        load: Callable[[], RequestCounts],
         ready: Callable[[], bool],
         *,
         planning: Callable[[], int],
@@ -160,8 +159,8 @@ class Metrics:
             self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
         self._ready.set_function(lambda: float(ready()))
 
-    def watch_costs(self, costs: Costs) -> None:
-        """Register callbacks for the engine's predicted and measured seconds."""
+    def watch_costs(self, costs: EngineSeconds) -> None:
+        """Register callbacks for the engine's predicted and measured seconds; again for another engine."""
         for name, gauge in self._engine_seconds.items():
             gauge.set_function(partial(getattr, costs, f"{name}_s"))
 
@@ -169,47 +168,47 @@ class Metrics:
     def _engine_seconds(self) -> dict[str, Gauge]:
         return {
             name: Gauge(
-                f"f5_engine_{name}_seconds", f"Seconds of engine calls, {what}.", registry=self.registry
+                f"f5_engine_{name}_seconds", f"Seconds of engine calls, {how}.", registry=self.registry
             )
-            for name, what in (("predicted", "estimated"), ("measured", "taken"))
+            for name, how in (("predicted", "estimated"), ("measured", "taken"))
         }
 
-    def watch_phrases(self, phrases: Phrases) -> None:
-        """Register callbacks for the cache of phrases."""
-        for name, attribute, what in (
+    def watch_phrases(self, phrases: PhraseCounts) -> None:
+        """Register callbacks for the phrase cache."""
+        for name, attribute, documentation in (
             ("hits", "hits", "Requests that were answered from the cache of phrases."),
             ("misses", "misses", "Requests that it could have answered, and did not have."),
             ("bytes", "size_bytes", "Samples that it holds."),
         ):
-            gauge = Gauge(f"f5_phrases_{name}", what, registry=self.registry)
+            gauge = Gauge(f"f5_phrases_{name}", documentation, registry=self.registry)
             gauge.set_function(partial(getattr, phrases, attribute))
 
     def watch_health(self, last: Callable[[], Visit | None]) -> None:
-        """Register a callback for what the last visit of f5-health found."""
+        """Register a callback for the last visit of f5-health."""
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: not known."""
+        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: unknown."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)
         if repins is not None:
-            # Fewer than before: root has begun to count anew.
+            # Fewer than before: counted from a new boot.
             self._repins.inc(repins - self._repins_seen if repins >= self._repins_seen else repins)
             self._repins_seen = repins
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """Return all metrics in Prometheus's exposition format."""
         return generate_latest(self.registry)
 
 
 class MetricsServer(ProbeServer):
-    """/metrics, /livez and /readyz."""
+    """HTTP server of /metrics, /livez and /readyz."""
 
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Listens at once. Raises OSError when the address is taken."""
+        """Listen at once. Raises OSError when the address is taken."""
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":

@@ -1,4 +1,4 @@
-"""Replies that were spoken before, by all that they were made of; the least recently used are forgotten."""
+"""Cache of finished replies, keyed by all of their inputs; the least recently used are evicted."""
 
 from __future__ import annotations
 
@@ -17,30 +17,26 @@ Key = bytes
 
 @dataclass(frozen=True, eq=False)
 class Phrase:
-    """A whole reply at the model's rate, before it is cross-faded, resampled and encoded."""
+    """A whole reply at the model's rate, before cross-fade, resampling and encoding."""
 
-    made: tuple[SegmentAudio, ...]
+    segments: tuple[SegmentAudio, ...]
     seed: int
 
     @classmethod
-    def of(cls, made: Sequence[SegmentAudio], seed: int) -> Phrase:
-        """A copy of what an engine made, whose samples may lie in a larger buffer."""
-        return cls(tuple(replace(one, samples=one.samples.copy()) for one in made), seed)
+    def of(cls, segments: Sequence[SegmentAudio], seed: int) -> Phrase:
+        """Copy the engine's audio, whose samples may lie in a larger buffer."""
+        return cls(tuple(replace(one, samples=one.samples.copy()) for one in segments), seed)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its samples."""
-        return sum(made.samples.nbytes for made in self.made)
+        return sum(segment.samples.nbytes for segment in self.segments)
 
 
 class Phrases:
-    """A bounded store of phrases. Any thread may use it."""
+    """A bounded cache of phrases. Any thread may use it."""
 
     def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
-        """Keep samples of at most `limit_bytes`; 0 keeps none.
-
-        `drawn_seeds`: keep replies to requests without a seed too, and answer the same request with them.
-        """
+        """Keep at most `limit_bytes` of samples; with `drawn_seeds` also of requests without a seed."""
         self._limit_bytes, self._drawn_seeds = limit_bytes, drawn_seeds
         self._kept: OrderedDict[Key, Phrase] = OrderedDict()
         self._lock = threading.Lock()
@@ -49,22 +45,22 @@ class Phrases:
         self.misses = 0
 
     def takes(self, *, seeded: bool) -> bool:
-        """True if replies to requests with or without a seed are kept."""
+        """True if replies to requests with (or without) a seed are kept."""
         return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
 
     def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
-        """The first of these keys that is kept, by its place, with its phrase; counted as one look."""
+        """Return the index of the first key that is kept, and its phrase. Counts one hit or miss."""
         with self._lock:
-            for place, key in enumerate(keys):
+            for index, key in enumerate(keys):
                 if (phrase := self._kept.get(key)) is not None:
                     self._kept.move_to_end(key)
                     self.hits += 1
-                    return place, phrase
+                    return index, phrase
             self.misses += 1
             return None
 
     def keep(self, key: Key, phrase: Phrase) -> None:
-        """Keep a phrase, and forget others for it; one over the limit is not kept."""
+        """Keep a phrase, and evict others for it; one above the limit is not kept."""
         with self._lock:
             if (before := self._kept.pop(key, None)) is not None:
                 self.size_bytes -= before.size_bytes
@@ -78,10 +74,10 @@ class Phrases:
 
 
 def key_of(segments: Sequence[Segment], made_by: str, *, seeded: bool) -> Key:
-    """A digest of all that decides the samples: every field of the segments, and what computes (`made_by`).
+    """Digest of all that determines the samples: every field of the segments, and the engine (`made_by`).
 
-    The reference's own features are among the fields, so that a voice that was replaced has other keys.
-    Without `seeded` the seed is left out.
+    The fields include the reference's features, so a replaced voice has other keys. The seed counts only if
+    `seeded`.
     """
     digest = hashlib.sha256(made_by.encode())
     known: dict[int, bytes] = {}  # segments share their reference

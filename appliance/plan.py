@@ -1,4 +1,4 @@
-"""Request → Segments: how a text is cut, how long each piece is, and its tokens.
+"""Request → Segments: the text in pieces, each with its tokens, frames and time grid.
 
 Every count follows upstream's `infer_process`, `infer_batch_process` and `CFM.sample` (f5-tts 1.1.22).
 """
@@ -25,30 +25,30 @@ from appliance.text.written import Written
 WINDOW_S = 22.0
 """Reference and speech that upstream puts into one pass; the models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
-"""A text under this is planned at a pace of its own, since so few bytes say little about a duration."""
+"""A text with fewer bytes is spoken slower (SHORT_TEXT_SPEED): so few say little about a duration."""
 SHORT_TEXT_SPEED = 0.3
 LONGEST_PIECE_S = 8.0
-"""Speech in one segment of LOW_LATENCY: while one step of it is computed, nobody else gets the engine."""
+"""Most speech in one segment of LOW_LATENCY: one step of it delays all other requests."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Turns requests into segments of one bundle's model."""
+    """Plans requests for one bundle."""
 
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str], Reference]
-    """Name of a voice → its reference. Raises VoiceNotFound, StorageError."""
+    """Voice name → reference. Raises VoiceNotFound, StorageError."""
     to_tokens: Callable[[str], Sequence[str]]
     max_audio_s: float = math.inf
-    """Speech in one request."""
+    """Limit of speech in one request."""
     max_work_s: float = math.inf
-    """Seconds of speech × steps in one request."""
+    """Limit of seconds of speech × steps in one request."""
 
     def plan(self, request: Request) -> list[Segment]:
-        """The segments of a request, in the order in which they are heard.
+        """Return the segments of a request, in order of playout.
 
-        Raises VoiceNotFound, StorageError, and InvalidRequest for a step count without a time grid, an
+        Raises VoiceNotFound, StorageError, and InvalidRequest for a number of steps without a time grid, an
         unusable speaking rate, an empty text, too much work, and a text or reference that does not fit into
         `max_frames`.
         """
@@ -78,7 +78,9 @@ class Planner:
                 < SHORT_TEXT_BYTES
                 <= room_bytes(reference, spec, request.speaking_rate, self.manifest.max_frames)
             ):
-                frames = min(frames, self.manifest.max_frames)  # slowed down no further than there is room
+                frames = min(
+                    frames, self.manifest.max_frames
+                )  # a short text is only slowed as far as it fits
             if frames > self.manifest.max_frames:
                 raise _too_long(text, frames, self.manifest.max_frames, spec)
             samples = self.manifest.vocoder.samples(frames - reference_frames, spec.hop)
@@ -104,14 +106,15 @@ class Planner:
         return segments
 
     def written(self, request: Request) -> Written:
-        """Collects a text that is being written, for pieces of this request. Raises VoiceNotFound,
-        StorageError."""
+        """Return a splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
         return Written(low_latency(request, reference, manifest.mel, manifest.max_frames))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
-        """Requests that differ in segmentation and steps, each with its segments; those that cannot be made
-        are left out. Raises what `plan` does when none can."""
+        """Plan requests that differ in segmentation and steps; return those that can be made, with segments.
+
+        Raises the errors of `plan` if none can.
+        """
         requests = [self._limited(request) for request in requests]
         ways: list[tuple[Request, list[Segment]]] = []
         refused: InvalidRequest | None = None
@@ -130,7 +133,7 @@ class Planner:
         return ways
 
     def _limited(self, request: Request) -> Request:
-        """The request with as much text as may be spoken."""
+        """Cut the request's text to `max_spoken_s`."""
         if not request.max_spoken_s:
             return request
         reference = self.reference(request.voice)
@@ -166,7 +169,7 @@ class Planner:
 def pieces_of(
     request: Request, reference: Reference, spec: MelSpec, max_frames: int
 ) -> list[tuple[str, float]]:
-    """The texts of the segments, each with the seconds of silence after it."""
+    """Texts of the segments, each with the seconds of silence after it."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
@@ -179,15 +182,15 @@ def pieces_of(
 
 
 def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
-    """A text without pauses in pieces, by the request's segmentation."""
+    """Split a text without pauses, by the request's segmentation."""
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
         pieces = chunk_text(text, window_bytes(reference, spec, speed))
     else:
         pieces = split_low_latency(text, low_latency(request, reference, spec, max_frames))
-    # A clause may be longer than upstream's window, and a link than any piece, but not than there is room.
+    # A clause may exceed upstream's window, and a link any piece, but neither may exceed `max_frames`.
     most = room_bytes(reference, spec, speed, max_frames)
-    if most < SHORT_TEXT_BYTES:  # of no use for speech, which `plan` refuses
+    if most < SHORT_TEXT_BYTES:  # no room for speech, which `plan` refuses
         return pieces
     return [
         part for piece in pieces for part in (cut_to_fit(piece, most) if _bytes(piece) > most else [piece])
@@ -195,11 +198,11 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
 
 
 def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
-    """Lengths of the pieces of LOW_LATENCY, in bytes."""
+    """Lengths of LOW_LATENCY's pieces, in bytes."""
     pace = pace_of(reference, spec, request.speaking_rate)
     room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)
-    # A piece under ten bytes would be spoken at a pace of its own.
+    # A shorter piece would be spoken slower.
     return Budgets.at_pace(
         pace,
         minimum=SHORT_TEXT_BYTES,
@@ -226,12 +229,12 @@ def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
 
 
 def spoken_transcript(transcript: str) -> str:
-    """The transcript as it stands before the text: with one more space after an ASCII character."""
+    """The transcript as it precedes the text: with one more space after an ASCII character."""
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
 def duration_frames(reference_frames: int, transcript: str, text: str, speed: float) -> int:
-    """Frames of reference and text together, the text being as long per byte as the transcript."""
+    """Frames of reference and text; the text takes as long per byte as the transcript."""
     if _bytes(text) < SHORT_TEXT_BYTES:
         speed *= SHORT_TEXT_SPEED
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)

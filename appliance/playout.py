@@ -1,10 +1,10 @@
 """Due times of a reply's segments: jobs, and the channels that play them one after the other.
 
-A stream's first segment is due at its target, or when what plays before it on its channel ends; segment j
-when the listener would run dry: start of playout + audio of the segments before it. Until it has started, the
-start is the first segment's deadline: it starts earlier only when that leaves every promise standing, and is
-held back until then, since the first sound pulls all later deadlines forward. A reply that is not streamed is
-due as a whole.
+A stream's first segment is due at its target, or when the reply before it on its channel ends. Segment j is
+due when the listener's buffer would run empty: start of playout + audio of the segments before it. Until
+playout has started, its start is taken to be the first segment's deadline; an earlier start pulls all later
+deadlines forward, so first audio is held back while that would break a promise. A reply that is not streamed
+is due as a whole.
 """
 
 from __future__ import annotations
@@ -19,89 +19,87 @@ from appliance.errors import ApplianceError
 from appliance.job import Cost, Priority, Segment, SegmentAudio, Terms, Timings
 
 Result = SegmentAudio | ApplianceError
-"""Deliveries of a job: audio, until its last segment or an error."""
+"""Delivered by a job: audio, until its last segment or an error."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Engine time that a segment still needs, and until when."""
+    """Of one segment."""
 
     due: float
     cost_s: float
+    """Remaining engine time."""
     job: Job
 
 
 @dataclass(eq=False)
 class Job:
-    """One request on its way through the engine. Times are of the scheduler's clock."""
+    """One request in the scheduler. Times are of the scheduler's clock."""
 
     terms: Terms
     deliver: Callable[[Result], None]
-    """Called under the scheduler's lock: must return at once and must not call the scheduler."""
+    """Called under the scheduler's lock: must return at once, and not call the scheduler."""
     arrived: float
     deadline: float = math.inf
-    """The caller's: after it nobody wants the reply."""
+    """The caller's."""
     stream: bool = True
-    """True if audio is sent while it is made."""
     buffer_s: float = math.inf
-    """Made audio that may wait for the reader before the job is set aside."""
+    """Finished audio that may wait for the reader before the job is parked."""
 
     voice: str = ""
     text: str = ""
-    """Text as it is spoken; both are for watchers of the queue."""
+    """As it is spoken."""
     merged: int = 1
-    """Requests that this one speaks for."""
+    """Requests merged into this one, itself included."""
     kept: tuple[SegmentAudio, ...] = ()
-    """All of its audio, where that was made for an earlier request: it needs neither engine nor line."""
+    """All of its audio, if it is cached."""
 
     engine: Any = None
-    """Engine that computes it; set by the scheduler at admission."""
+    """Its `calls.Engine`; set at admission."""
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
     due: float = math.inf
-    """Promised for the first audio, or for the whole of a reply that is not streamed."""
+    """Deadline of the first audio; of the whole reply if it is not streamed."""
     late_s: float = 0.0
-    """Seconds added to every deadline on a box that is too slow for this job even when idle."""
+    """Added to every deadline on a box that is too slow for this job even when idle."""
     number: int = 0
-    """Order of arrival."""
+    """Order of admission; 0 before."""
 
     done: int = 0
-    """Finished segments."""
+    """Number of finished segments."""
     lane: int | None = None
-    """The engine's, of the segment under way."""
+    """Lane of the present segment."""
     steps: int = 0
-    """Steps done of that segment."""
+    """Finished steps of the present segment."""
     begun: bool = False
-    """True if the engine has worked on it."""
+    """True from the engine's first call on."""
     audible: float | None = None
-    """Time at which the first audio, or the whole of a reply that is not streamed, was delivered."""
+    """Delivery of the first audio; of the whole reply if it is not streamed."""
     held: list[SegmentAudio] = field(default_factory=list)
-    """Segments of a stream that does not sound yet."""
+    """Finished, not delivered yet."""
     made_s: float = 0.0
+    """Finished audio."""
     written_s: float = 0.0
     """Audio that the transport has taken."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
 
     def take(self, segments: Sequence[Segment], costs: Sequence[Cost]) -> None:
-        """Set what is to be made."""
         self.segments, self.costs = tuple(segments), tuple(costs)
         self.timings = Timings(segments=len(segments), nfe=segments[0].nfe if segments else 0)
 
     @property
     def made(self) -> bool:
-        """True if the engine has finished it; on a paused channel it may still be held."""
+        """True if the engine has finished it; its audio may still be held."""
         return self.number > 0 and self.done == len(self.segments)
 
     @property
     def segment(self) -> Segment:
-        """The one under way."""
         return self.segments[self.done]
 
     @property
     def steps_left(self) -> int:
-        """Steps left of the segment under way."""
         return self.segment.nfe - self.steps
 
     @property
@@ -111,62 +109,60 @@ class Job:
 
     @property
     def has_room(self) -> bool:
-        """True if its reader has kept up."""
+        """False while more than `buffer_s` waits for its reader."""
         return self.made_s - self.written_s <= self.buffer_s
 
     @property
     def audio_s(self) -> float:
-        """Length of the whole reply."""
         return sum(segment.audio_s for segment in self.segments)
 
     def cost_s(self, index: int) -> float:
-        """Remaining cost of a segment."""
         if index == self.done:
             return self.costs[index].left_s(self.lane is not None, self.steps)
         return self.costs[index].left_s(False, 0)
 
     def starts(self, now: float) -> float:
-        """Time at which it can be heard on a free channel."""
+        """Start of its playout on a free channel."""
         if self.audible is not None:
             return self.audible
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        """Engine time until something of it can be heard."""
+        """Remaining engine time until it can be audible."""
         last = 1 if self.stream else len(self.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Yield its remaining demands if the channel is free from `free` on and it plays from `starts` on."""
-        # A reader that has been given little cannot have played more.
-        dry = max(starts, now - self.written_s) if self.audible is not None else starts
-        dry += sum(segment.audio_s for segment in self.segments[: self.done])
+        """Yield its remaining demands if its channel is free at `free` and its playout starts at `starts`."""
+        # A reader cannot have played more than it was given.
+        empty = max(starts, now - self.written_s) if self.audible is not None else starts
+        empty += sum(segment.audio_s for segment in self.segments[: self.done])
         for index in range(self.done, len(self.segments)):
             if not self.guaranteed:
                 due = math.inf
             elif index and self.stream:
-                due = dry + self.late_s
+                due = empty + self.late_s
             else:
                 due = max(self.due, free) + self.late_s
             yield Demand(due, self.cost_s(index), self)
-            dry += self.segments[index].audio_s
+            empty += self.segments[index].audio_s
 
 
 @dataclass(eq=False)
 class Channel:
-    """Replies that are played one after the other, in order of arrival."""
+    """Replies that are played one after the other."""
 
     name: str = ""
-    """Empty for a connection that names none: it is kept in order, but not known to play what it is given."""
+    """Empty for a connection: kept in order, but its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """Those not finished, and those finished that have not been played."""
+    """Not played to their end, in order of playout."""
     free: float = -math.inf
-    """Time at which the replies no longer in `jobs` have been played."""
+    """End of playout of earlier jobs."""
     paused: float | None = None
     """Start of the present pause."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
-        """Each job, when the channel is free for it, and the start of its playout, known or promised."""
+        """Yield each job, when the channel is free for it, and the start of its playout."""
         free = self.free
         for job in self.jobs:
             starts = max(free, job.starts(now))
@@ -174,21 +170,21 @@ class Channel:
             free = starts + job.audio_s
 
     def free_from(self, now: float) -> float:
-        """Time at which all its replies have been played."""
+        """End of playout of all its jobs."""
         free = self.free
         for job, _, starts in self.playing(now):
             free = starts + job.audio_s
         return free
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Remaining demands of the channel; while it is paused nothing is due."""
+        """Yield remaining demands; while it is paused they have no deadline."""
         for job, free, starts in self.playing(now):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
                     yield demand if self.paused is None else replace(demand, due=math.inf)
 
     def remove(self, job: Job, now: float) -> None:
-        """Forget a job; what comes after it may play at once if it was sounding."""
+        """Remove a job; if it was sounding, the next may play at once."""
         for other, _, starts in self.playing(now):
             if other is job:
                 if job.audible is not None and starts <= now:
@@ -197,7 +193,7 @@ class Channel:
         self.jobs.remove(job)
 
     def settle(self, now: float) -> Iterator[Job]:
-        """Forget the finished jobs that have been played, and give them back."""
+        """Remove and yield the jobs that have been played to their end."""
         while self.paused is None and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
             if self.name and played > now:
@@ -207,12 +203,12 @@ class Channel:
             yield self.jobs.pop(0)
 
     def resume(self, now: float) -> None:
-        """Go on where it was paused: what was not played by then is played as much later."""
+        """End the pause: playout is later by its length."""
         assert self.paused is not None
         later_s = now - self.paused
         for job, _, starts in list(self.playing(self.paused)):
             if job.audible is not None and starts <= self.paused < starts + job.audio_s:
-                # It may have been sent long before it began to sound; what comes after it follows from it.
+                # It may have been sent long before it sounded; the start of the next follows from it.
                 job.audible = starts + later_s
         if self.free >= self.paused:
             self.free += later_s
@@ -220,29 +216,24 @@ class Channel:
 
 
 class State(enum.Enum):
-    """Progress of a request."""
-
     WAITING = "waiting"
-    """No audio of it has begun to sound."""
     SOUNDING = "sounding"
-    """Sounding as far as the daemon knows: its audio was sent, and what plays before it has ended."""
+    """As far as the daemon knows: its audio was sent, and the reply before it has ended."""
     ENDED = "ended"
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """A request as those see it who watch the queue."""
-
     job: Job
     state: State
     starts: float
-    """Time at which it begins to sound; the present time for one that has ended."""
+    """Start of its playout; the present time for one that has ended."""
     why: ApplianceError | None = None
-    """Why it ended before it was spoken, if it did."""
+    """Reason why it ended before it was spoken."""
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
-    """Time at which the next of them begins or ends to sound by itself; infinite if none does."""
+    """Time at which the next playout starts or ends by itself; infinite if none does."""
     times = (
         when
         for u in present

@@ -1,4 +1,4 @@
-"""Small servers for those who watch the daemon: they answer while all else is busy."""
+"""Base of the servers for probes, which answer while the rest of the daemon is busy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 16
 PAUSE_S = 5.0
-"""Time that a client may pause within its request or answer."""
+"""Longest pause of a client within its request or answer."""
 
 
 class ProbeServer(socketserver.ThreadingTCPServer):
@@ -27,7 +27,7 @@ class ProbeServer(socketserver.ThreadingTCPServer):
     request_queue_size = 64
 
     def __init__(self, name: str, address: str, handler: type[socketserver.StreamRequestHandler]) -> None:
-        """Answers at once at host:port. Raises OSError when the address is taken."""
+        """Listen at once at host:port. Raises OSError when the address is taken."""
         host, port = split_address(name, address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._connections: list[socket.socket] = []
@@ -57,6 +57,6 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that goes away in the middle is no news.
+        # OSError: the client went away.
         if not isinstance(sys.exc_info()[1], OSError):
             logger.exception("request from %s failed", client_address)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from appliance.calls import Engine, EngineCall, EngineLane
 from appliance.errors import ApplianceError, EngineFault, StorageError
 from appliance.job import FloatArray, Segment
 from appliance.playout import Job
-from appliance.scheduler import Call, Engine, Lane, Scheduler
+from appliance.scheduler import Scheduler
 
 LIMIT = 100_000
 """Newest slices that are kept, of at most 500 bytes each."""
@@ -73,8 +74,13 @@ class TracedScheduler(Scheduler):
         self._waits: dict[Job, _Since] = {}
         """Current waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
+<<<<<<< HEAD
         """Track of each open lane: the lowest that was free."""
-        self._made_now: Call | None = None
+        self._made_now: EngineCall | None = None
+=======
+        """Lanes that are open, the lowest free place each."""
+        self._made_now: EngineCall | None = None
+>>>>>>> h-core
 
     def admit(
         self,
@@ -118,12 +124,12 @@ class TracedScheduler(Scheduler):
 
     # Steps of the scheduler, under its lock.
 
-    def _pick(self) -> Call | None:
+    def _pick(self) -> EngineCall | None:
         if self._made_now is not None:
             self._add_call(self._made_now, self._clock(), "interrupted")
         call = self._made_now = super()._pick()
         now = self._clock() if call is None else call.begun
-        order = sorted(self._demands(now), key=self._urgency)
+        order = sorted(self._workload.demands(now), key=self._workload.urgency)
         places = {demand.job: place for place, demand in reversed(list(enumerate(order)))}
         for job, since in self._waits.items():
             reason = None if call and job in call.jobs else self._reason(job, call, places)
@@ -132,14 +138,16 @@ class TracedScheduler(Scheduler):
                 self._waits[job] = _Since(now, reason)
         return call
 
-    def _settle(self, engine: Engine, call: Call, result: Lane | FloatArray | None, now: float) -> None:
+    def _settle(
+        self, engine: Engine, call: EngineCall, result: EngineLane | FloatArray | None, now: float
+    ) -> None:
         if call.kind == "open":
             taken = self._places.values()
             self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
         self._add_call(call, now)
         super()._settle(engine, call, result, now)
 
-    def _fail(self, call: Call, fault: EngineFault) -> None:
+    def _fail(self, call: EngineCall, fault: EngineFault) -> None:
         self._add_call(call, self._clock(), "failed")
         super()._fail(call, fault)
 
@@ -157,7 +165,7 @@ class TracedScheduler(Scheduler):
 
     # Recording.
 
-    def _reason(self, job: Job, call: Call | None, places: dict[Job, int]) -> str:
+    def _reason(self, job: Job, call: EngineCall | None, places: dict[Job, int]) -> str:
         if job.channel.paused is not None:
             return PAUSED
         if job.made:
@@ -177,8 +185,13 @@ class TracedScheduler(Scheduler):
         self._recorded += 1
         self._slices.append(added)
 
-    def _add_call(self, call: Call, now: float, ended: str = "") -> None:
+<<<<<<< HEAD
+    def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
         """Record a call on the tracks of the engine, its lanes and its requests."""
+=======
+    def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
+        """Record a call on the engine's track, on those of its lanes and on those of its requests."""
+>>>>>>> h-core
         self._made_now = None
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}

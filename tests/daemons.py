@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -77,6 +76,9 @@ class Running:
     config: dict[str, Any]
     folder: Path
     lines: list[str] = field(default_factory=list)
+    logged: threading.Condition = field(default_factory=threading.Condition)
+    """Notified when a line has been added, and when the log has ended."""
+    log_ended: bool = False
 
     @property
     def address(self) -> str:
@@ -84,11 +86,13 @@ class Running:
 
     def until(self, pattern: str) -> None:
         """Wait for a line of the log."""
-        end = time.monotonic() + PATIENCE_S
-        while not any(re.search(pattern, line) for line in self.lines):
-            assert self.process.poll() is None, "".join(self.lines)
-            assert time.monotonic() < end, "".join(self.lines)
-            time.sleep(0.01)
+
+        def found() -> bool:
+            return any(re.search(pattern, line) for line in self.lines)
+
+        with self.logged:
+            self.logged.wait_for(lambda: found() or self.log_ended, PATIENCE_S)
+        assert found(), "".join(self.lines)
 
     def channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.address, options=(("grpc.max_receive_message_length", -1),))
@@ -144,7 +148,12 @@ def running(
 
     def read() -> None:
         for line in stderr:
-            daemon.lines.append(line)
+            with daemon.logged:
+                daemon.lines.append(line)
+                daemon.logged.notify_all()
+        with daemon.logged:
+            daemon.log_ended = True
+            daemon.logged.notify_all()
 
     reader = threading.Thread(target=read)
     reader.start()

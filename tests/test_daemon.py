@@ -24,7 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance import daemon
 from appliance.box.notify import Notifier
-from appliance.config import SynthesisConfig, load
+from appliance.config import load
 from appliance.contract import bundle
 from appliance.daemon import Exit
 from appliance.engine.cuda import fault_of
@@ -71,7 +71,7 @@ def test_the_licence_is_in_the_log(box: Running) -> None:
 
 
 def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:
-    asked = request(LONG[:300], segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16})
+    asked = request(LONG[:300], nfe_steps=2, segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16})
     with box.channel() as channel, grpc.insecure_channel(f"unix:{box.folder}/grpc.sock") as local:
         unary = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
         streamed = b"".join(
@@ -82,12 +82,6 @@ def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:
     assert len(unary.audio) > 2 * 24_000
     assert unary.audio == streamed == again.audio
     assert unary.header.segments >= 1
-
-
-def test_absent_nfe_is_the_configurations(box: Running) -> None:
-    with box.channel() as channel:
-        reply = box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S)
-    assert reply.header.nfe_steps == reply.timings.nfe_steps == SynthesisConfig().nfe
 
 
 def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
@@ -161,15 +155,16 @@ def test_voices_and_their_bytes_survive_a_restart(tmp_path: Path) -> None:
     assert prepared.stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_what_was_begun(tmp_path: Path, number: int) -> None:
-    with running(tmp_path) as box:
+def test_a_signal_drains_what_was_begun(tmp_path: Path) -> None:
+    """SIGINT; other drains are begun by SIGTERM."""
+    with running(tmp_path, server={"drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
             stub = box.synthesizer(channel)
-            call = stub.StreamSynthesize(request(HALF, nfe_steps=16), timeout=PATIENCE_S)
+            # Neither this call nor the drain has a time that a slow machine could miss.
+            call = stub.StreamSynthesize(request(HALF, nfe_steps=4))
             messages = [next(call)]
-            box.process.send_signal(number)
+            box.process.send_signal(signal.SIGINT)
             box.until("draining")
             with pytest.raises(grpc.RpcError) as caught:
                 stub.Synthesize(request(), timeout=PATIENCE_S)
@@ -181,18 +176,20 @@ def test_a_signal_drains_what_was_begun(tmp_path: Path, number: int) -> None:
 
 
 def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
-    with running(tmp_path, server={"stream_buffer_s": 600.0}) as box:
+    with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
             # More than transport windows take, so most of it waits in the daemon until it is read.
-            asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
-            call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
+            asked = request(LONG, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
+            call = box.synthesizer(channel).StreamSynthesize(asked)
             messages = [next(call)]
             box.process.send_signal(signal.SIGTERM)
             box.until("draining")
+            while 'state="sending"} 1.0' not in box.http("/metrics")[1]:  # until the engine is done
+                messages.extend(itertools.islice(call, 1))
+            # A slow reader, for longer than the server waits by itself.
             begun = time.monotonic()
-            # Long after the engine is done, and longer than the server waits by itself.
-            while time.monotonic() - begun < 4.0:
+            while time.monotonic() - begun < 1.5 * daemon.GRACE_S:
                 messages.extend(itertools.islice(call, 4))
                 time.sleep(0.04)
             messages.extend(call)
@@ -211,17 +208,15 @@ def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: f
             asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
             call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
             next(call)
-            begun = time.monotonic()
             for _ in range(signals):
                 box.process.send_signal(signal.SIGTERM)
                 box.until("draining")
-            time.sleep(0.2)
+            # Though nobody reads, and no drain_s is waited for.
+            assert box.process.wait(PATIENCE_S) == Exit.OK
             with pytest.raises(grpc.RpcError) as caught:
                 list(call)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "stopped before the request was finished" in str(caught.value.details())
-        assert box.process.wait(PATIENCE_S) == Exit.OK
-        assert time.monotonic() - begun < 10.0
 
 
 def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,14 +258,14 @@ def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytes
     assert seen == [no, ("UNAVAILABLE", "the daemon is starting"), [], yes, no]
 
 
-STREAMS = 9
-"""More than it has lanes."""
+STREAMS = 3
+"""One more than the daemon has lanes."""
 
 
 @pytest.fixture
 def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
     """A daemon that has made long streams of which nobody reads more than the header."""
-    with running(tmp_path, server={"stream_buffer_s": 600.0}) as box:
+    with running(tmp_path, engine={"lanes": STREAMS - 1}, server={"stream_buffer_s": 600.0}) as box:
         box.add_voice()
         with box.channel() as channel:
             asked = request(
@@ -319,7 +314,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
     with running(tmp_path) as box, box.channel() as channel:
         box.add_voice()
         stub = box.synthesizer(channel)
-        call = stub.StreamSynthesize(request(LONG, nfe_steps=16), timeout=PATIENCE_S)
+        call = stub.StreamSynthesize(request(HALF, nfe_steps=6))
         messages = [next(call)]
 
         rewrite(box, synthesis={"nfe": 3, "max_nfe": 20, "guidance": 1.5}, scheduler={"user_rate": 1.0})
@@ -346,7 +341,7 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
 
         messages.extend(call)
         assert messages[-1].WhichOneof("message") == "end"
-        assert messages[0].header.nfe_steps == 16
+        assert messages[0].header.nfe_steps == 6
         assert box.stop() == Exit.OK
         assert "Traceback" not in "".join(box.lines)
 
@@ -365,11 +360,11 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], code: Exit, *words: str) -> None:
-    told = [line for line in result.stderr.splitlines() if not line.startswith(("INFO", "WARNING"))]
-    assert len(told) == 1, result.stderr
-    assert told[0].startswith("appliance serve: ")
+    errors = [line for line in result.stderr.splitlines() if not line.startswith(("INFO", "WARNING"))]
+    assert len(errors) == 1, result.stderr
+    assert errors[0].startswith("appliance serve: ")
     for word in words:
-        assert word in told[0]
+        assert word in errors[0]
     assert result.returncode == code
 
 
@@ -402,14 +397,11 @@ def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path) -> None:
     assert_refused(serve("--config", config), Exit.BUNDLE, str(path), "damaged", "copy it again")
 
 
-@pytest.mark.parametrize("version", ["1.999", "2.0"])
-def test_a_bundle_from_a_newer_format(tmp_path: Path, copy: Path, version: str) -> None:
+def test_a_bundle_from_a_newer_format(tmp_path: Path, copy: Path) -> None:
     manifest = yaml.safe_load((copy / "manifest.yaml").read_text("utf-8"))
-    (copy / "manifest.yaml").write_text(yaml.safe_dump({**manifest, "format": version, "novelty": 1}))
+    (copy / "manifest.yaml").write_text(yaml.safe_dump({**manifest, "format": "1.999", "novelty": 1}))
     config = str(write_config(tmp_path, copy))
-    assert_refused(
-        serve("--config", config), Exit.BUNDLE, f"format {version} is newer", "update f5-appliance"
-    )
+    assert_refused(serve("--config", config), Exit.BUNDLE, "format 1.999 is newer", "update f5-appliance")
 
 
 def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:

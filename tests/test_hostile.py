@@ -388,12 +388,12 @@ def recordings() -> dict[str, bytes]:
 def test_mutated_recordings(victim: Victim) -> None:
     dice, whole = random.Random(5), recordings()
     assert len(whole) >= 15
-    for number in range(max(round(0.2 * COUNT), 2 * len(whole))):
+    for number in range(max(round(0.1 * COUNT), 2 * len(whole))):
         kind = sorted(whole)[number % len(whole)]
         audio = whole[kind] if number < len(whole) else mutated(whole[kind], dice)
         message = pb.CreateVoiceRequest(name="new", audio=audio, transcript="Hum, hum.", validate_only=True)
-        code, told = victim.call("CreateVoice", message)
-        assert code is OK or (code, told) == (INVALID, "audio"), kind
+        code, violated = victim.call("CreateVoice", message)
+        assert code is OK or (code, violated) == (INVALID, "audio"), kind
         victim.tried("recording", code)
 
 
@@ -439,7 +439,7 @@ ODD_YAML = (
         "12:30",
     ),
     *(
-        "[" * 3_000,
+        "[" * 600,  # deeper than Python's recursion goes; the time that PyYAML takes is quadratic
         "!!python/object:os.system x",
         "2026-13-45",
         "*b",
@@ -512,7 +512,7 @@ def test_mutated_bundles(victim: Victim, tmp_path: Path) -> None:
 
 def test_afterwards_the_daemon_is_as_it_was(victim: Victim) -> None:
     """The last test: speech, memory, files and log."""
-    assert victim.inputs >= 0.9 * COUNT
+    assert victim.inputs >= 0.8 * COUNT
     assert victim.speak() == victim.said
     settled = victim.memory[len(victim.memory) // 3 :]
     assert max(settled) - settled[0] < GROWTH_BYTES, victim.memory

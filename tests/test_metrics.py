@@ -20,7 +20,7 @@ from appliance.box.judge import Finding, Level, visit
 from appliance.box.judge.last import last
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
-from appliance.job import Load, Timings
+from appliance.job import RequestCounts, Timings
 from appliance.metrics import Metrics, MetricsServer
 from appliance.probes import MAX_CONNECTIONS
 from tests.fakes.jetson import Clock, Jetson
@@ -37,7 +37,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def test_what_was_spoken_is_counted() -> None:
     metrics = Metrics()
-    load = Load(waiting=3, running=2, parked=1)
+    load = RequestCounts(waiting=3, running=2, parked=1)
     metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5)
     metrics.observe("Synthesize", "OK", "")
     metrics.observe("Synthesize", "RESOURCE_EXHAUSTED", "QUEUE_FULL")

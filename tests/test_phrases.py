@@ -42,7 +42,7 @@ def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> N
             model = [(k, p) for k, p in model if k != key]
             if 4 * samples <= LIMIT_BYTES:
                 model.append((key, one))
-            while sum(len(p.made[0].samples) * 4 for _, p in model) > LIMIT_BYTES:
+            while sum(len(p.segments[0].samples) * 4 for _, p in model) > LIMIT_BYTES:
                 del model[0]
         else:
             kept = dict(model)
@@ -55,7 +55,7 @@ def test_it_holds_what_a_list_would(operations: list[tuple[str, Any, Any]]) -> N
                 hits += 1
                 assert found == (place, kept[key[place]])
                 model = [(k, p) for k, p in model if k != key[place]] + [(key[place], kept[key[place]])]
-        assert phrases.size_bytes == sum(len(p.made[0].samples) * 4 for _, p in model) <= LIMIT_BYTES
+        assert phrases.size_bytes == sum(len(p.segments[0].samples) * 4 for _, p in model) <= LIMIT_BYTES
         assert (phrases.hits, phrases.misses) == (hits, misses)
 
 
@@ -72,7 +72,7 @@ def test_a_phrase_does_not_hold_the_buffer_that_it_was_made_in() -> None:
     buffer = np.ones(1_000, np.float32)
     kept = Phrase.of([SegmentAudio(buffer[:10], 0, True)], 7)
     buffer[:] = 0.0
-    [made] = kept.made
+    [made] = kept.segments
     assert (made.samples.tolist(), made.samples.base, made.last, kept.seed) == ([1.0] * 10, None, True, 7)
 
 

@@ -25,7 +25,7 @@ def say(bench: Bench, name: str, channel: str = "stage", segments: int = 1, **op
 
 
 def work(bench: Bench) -> None:
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
 
 
@@ -86,7 +86,7 @@ def test_a_skipped_reply_gives_its_channel_to_the_next(bench: Bench, is_made: bo
         work(bench)
     else:
         while not made(bench, "a"):
-            bench.scheduler.turn()
+            bench.scheduler.run_once()
     assert sounding(bench) == ["a"] and first.ended is is_made
     assert skip(bench, "other") == []
     assert skip(bench) == ["a"]
@@ -162,7 +162,7 @@ def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
 def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
     say(bench, "a", segments=3)
     while not made(bench, "a"):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     whole = say(bench, "b", "other", stream=False)
     bench.scheduler.pause("stage")
     bench.scheduler.pause("other")
@@ -193,7 +193,7 @@ def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
     say(bench, "a", deadline=bench.now + 5.0)
     work(bench)
     bench.now += 6.0
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     assert bench.ends()["a"] is DeadlineMissed
     assert "paused" in str(bench.results["a"][-1])
 
@@ -225,7 +225,7 @@ def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:
 
 def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) -> None:
     say(bench, "now")
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     merge(bench, "one rose")
     say(bench, "later")
     merge(bench, "a kiss", "kiss")
@@ -243,7 +243,7 @@ def test_what_the_engine_has_begun_is_not_merged_with(bench: Bench) -> None:
     late = bench.job("two roses", channel="stage", playout=SERIAL, merge="rose")
     earlier = bench.scheduler.mergeable(late.terms)
     assert earlier is first
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     assert bench.scheduler.admit(late, [pieces("two", 1)], earlier) is None
     assert bench.scheduler.mergeable(late.terms) is None
     assert bench.scheduler.admit(late, [pieces("two", 1)]) == 0
@@ -253,20 +253,20 @@ def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Be
     first = say(bench, "a", segments=4)
     say(bench, "b")
     work(bench)
-    bench.scheduler.unread(first)
+    bench.scheduler.stop_playout(first)
     assert sounding(bench) == ["b"] and ended(bench) == {"a": Cancelled}
-    bench.scheduler.unread(first)
+    bench.scheduler.stop_playout(first)
     assert ended(bench) == {"a": Cancelled}
 
 
-def test_changes_are_told_and_what_has_ended_is_kept_for_a_while(bench: Bench) -> None:
-    told: list[None] = []
-    bench.scheduler.on_change = lambda: told.append(None)
+def test_changes_are_announced_and_ended_requests_are_remembered(bench: Bench) -> None:
+    changes: list[None] = []
+    bench.scheduler.on_change = lambda: changes.append(None)
     say(bench, "a", priority=Priority.HIGH)
-    assert told
-    told.clear()
+    assert changes
+    changes.clear()
     work(bench)
-    assert told
+    assert changes
     _, past, number = bench.scheduler.utterances()
     assert past == []
     bench.now += 60.0

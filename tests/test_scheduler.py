@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,13 +25,14 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Load, Playout, Priority, Segment, SegmentAudio, Terms
+from appliance.job import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.playout import Job, Result
 from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
 from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
-"""What each call of the fake engine takes, and is estimated to take."""
+"""Time that each call of the fake engine takes, and is estimated to take."""
+PATIENCE_S = 30.0
 
 
 class Bench:
@@ -45,7 +47,7 @@ class Bench:
         self.scheduler = Scheduler(
             SchedulerConfig(**config),  # type: ignore[arg-type]
             clock=lambda: self.now,
-            at=lambda when, act: self.alarms.append((when, act)),
+            call_at=lambda when, act: self.alarms.append((when, act)),
         )
         self.scheduler.start(self.engine)
         self.results: dict[str, list[Result]] = {}
@@ -120,15 +122,15 @@ def test_segments_in_order_and_timings(bench: Bench) -> None:
     assert timings.steps_s == pytest.approx(4 * CALL_S)
     assert timings.vocoder_s == pytest.approx(2 * CALL_S)
     assert bench.engine.lanes == 0
-    assert bench.scheduler.load == Load()
+    assert bench.scheduler.load == RequestCounts()
 
 
 def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(bench: Bench) -> None:
     bench.admit("long", 6, frames=200)
     while len(bench.results["long"]) < 1:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     for _ in range(3):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("hello")
     bench.serve()
     assert bench.opened()[:4] == ["long0", "long1", "hello0", "long2"]
@@ -139,7 +141,7 @@ def test_a_newcomer_with_an_earlier_deadline_goes_first_from_the_next_step_on(be
 def test_a_realtime_word_goes_before_bulk_work_at_once(bench: Bench) -> None:
     bench.admit("book", 4, priority=Priority.BULK)
     for _ in range(3):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("word", priority=Priority.REALTIME)
     bench.serve()
     assert bench.opened()[:3] == ["book0", "word0", "book1"]
@@ -158,7 +160,7 @@ def test_a_call_for_bulk_work_is_stopped_for_a_promise_and_made_again(
         bench.admit("word")
 
     bench.engine.on_step = on_step
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.engine.calls.count("step") == (9 if priority is Priority.BULK else 8)
     assert bench.ends() == {"book": SegmentAudio, "word": SegmentAudio}
@@ -175,7 +177,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
         bench.admit("word")
 
     bench.engine.on_step = on_step
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.ends() == {"book": Cancelled, "word": SegmentAudio}
     assert bench.engine.lanes == 0
@@ -187,7 +189,7 @@ def test_bulk_work_of_two_channels_shares_the_engine_by_weight() -> None:
         bench.admit(f"a{number}", priority=Priority.BULK, channel="a")
         bench.admit(f"b{number}", priority=Priority.BULK, channel="b")
     for _ in range(6 * 6):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     spoken = [name for name, end in bench.ends().items() if end is SegmentAudio]
     assert sorted(name[0] for name in spoken) == ["a"] * 4 + ["b"] * 2
 
@@ -216,8 +218,8 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
 def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
     bench = Bench(lanes=1)
     bench.admit("book", priority=Priority.BULK)
-    bench.scheduler.turn()
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
+    bench.scheduler.run_once()
     bench.admit("word")
     bench.serve()
     assert bench.opened() == ["book0", "word0", "book0"]
@@ -383,7 +385,7 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     bench.now += 3.0
     bench.scheduler.resume("main")
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
-    assert (again.audible, bench.scheduler.load) == (bench.now, Load())
+    assert (again.audible, bench.scheduler.load) == (bench.now, RequestCounts())
     assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
 
 
@@ -440,7 +442,7 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
     status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
     bench.admit("sounding", frames=400, **status)
     while not bench.results["sounding"]:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("waiting", **status)
     bench.admit("other channel", channel="b", playout=Playout.SERIAL, supersede="score")
     bench.admit("newest", **status)
@@ -473,12 +475,12 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
         [[replace(segment("a0", nfe=2), audio_s=0.1), replace(segment("a1", index=1, nfe=40), audio_s=9.0)]],
     )
     while job.done < 1:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     assert bench.results["a"] == []
     [(when, act)] = bench.alarms
     assert when == job.due
     while bench.now < when and bench.results["a"] == []:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     if not bench.results["a"]:
         act()
     bench.serve()
@@ -492,12 +494,12 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
 def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> None:
     slow = bench.admit("slow", 3, buffer_s=0.5)
     while not slow.done:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("next", priority=Priority.BULK)
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
     assert bench.ends()["next"] is SegmentAudio
-    assert slow.done == 1 and bench.scheduler.load == Load(running=1, parked=1)
+    assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
     bench.scheduler.written(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SegmentAudio
@@ -506,7 +508,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
 # Ends.
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [1, 4])
 def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) -> None:
     steps = itertools.count(1)
     job = bench.admit("a", 2)
@@ -541,7 +543,7 @@ def test_cancel_before_admission_keeps_the_job_out(bench: Bench) -> None:
     bench.scheduler.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("a", 1)])
-    assert bench.scheduler.load == Load()
+    assert bench.scheduler.load == RequestCounts()
 
 
 def test_cancel_after_the_end_does_nothing(bench: Bench) -> None:
@@ -647,6 +649,21 @@ def test_a_finished_segment_makes_good_for_faults(bench: Bench) -> None:
 # Starting, draining, living.
 
 
+@contextlib.contextmanager
+def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
+    """A scheduler whose loop runs on a thread of its own; at the end it is drained."""
+    scheduler = Scheduler(clock=clock)
+    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
+    thread.start()
+    end = time.monotonic() + PATIENCE_S
+    while scheduler.engine is None:
+        assert time.monotonic() < end
+    yield scheduler
+    scheduler.drain()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
 def test_before_the_start_and_while_draining_nothing_is_taken() -> None:
     scheduler = Scheduler()
     with pytest.raises(Unavailable, match="starting"):
@@ -667,47 +684,33 @@ def test_cancel_all_tells_each_job_that_the_daemon_stopped(bench: Bench) -> None
 
 
 def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> None:
-    scheduler = Scheduler()
-    engine, done = FakeEngine(), threading.Event()
-    thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
-    thread.start()
     results: list[Result] = []
+    done = threading.Event()
 
     def deliver(result: Result) -> None:
         results.append(result)
-        if isinstance(result, SegmentAudio):
-            done.set()
+        done.set()
 
-    while scheduler._state != "running":
-        pass
-    scheduler.admit(Job(Terms("a"), deliver, time.monotonic()), [[segment()]])
-    assert done.wait(5.0)
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    with looping() as scheduler:
+        scheduler.admit(Job(Terms("a"), deliver, time.monotonic()), [[segment()]])
+        assert done.wait(PATIENCE_S)
     assert [type(result) for result in results] == [SegmentAudio]
 
 
-def test_a_deadline_wakes_an_idle_loop() -> None:
-    scheduler = Scheduler()
-    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
-    thread.start()
-    while scheduler._state != "running":
-        pass
+def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 600.0)
     missed = threading.Event()
     now = time.monotonic()
     job = Job(
         Terms("a"),
         lambda result: missed.set() if isinstance(result, DeadlineMissed) else None,
         now,
-        deadline=now + 0.5,
+        deadline=now + 0.3,
         buffer_s=-1.0,
     )
-    scheduler.admit(job, [[segment()]])
-    assert missed.wait(5.0)
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+    with looping() as scheduler:
+        scheduler.admit(job, [[segment()]])
+        assert missed.wait(PATIENCE_S)
 
 
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
@@ -735,19 +738,15 @@ def test_silence_means_nothing_before_and_after_the_loop(bench: Bench) -> None:
     assert bench.scheduler.silence_s == 0.0
 
 
-def test_an_idle_loop_shows_signs_of_life() -> None:
-    scheduler = Scheduler()
-    thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
-    thread.start()
-    end, beats, last = time.monotonic() + 10.0, 0, 0.0
-    while beats < 2:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-        silence_s = scheduler.silence_s
-        beats, last = beats + (silence_s < last), silence_s
-    scheduler.drain()
-    thread.join(5.0)
-    assert not thread.is_alive()
+def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 0.01)
+    now = [100.0]
+    with looping(clock=lambda: now[0]) as scheduler:
+        for _ in range(2):
+            now[0] += 60.0
+            end = time.monotonic() + PATIENCE_S
+            while scheduler.silence_s:
+                assert time.monotonic() < end
 
 
 # Another engine.
@@ -758,41 +757,41 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
     first = bench.admit("a", 2)
     planned = bench.scheduler.generation
     while "step" not in old.calls:
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     new = FakeEngine(max_lanes=4)
     new.costs.call_s, new.on_call = CALL_S, bench.tick
     switched: list[None] = []
-    bench.scheduler.exchange(new, lambda: switched.append(None))
+    bench.scheduler.replace_engine(new, lambda: switched.append(None))
     assert switched and bench.scheduler.engine is new
     late = bench.job("late")
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=bench.scheduler.generation) == 0
     while not (first.ended and late.ended):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
         assert "shutdown" not in old.calls or first.ended
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     assert [c for c in old.calls if c.startswith("open")] == ["open a0", "open a1"]
     assert [c for c in new.calls if c.startswith("open")] == ["open late0"]
     assert old.calls[-1] == "shutdown" and "shutdown" not in new.calls
 
 
-def test_the_engine_is_tried_out_between_calls_and_tells_what_is_wrong(bench: Bench) -> None:
-    told: list[float | Exception] = []
+def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
+    results: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.try_out(told.append)
-    bench.scheduler.turn()
-    assert told == [pytest.approx(CALL_S)]
+    bench.scheduler.test_engine(results.append)
+    bench.scheduler.run_once()
+    assert results == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
 
     def fail() -> None:
         raise fault
 
     bench.engine.proving = fail
-    bench.scheduler.try_out(told.append)
+    bench.scheduler.test_engine(results.append)
     bench.serve()
-    assert told[1] is fault and bench.ends()["a"] is SegmentAudio
+    assert results[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
-        bench.scheduler.try_out(told.append)
+        bench.scheduler.test_engine(results.append)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:

@@ -73,7 +73,7 @@ class Admin(admin_pb2_grpc.AdminServicer):
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, result)
 
-        self._scheduler.try_out(done)
+        self._scheduler.test_engine(done)
         result = await tried
         if isinstance(result, ApplianceError):
             raise result

@@ -24,8 +24,9 @@ from appliance.job import Encoding, Playout, SegmentAudio
 from appliance.playout import Job, State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import utterance_of, words_of
-from appliance.scheduler import Clock, Scheduler
+from appliance.scheduler import Scheduler
 from appliance.words import Word
+from appliance.workload import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class Taps:
         self._tell_paused(listener, self._scheduler.paused)
         for tap in self._taps.values():
             if tap.begun and _hears(listener, tap.job):
-                utterance, _ = self._scheduler.standing(tap.job)
+                utterance, _ = self._scheduler.position_of(tap.job)
                 listener.put(self._begin(tap, utterance))
                 for response in tap.sent:
                     listener.put(response)
@@ -189,7 +190,7 @@ class Taps:
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
-                stands = {tap: self._scheduler.standing(tap.job) for tap in self._taps.values()}
+                stands = {tap: self._scheduler.position_of(tap.job) for tap in self._taps.values()}
                 paused = self._scheduler.paused
                 # Segments that were finished before that look have arrived after this.
                 await asyncio.sleep(0)

@@ -16,7 +16,8 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.listen import Taps
 from appliance.rpc.requests import key, utterance_of
-from appliance.scheduler import Clock, Scheduler
+from appliance.scheduler import Scheduler
+from appliance.workload import Clock
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -46,9 +46,10 @@ from appliance.rpc.requests import (
     words_of,
 )
 from appliance.rpc.session import Conversation
-from appliance.scheduler import Clock, Scheduler
+from appliance.scheduler import Scheduler
 from appliance.text.written import Written
 from appliance.words import Word
+from appliance.workload import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -320,7 +321,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
                     place, phrase = found
                     request, segments = ways[place]
                     ways = [(replace(request, seed=phrase.seed), segments)]
-                job.kept = phrase.made if found else ()
+                job.kept = phrase.segments if found else ()
                 pieces = [segments for _, segments in ways]
                 way = speech.scheduler.admit(job, pieces, earlier, generation)
                 if way is not None:
@@ -347,7 +348,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         except (asyncio.CancelledError, ApplianceError) as caught:
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             if call.admitted:
-                speech.scheduler.unread(job)
+                speech.scheduler.stop_playout(job)
             reason: object = error or "the call was cancelled"
             if isinstance(error, InvalidRequest):
                 reason = f"{error.field} is refused"  # the whole message may quote the text

@@ -135,7 +135,7 @@ class Traced(Bench):
         self.scheduler: TracedScheduler = TracedScheduler(
             self.scheduler.config,
             clock=lambda: self.now,
-            at=lambda when, act: self.alarms.append((when, act)),
+            call_at=lambda when, act: self.alarms.append((when, act)),
             limit=limit,
         )
         self.scheduler.start(self.engine)
@@ -172,12 +172,12 @@ def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     bench.admit("p", 1, channel="music")
     bench.scheduler.pause("music")
     slow = bench.admit("s", 3, buffer_s=0.1)
-    while bench.scheduler.turn():
+    while bench.scheduler.run_once():
         pass
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     bench.now += 2.0
     bench.scheduler.written(slow, 10.0)
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     bench.now += 1.0
     bench.scheduler.resume("music")
     bench.serve()
@@ -192,7 +192,7 @@ def test_lanes_that_are_taken(tmp_path: Path) -> None:
     bench = Traced(lanes=1)
     bench.admit("long", 1, nfe=16, frames=400)
     for _ in range(3):
-        bench.scheduler.turn()
+        bench.scheduler.run_once()
     bench.admit("hello", priority=Priority.REALTIME)
     bench.serve()
     trace = bench.trace(tmp_path)
@@ -203,7 +203,7 @@ def test_lanes_that_are_taken(tmp_path: Path) -> None:
 def test_a_lane_that_is_opened_to_share_steps(tmp_path: Path) -> None:
     bench = Traced(batch=4)
     bench.admit("a", 1, nfe=8)
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     bench.admit("b", 1, nfe=8)
     bench.serve()
     trace = bench.trace(tmp_path)
@@ -217,7 +217,7 @@ def test_a_lane_that_is_opened_to_share_steps(tmp_path: Path) -> None:
 def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     bench = Traced()
     job = bench.admit("x", priority=Priority.BULK)
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
 
     def fail() -> None:
         raise EngineFault("no")
@@ -229,7 +229,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
     }
     bench.engine.can_interrupt = True
     bench.engine.on_step = acts[how]
-    bench.scheduler.turn()
+    bench.scheduler.run_once()
     bench.engine.on_step = lambda: None
     bench.admit("y")
     bench.serve()
@@ -244,7 +244,7 @@ def test_the_newest_slices_are_kept(tmp_path: Path) -> None:
     bench = Traced(limit=100)
     for number in range(20):
         bench.admit(f"r{number}")
-        while bench.scheduler.turn():
+        while bench.scheduler.run_once():
             pass
     trace = bench.trace(tmp_path)
     check_format(trace)
@@ -261,7 +261,7 @@ def test_a_slice_takes_little(tmp_path: Path) -> None:
     try:
         for number in range(150):
             bench.admit(f"r{number}", nfe=7)
-            while bench.scheduler.turn():
+            while bench.scheduler.run_once():
                 pass
         # "<string>" is the constructor that dataclass makes.
         own = [tracemalloc.Filter(True, name) for name in (recording.__file__, "<string>")]

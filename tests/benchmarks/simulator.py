@@ -63,7 +63,7 @@ Steps = Sequence[tuple[Segment, int]]
 
 
 class Table(Protocol):
-    """What calls take on a device, in seconds."""
+    """Seconds of each call on a device."""
 
     @property
     def max_batch(self) -> int:
@@ -200,8 +200,13 @@ class Engine:
         self.busy_s = 0.0
         self.calls = self.lane_steps = 0
 
+    @property
+    def lanes(self) -> int:
+        """Open lanes."""
+        return len(self._open)
+
     def open(self, segment: Segment) -> Lane:
-        assert len(self._open) < self.max_lanes
+        assert self.lanes < self.max_lanes
         self._take(self._device.of(segment).open_s)
         lane = Lane(next(self._ids))
         self._open[lane.id] = segment, 0
@@ -239,7 +244,7 @@ class Engine:
 
 @dataclass(eq=False)
 class Message:
-    """One request of a workload, and what became of it."""
+    """One request of a workload, and its outcome."""
 
     at: float
     pieces: tuple[tuple[float, ...], ...] = ()
@@ -261,12 +266,12 @@ class Message:
     heard: list[tuple[float, float]] = field(default_factory=list)
     """(when, seconds of audio) of what came."""
     ended: str = ""
-    turn: float = -math.inf
-    """When its channel was free for it, as far as was known when it was made."""
+    free_at: float = -math.inf
+    """Time at which its channel was free for it, as known when it was delivered."""
 
     @property
     def promised(self) -> bool:
-        """Whether its deadlines were promised and it was not cut short."""
+        """True if its deadlines were promised and it was spoken to its end."""
         return (
             self.job is not None
             and self.job.guaranteed
@@ -276,22 +281,22 @@ class Message:
 
     @property
     def promised_at(self) -> float:
-        """Until when the first audio, or the whole of a reply that is not streamed, was promised; on a serial
-        channel it may be later, when what plays before it has ended."""
+        """Deadline of the first audio, or of the whole of a reply that is not streamed; on a serial channel
+        not before the reply before it has ended."""
         assert self.job is not None
-        return max(self.job.due, self.turn)
+        return max(self.job.due, self.free_at)
 
     @property
     def first_s(self) -> float:
-        """From arrival to the first audio."""
+        """Seconds from arrival to the first audio."""
         return self.heard[0][0] - self.at
 
     @property
     def underrun_s(self) -> float:
-        """The longest silence in a reply that is played from its first audio, or its turn, on."""
+        """Longest silence in a reply that is played from its first audio on, or from `free_at` if later."""
         if not self.heard or not self.stream:
             return 0.0
-        dry, worst = max(self.heard[0][0], self.turn), 0.0
+        dry, worst = max(self.heard[0][0], self.free_at), 0.0
         for when, seconds in self.heard:
             worst = max(worst, when - dry)
             dry = max(dry, when) + seconds
@@ -299,7 +304,7 @@ class Message:
 
 
 class World:
-    """A virtual clock and what happens at its times."""
+    """A virtual clock with its events, a scheduler and a simulated engine."""
 
     def __init__(
         self,
@@ -311,15 +316,15 @@ class World:
         factor: float = 1.0,
         oracle: bool = False,
     ) -> None:
-        """`noise` is the relative spread of what calls take, `factor` how far off the estimate is; an
-        `oracle` allows for nothing, since it knows."""
+        """`noise` is the relative spread of call times, `factor` that of estimates; an `oracle` knows all
+        costs exactly and runs without bias and margin."""
         self.now = 0.0
         self.device = device
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         config = config or SchedulerConfig(queue_length=10_000)
         allowed = {"bias": 1.0, "margin_s": 0.0} if oracle else {}
-        self.scheduler = Scheduler(config, clock=lambda: self.now, at=self.at, **allowed)
+        self.scheduler = Scheduler(config, clock=lambda: self.now, call_at=self.at, **allowed)
         self.engine = Engine(self, device, lanes, noise, factor)
         self.scheduler.start(self.engine)
 
@@ -327,7 +332,7 @@ class World:
         heapq.heappush(self._events, (when, next(self._order), act))
 
     def advance(self, to: float) -> None:
-        """Move the clock, doing what happens on the way."""
+        """Move the clock, and run the events on the way."""
         while self._events and self._events[0][0] <= to:
             when, _, act = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -335,11 +340,11 @@ class World:
         self.now = max(self.now, to)
 
     def run(self, messages: Sequence[Message]) -> None:
-        """Everything from the first arrival to the last sound."""
+        """Run from the first arrival to the last audio."""
         for number, message in enumerate(messages):
             self.at(message.at, lambda m=message, n=number: self._arrive(m, n))  # type: ignore[misc]
         while True:
-            if not self.scheduler.turn():
+            if not self.scheduler.run_once():
                 if not self._events:
                     return
                 self.advance(self._events[0][0])
@@ -359,7 +364,7 @@ class World:
             if isinstance(result, SegmentAudio):
                 assert message.job is not None
                 free = {job: free for job, free, _ in message.job.channel.playing(self.now)}
-                message.turn = free[message.job]
+                message.free_at = free[message.job]
                 seconds = message.job.segments[result.segment].audio_s
                 message.heard.append((self.now, seconds))
                 # A reader that takes everything at once, after this call of the scheduler.
@@ -429,7 +434,7 @@ def chat(seconds: float, load: float, device: Device, seed: int = 0) -> list[Mes
 
 
 def report(world: World, messages: Sequence[Message], seconds: float) -> dict[str, float]:
-    """What a streamer would ask."""
+    """Figures of a run: first audio, underruns, goodput, refusals."""
     promised = [m for m in messages if m.promised]
     refused = [m for m in messages if m.refused]
     firsts = sorted(m.first_s for m in messages if m.heard) or [math.nan]
@@ -455,7 +460,7 @@ def report(world: World, messages: Sequence[Message], seconds: float) -> dict[st
 
 
 def refused_by_oracle(device: Table, messages: Sequence[Message]) -> float:
-    """The share of these messages that has to be refused by a scheduler that knows what everything costs."""
+    """Share of these messages that a scheduler with exact costs refuses."""
     again = [Message(**{name: getattr(message, name) for name in GIVEN}) for message in messages]
     world = World(device, oracle=True)
     world.run(again)
@@ -463,7 +468,7 @@ def refused_by_oracle(device: Table, messages: Sequence[Message]) -> float:
 
 
 def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, float]:
-    """What a real daemon refused of a storm, and what an oracle would have."""
+    """Compare a real daemon's refusals in a storm with those of an oracle."""
     read = bundles.read(folder)
     engine = load(read, backend="ort-cpu", threads=threads, lanes=4)
     lines = [json.loads(line) for line in trace.read_text("utf-8").splitlines()]
@@ -539,9 +544,9 @@ def main() -> None:
         device = Device(**{**vars(device), "max_batch": options.batch})
     world = World(device, SchedulerConfig(policy=options.policy, queue_length=10_000), noise=options.noise)
     world.run(messages)
-    told = report(world, messages, options.seconds)
-    told["refused but serveable"] = told["refused"] - refused_by_oracle(device, messages)
-    print(json.dumps(told, indent=2))
+    figures = report(world, messages, options.seconds)
+    figures["refused but serveable"] = figures["refused"] - refused_by_oracle(device, messages)
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

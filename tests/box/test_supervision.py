@@ -8,7 +8,7 @@ import pytest
 
 from appliance.box.notify import Notifier
 from appliance.box.supervision import EXTENSION_S, LEAST_SILENCE_S, START_LIMIT_S, Supervision
-from appliance.scheduler import IDLE_TURN_S
+from appliance.scheduler import IDLE_WAIT_S
 
 
 class Recorder(Notifier):
@@ -122,5 +122,5 @@ def test_a_drain_is_fed_by_the_same_rule() -> None:
 @pytest.mark.parametrize("watchdog_s", [0.0, 0.5, 2.0, 4.0, 30.0, 600.0])
 def test_an_idle_engine_is_never_silent_for_too_long(watchdog_s: float) -> None:
     bench = Bench(watchdog_s)
-    assert bench.supervision.limit_s >= LEAST_SILENCE_S >= 2 * IDLE_TURN_S
+    assert bench.supervision.limit_s >= LEAST_SILENCE_S >= 2 * IDLE_WAIT_S
     assert bench.supervision.period_s <= 2.0

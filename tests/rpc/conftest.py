@@ -140,7 +140,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     def at(when: float, act: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(loop.call_at, when, act)
 
-    scheduler = Scheduler(SchedulerConfig(queue_length=8), at=at)
+    scheduler = Scheduler(SchedulerConfig(queue_length=8), call_at=at)
     spoken: list[tuple[Timings, float]] = []
     skipped: list[None] = []
     observed: list[tuple[str, str, str]] = []

@@ -14,7 +14,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from appliance.errors import Cancelled
-from appliance.job import Load
+from appliance.job import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.rpc.conftest import Box, connection
@@ -198,7 +198,7 @@ async def test_a_watcher_of_one_channel_is_told_of_no_other(
 async def test_a_skipped_stream_that_is_only_read_ends_too(moderator: Moderator, box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as other:
         call = await lazy(box, other, on="stage")
-        await box.soon(lambda: box.scheduler.load == Load())
+        await box.soon(lambda: box.scheduler.load == RequestCounts())
         [ended] = (await moderator.Skip(on("stage"))).utterances
         assert ended.state == pb.SOUNDING
         error, details = await refusal(read(call))
@@ -223,7 +223,7 @@ async def test_a_verb_needs_its_object(moderator: Moderator, method: str, messag
 async def test_a_client_that_goes_away_frees_its_channel(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as other:
         call = await lazy(box, other, on="stage")
-        await box.soon(lambda: box.scheduler.load == Load())
+        await box.soon(lambda: box.scheduler.load == RequestCounts())
         assert [u.job.terms.channel for u in box.scheduler.utterances()[0]] == ["stage"]
         call.cancel()
         await box.soon(lambda: box.scheduler.utterances()[0] == [])

@@ -306,5 +306,5 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
     monkeypatch.delattr("appliance.rpc.riva")
     with caplog.at_level("INFO"):
-        assert daemon._faces(box.service, box.store, Prompts(box.store)) == ()
+        assert daemon.installed_services(box.service, box.store, Prompts(box.store)) == ()
     assert "Riva's clients are not served (extra riva)" in caplog.text

@@ -20,7 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.reply import Reply
 from appliance.config import SchedulerConfig, SynthesisConfig
-from appliance.job import Load, Request, Segment, Segmentation
+from appliance.job import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import synthesizer as rpc
@@ -273,7 +273,7 @@ async def test_calls_are_limited_however_little_they_want(synthesizer: Stub, box
     box.scheduler.config = SchedulerConfig()
     with box.held():
         calls = [start(synthesizer.Synthesize(request())) for _ in range(12)]
-        await box.soon(lambda: box.scheduler.load == Load(waiting=11, running=1))
+        await box.soon(lambda: box.scheduler.load == RequestCounts(waiting=11, running=1))
         error, details = await refusal(synthesizer.Synthesize(request()))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == "12 calls are under way, which is the limit"
@@ -306,7 +306,7 @@ async def test_a_request_is_cancelled_by_its_id(synthesizer: Stub, box: Box, str
         error, details = await waiting
         assert error.code() is grpc.StatusCode.CANCELLED
         assert details["ErrorInfo"].reason == "CANCELLED"
-        assert box.scheduler.load == Load()
+        assert box.scheduler.load == RequestCounts()
         for unknown in ("mine", "other", ""):
             error, details = await refusal(
                 synthesizer.CancelSynthesis(pb.CancelSynthesisRequest(request_id=unknown))
@@ -370,7 +370,7 @@ async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behin
     box.planner.cut = plain
     assert (await synthesizer.Synthesize(request("next", request_id="mine"))).audio
     assert [name for name in box.engine.calls if name.startswith("open")] == ["open next"]
-    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, Load())
+    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
@@ -398,7 +398,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
         call = await lazy(box, channel)
         (kept,) = box.service._calls
         ended = weakref.ref(kept)
-        await box.soon(lambda: box.scheduler.load == Load())
+        await box.soon(lambda: box.scheduler.load == RequestCounts())
         taken_s = -1.0
         while kept.job.written_s != taken_s:
             taken_s = kept.job.written_s
@@ -492,16 +492,16 @@ async def test_the_states_of_requests_add_up(synthesizer: Stub, box: Box) -> Non
         call = await lazy(box, channel)
         with box.held():
             calls = [start(synthesizer.Synthesize(request(channel=f"c{i}"))) for i in range(3)]
-            await box.soon(lambda: box.scheduler.load == Load(waiting=2, running=1))
+            await box.soon(lambda: box.scheduler.load == RequestCounts(waiting=2, running=1))
             calls += [start(synthesizer.Synthesize(request("last", channel=f"d{i}"))) for i in range(2)]
             await box.soon(planning.is_set)
             await box.soon(lambda: box.service.planning == 2)
-            assert (box.service.sending, box.scheduler.load) == (1, Load(waiting=2, running=1))
+            assert (box.service.sending, box.scheduler.load) == (1, RequestCounts(waiting=2, running=1))
             go.set()
         await asyncio.gather(*calls)
         call.cancel()
     await asyncio.wait_for(box.service.idle(), 5.0)
-    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, Load())
+    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
 async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from appliance.config import ServerConfig
-from appliance.job import Load
+from appliance.job import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from tests.fakes_engine import samples_of, segment
 from tests.rpc.conftest import Box
@@ -150,7 +150,7 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer:
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
         await asyncio.wait_for(box.service.idle(), 5.0)
-    await box.soon(lambda: box.scheduler.load == Load())
+    await box.soon(lambda: box.scheduler.load == RequestCounts())
     assert (await start(synthesizer.Synthesize(request()))).audio
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
 

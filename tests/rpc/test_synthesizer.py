@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from appliance.audio import encode
 from appliance.config import SchedulerConfig
 from appliance.errors import EngineFault
-from appliance.job import FloatArray, Load
+from appliance.job import FloatArray, RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import DETAILS_KEY
@@ -288,7 +288,7 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
         await asyncio.sleep(0.002)
     call.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await box.soon(lambda: box.scheduler.load == Load())
+    await box.soon(lambda: box.scheduler.load == RequestCounts())
     go.set()
     await box.soon(lambda: box.engine.lanes == 0)
     assert box.engine.calls == ["open one", "step", "step"]
@@ -357,7 +357,7 @@ async def _read_slowly(lagging: Stub, synthesizer: Stub, box: Box) -> None:
     await box.still()
     begun = box.engine.calls.count("step")
     assert begun < 100
-    assert box.scheduler.load == Load(running=1, parked=1)
+    assert box.scheduler.load == RequestCounts(running=1, parked=1)
     assert (await synthesizer.Synthesize(request("other"))).audio
     assert "open other" in box.engine.calls
     count = 0

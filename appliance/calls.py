@@ -1,0 +1,96 @@
+"""The engine as the scheduler drives it: its interface, and one call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from appliance.job import Cost, FloatArray, Segment
+from appliance.playout import Job
+
+
+class EngineLane(Protocol):
+    @property
+    def id(self) -> int: ...
+
+
+class CostEstimates(Protocol):
+    """Estimates of the engine's calls, in seconds."""
+
+    def of(self, segment: Segment) -> Cost: ...
+
+    def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
+        """One call for these (segment, step)."""
+        ...
+
+    def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
+        """Correct the estimates by an "open", "step" or "finish" that took so long."""
+        ...
+
+    def reset(self) -> None:
+        """Return to the warm-up's measurements."""
+        ...
+
+
+class Engine(Protocol):
+    """Used from one thread only, but for `interrupt`."""
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def max_lanes(self) -> int: ...
+
+    @property
+    def max_batch(self) -> int:
+        """Lanes that may share a call; 1 if a bundle is not batch-invariant."""
+        ...
+
+    @property
+    def costs(self) -> CostEstimates: ...
+
+    def open(self, segment: Segment) -> EngineLane: ...
+
+    def step(self, lane_ids: Sequence[int]) -> None: ...
+
+    def finish(self, lane_id: int) -> FloatArray:
+        """(samples,) at the model's rate, all finite."""
+        ...
+
+    def close(self, lane_id: int) -> None: ...
+
+    @property
+    def can_interrupt(self) -> bool: ...
+
+    def interrupt(self, on: bool) -> None:
+        """Make the present call, and all until this is called with False, raise Interrupted. Lanes stay."""
+        ...
+
+    def prove(self) -> None:
+        """Synthesise a known input. Raises the engine's error."""
+        ...
+
+    def shutdown(self) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCall:
+    kind: Literal["open", "step", "finish"]
+    jobs: tuple[Job, ...]
+    begun: float
+    cost_s: float
+    """Estimate."""
+    due: float
+    """Deadline of the most urgent job."""
+    preempted: Job | None = None
+    """BULK job that must give up its lane first."""
+
+    @property
+    def engine(self) -> Engine:
+        engine: Engine = self.jobs[0].engine
+        return engine
+
+    @property
+    def steps(self) -> list[tuple[Segment, int]]:
+        return [(job.segment, job.steps) for job in self.jobs]

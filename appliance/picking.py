@@ -1,0 +1,84 @@
+"""Choice of the engine's next call: earliest deadline first, shared where that saves work.
+
+The head is the most urgent job whose reader has kept up. Another lane joins its step only if that saves
+WORTHWHILE of its own and makes nothing late that is due before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from appliance.calls import EngineCall
+from appliance.job import WORTHWHILE
+from appliance.playout import Demand, Job
+from appliance.workload import Workload
+
+
+def next_call(workload: Workload) -> EngineCall | None:
+    now = workload.clock()
+    demands = sorted(workload.demands(now), key=workload.urgency)
+    current = {demand.job: demand for demand in reversed(demands) if demand.job.has_room}
+    ready = sorted(current.values(), key=workload.urgency)
+    if not ready:
+        return None
+    job, due = ready[0].job, ready[0].due
+    if job.lane is None:
+        holders = workload.holders(job.engine)
+        preempted = None
+        if len(holders) >= job.engine.max_lanes:
+            bulk = [other for other in holders if not other.guaranteed]
+            if job.guaranteed and bulk:
+                preempted = bulk[-1]
+            else:
+                job = next((demand.job for demand in ready if demand.job in holders), holders[0])
+        if job.lane is None:
+            return EngineCall("open", (job,), now, job.costs[job.done].open_s, due, preempted)
+    if not job.steps_left:
+        return EngineCall("finish", (job,), now, job.costs[job.done].finish_s, due)
+    if job.engine.max_batch == 1 or job is not ready[0].job or workload.config.policy == "fifo":
+        return EngineCall("step", (job,), now, job.costs[job.done].steps_s[job.steps], due)
+    return _shared_step(workload, job, due, demands, ready, now)
+
+
+def _shared_step(
+    workload: Workload, head: Job, due: float, demands: Sequence[Demand], ready: Sequence[Demand], now: float
+) -> EngineCall:
+    """Return a step of the head's lane, with others that gain by it; or the opening of such a lane."""
+    engine, bias, costs = head.engine, workload.bias, head.engine.costs
+    batch = [head]
+    steps = [(head.segment, head.steps)]
+    cost_s = alone_head_s = costs.together(steps)
+    lanes = len(workload.holders(engine))
+    for demand in ready:
+        job = demand.job
+        if job is head or job.engine is not engine or len(batch) == engine.max_batch:
+            continue
+        if job.lane is not None and not job.steps_left:
+            continue
+        own = (job.segment, job.steps)
+        longer_s = costs.together([*steps, own]) - cost_s
+        alone_s = costs.together([own])
+        if alone_s - longer_s <= WORTHWHILE * alone_s:
+            continue
+        spare_s = _slack_s(workload, demands, demand.due, now) - (cost_s - alone_head_s) * bias
+        if job.lane is None:
+            open_s = job.costs[job.done].open_s
+            if lanes < engine.max_lanes - 1 and open_s * bias <= spare_s:
+                return EngineCall("open", (job,), now, open_s, demand.due)
+        elif longer_s * bias <= spare_s:
+            batch.append(job)
+            steps.append(own)
+            cost_s += longer_s
+    return EngineCall("step", tuple(batch), now, cost_s, due)
+
+
+def _slack_s(workload: Workload, demands: Sequence[Demand], before: float, now: float) -> float:
+    """Return the smallest slack of all demands due before then; `demands` are in order of urgency."""
+    work_s, slack_s = 0.0, math.inf
+    for demand in demands:
+        if demand.due >= before:
+            break
+        work_s += demand.cost_s * workload.bias
+        slack_s = min(slack_s, demand.due - workload.margin_s - now - work_s)
+    return slack_s
