@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import cast
 
 import grpc
-from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
@@ -67,19 +66,21 @@ from appliance.plan import Planner
 from appliance.probes import ProbeServer
 from appliance.prompts import Prompts
 from appliance.rpc import admin_pb2
-from appliance.rpc.access import Door
-from appliance.rpc.admin import Admin
-from appliance.rpc.queue import Queue
-from appliance.rpc.requests import Defaults
-from appliance.rpc.server import Face, Listening, listen, listen_to_operator
-from appliance.rpc.synthesizer import Speech, SynthesizerService
-from appliance.rpc.voices import Voices
+from appliance.rpc.access import CallAccess
+from appliance.rpc.admin import AdminService
+from appliance.rpc.extra import extra_services
+from appliance.rpc.queue import QueueService
+from appliance.rpc.requests import RequestDefaults
+from appliance.rpc.server import RunningServer, listen, listen_to_operator
+from appliance.rpc.synthesis_call import Components
+from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front
 from appliance.trace import TracedScheduler
-from appliance.voices import VoiceStore, open_store
+from appliance.voices import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -189,8 +190,8 @@ class Daemon:
         speech = self.speech = self._speech()
         door = _door(self._config.server)
         synthesizer = SynthesizerService(speech, self._config.server, door.peer)
-        voices = Voices(self._store)
-        queue = Queue(self._scheduler, speech.clock, synthesizer.end, synthesizer.taps)
+        voices = VoicesService(self._store)
+        queue = QueueService(self._scheduler, speech.clock, synthesizer.end, synthesizer.broadcaster)
         self._catch_signals()
         listening = await listen(
             self._config.server,
@@ -199,12 +200,12 @@ class Daemon:
             queue,
             self._metrics.observe,
             door,
-            _faces(synthesizer, self._store, self._prompts),
+            extra_services(synthesizer, self._store, self._prompts),
         )
         operated: grpc.aio.Server | None = None
         try:
             if (path := self._config.server.admin) is not None:
-                admin = Admin(self, self._scheduler)
+                admin = AdminService(self, self._scheduler)
                 operated = await listen_to_operator(path, admin, self._metrics.observe)
             with self._serving_probes(synthesizer):
                 await self._serve(listening, synthesizer)
@@ -228,15 +229,15 @@ class Daemon:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
 
-    def _speech(self) -> Speech:
+    def _speech(self) -> Components:
         manifest = self._bundle.manifest
         planner = Planner(
             manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
         )
-        speech = Speech(
+        speech = Components(
             planner=planner,
             scheduler=self._scheduler,
-            defaults=Defaults(
+            defaults=RequestDefaults(
                 self._config.synthesis,
                 manifest.defaults.guidance,
                 manifest.mel.sample_rate_hz,
@@ -251,7 +252,7 @@ class Daemon:
         self._configure(speech, self._config)
         return speech
 
-    async def _serve(self, listening: Listening, synthesizer: SynthesizerService) -> None:
+    async def _serve(self, listening: RunningServer, synthesizer: SynthesizerService) -> None:
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -282,7 +283,7 @@ class Daemon:
             synthesizer.drop_stalled(limit_s, playing=not draining)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
-    async def _follow_clocks(self, listening: Listening) -> None:
+    async def _follow_clocks(self, listening: RunningServer) -> None:
         while True:
             clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
@@ -517,7 +518,7 @@ class Daemon:
         self._metrics.watch_costs(loaded.costs)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
-    def _configure(self, speech: Speech, config: Config) -> None:
+    def _configure(self, speech: Components, config: Config) -> None:
         synthesis = config.synthesis
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
         self._front = Front(speech.planner.vocabulary, Manners(**vars(config.text)))
@@ -586,27 +587,16 @@ def _logged(message: str) -> Iterator[None]:
         logger.error("%s: %s", message, error)
 
 
-def _door(config: ServerConfig) -> Door:
+def _door(config: ServerConfig) -> CallAccess:
     """Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
         logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
     if not config.tokens:
-        return Door()
+        return CallAccess()
     tokens = Tokens(Path(config.tokens))
     if not tokens:
         logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
-    return Door(tokens)
-
-
-def _faces(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> tuple[Face, ...]:
-    """Other projects' interfaces whose messages are installed."""
-    try:
-        from appliance.rpc import riva
-    # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
-    except (ImportError, RuntimeError, VersionError) as error:
-        logger.info("Riva's clients are not served (extra riva): %s", error)
-        return ()
-    return (riva.face(synthesizer, store, prompts),)
+    return CallAccess(tokens)
 
 
 def _log_licence(read: Bundle) -> None:

@@ -105,6 +105,16 @@ class ReaderStalled(ApplianceError):
 class DeadlineMissed(ApplianceError, TimeoutError):
     """The caller's deadline passed, or cannot be met."""
 
+    @classmethod
+    def passed(cls, when: str) -> DeadlineMissed:
+        """`when` is a clause, such as "before the request arrived"."""
+        return cls(f"the deadline passed {when}")
+
+    @classmethod
+    def idle(cls, limit_s: float) -> DeadlineMissed:
+        """The client of a call of many messages has written none for `limit_s`."""
+        return cls(f"nothing was written for {limit_s:g} s")
+
 
 class Cancelled(ApplianceError):
     """The caller went away or asked to stop."""
