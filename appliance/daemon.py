@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import cast
 
 import grpc
-from google.protobuf.runtime_version import VersionError
 
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
@@ -67,19 +66,21 @@ from appliance.plan import Planner
 from appliance.probes import ProbeServer
 from appliance.prompts import Prompts
 from appliance.rpc import admin_pb2
-from appliance.rpc.access import Door
-from appliance.rpc.admin import Admin
-from appliance.rpc.queue import Queue
-from appliance.rpc.requests import Defaults
-from appliance.rpc.server import Face, Listening, listen, listen_to_operator
-from appliance.rpc.synthesizer import Speech, SynthesizerService
-from appliance.rpc.voices import Voices
+from appliance.rpc.access import CallAccess
+from appliance.rpc.admin import AdminService
+from appliance.rpc.extra import extra_services
+from appliance.rpc.queue import QueueService
+from appliance.rpc.requests import RequestDefaults
+from appliance.rpc.server import RunningServer, listen, listen_to_operator
+from appliance.rpc.synthesis_call import Components
+from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text import chinese
 from appliance.text.chat import Manners
 from appliance.text.sayable import Front
 from appliance.trace import TracedScheduler
-from appliance.voices import VoiceStore, open_store
+from appliance.voices import open_store
 
 logger = logging.getLogger(__name__)
 
@@ -190,12 +191,12 @@ class Daemon:
         """Set at the second signal: the drain waits for nothing more."""
         manifest = self._bundle.manifest
         self._front: Front
-        self._speech = Speech(
+        self._speech = Components(
             planner=Planner(
                 manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
             ),
             scheduler=self._scheduler,
-            defaults=Defaults(
+            defaults=RequestDefaults(
                 config.synthesis,
                 manifest.defaults.guidance,
                 manifest.mel.sample_rate_hz,
@@ -214,17 +215,17 @@ class Daemon:
         server = self._config.server
         door = _door(server)
         synthesizer = SynthesizerService(self._speech, server, door.peer)
-        voices = Voices(self._store)
-        queue = Queue(self._scheduler, self._speech.clock, synthesizer.end, synthesizer.taps)
+        voices = VoicesService(self._store)
+        queue = QueueService(self._scheduler, self._speech.clock, synthesizer.end, synthesizer.broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        services = installed_services(synthesizer, self._store, self._prompts)
+        services = extra_services(synthesizer, self._store, self._prompts)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, door, services)
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
-                admin = Admin(self, self._scheduler)
+                admin = AdminService(self, self._scheduler)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
             with self._probe_servers(synthesizer):
                 await self._serve(listening, synthesizer)
@@ -267,7 +268,7 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(self, listening: Listening, synthesizer: SynthesizerService) -> None:
+    async def _serve(self, listening: RunningServer, synthesizer: SynthesizerService) -> None:
         """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -374,7 +375,7 @@ class Daemon:
             synthesizer.drop_stalled(limit_s, playing=not draining)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
-    async def _follow_clocks(self, listening: Listening) -> None:
+    async def _follow_clocks(self, listening: RunningServer) -> None:
         """Publish the state of the clocks, and forget measured costs when it changes."""
         while True:
             clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
@@ -562,29 +563,16 @@ def _log_failure(task: asyncio.Future[None]) -> None:
         logger.error("background task died", exc_info=error)
 
 
-def _door(config: ServerConfig) -> Door:
+def _door(config: ServerConfig) -> CallAccess:
     """Access check of calls over TCP. Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
         logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
     if not config.tokens:
-        return Door()
+        return CallAccess()
     tokens = Tokens(Path(config.tokens))
     if not tokens:
         logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
-    return Door(tokens)
-
-
-def installed_services(
-    synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts
-) -> tuple[Face, ...]:
-    """Services of other projects' protocols whose messages are installed."""
-    try:
-        from appliance.rpc import riva
-    # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
-    except (ImportError, RuntimeError, VersionError) as error:
-        logger.info("Riva's clients are not served (extra riva): %s", error)
-        return ()
-    return (riva.face(synthesizer, store, prompts),)
+    return CallAccess(tokens)
 
 
 def _log_licence(read: Bundle) -> None:

@@ -115,6 +115,11 @@ class DeadlineMissed(ApplianceError, TimeoutError):
         """The deadline is earlier than the work can be done."""
         return cls(f"takes {needed_s:.2f} s and the deadline is in {left_s:.2f} s")
 
+    @classmethod
+    def idle(cls, limit_s: float) -> DeadlineMissed:
+        """The client of a call of many messages has written none for `limit_s`."""
+        return cls(f"nothing was written for {limit_s:g} s")
+
 
 class Cancelled(ApplianceError):
     """The caller went away or asked to stop."""

@@ -74,13 +74,8 @@ class TracedScheduler(Scheduler):
         self._waits: dict[Job, _Since] = {}
         """Current waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
-<<<<<<< HEAD
         """Track of each open lane: the lowest that was free."""
         self._made_now: EngineCall | None = None
-=======
-        """Lanes that are open, the lowest free place each."""
-        self._made_now: EngineCall | None = None
->>>>>>> h-core
 
     def admit(
         self,
@@ -185,13 +180,8 @@ class TracedScheduler(Scheduler):
         self._recorded += 1
         self._slices.append(added)
 
-<<<<<<< HEAD
     def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
         """Record a call on the tracks of the engine, its lanes and its requests."""
-=======
-    def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
-        """Record a call on the engine's track, on those of its lanes and on those of its requests."""
->>>>>>> h-core
         self._made_now = None
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}

@@ -1,4 +1,4 @@
-"""Access by the daemon's tokens and roles, since over its Unix socket it asks for none."""
+"""Access by the daemon's tokens and roles: over its Unix socket the daemon itself asks for none."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from appliance.gateway.failures import Refusal
 
 OPEN = ("/livez", "/readyz", "/", "/overlay")
 OPEN_BELOW = "/static/"
-"""Probes, and pages that show nothing before their own calls have shown a token."""
-SEE = (Role.SPEAK, Role.VOICES)
+"""Probes, and pages, which show nothing until their own calls have sent a token."""
+SEE_VOICES = (Role.SPEAK, Role.VOICES)
 VOICES = (
     *("/v1/models", "/v1/audio/models", "/v1/audio/voices", "/v1/voices"),
     *("/audio/models", "/audio/voices"),
 )
 MODERATE = "/api/channels/"
-NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
-BUSY_S = 1.0
+TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
+BUSY_RETRY_S = 1.0
 
 
 def roles(path: str) -> tuple[Role, ...]:
-    """Roles of which a request needs one; admin is enough for each, and needed where there is none."""
+    """Return the roles of which a request needs one; admin is always enough, and needed if none is listed."""
     if path.startswith(MODERATE):
         return ()
     if any(path == name or path.startswith(f"{name}/") for name in VOICES):
-        return SEE
+        return SEE_VOICES
     return (Role.SPEAK,)
 
 
-class Door:
-    """ASGI middleware: lets requests in that show a good token, and so many at a time."""
+class AccessMiddleware:
+    """Passes on requests with a valid token, up to a number at a time. Refuses the others."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
-        """`tokens` None: none is needed."""
+        """`tokens` None: no token is needed."""
         self._app, self._tokens, self._max_requests = app, tokens, max_requests
         self._under_way = 0
 
@@ -57,13 +57,13 @@ class Door:
             try:
                 self._tokens.check(_token(scope), roles(scope["path"]))
             except Unauthenticated as error:
-                message = str(error) if _token(scope) else NEEDED
+                message = str(error) if _token(scope) else TOKEN_NEEDED
                 return Refusal(401, message, code="unauthenticated")
             except AccessDenied as error:
                 return Refusal(403, str(error), code="access_denied")
         if self._under_way >= self._max_requests:
             message = f"{self._max_requests} requests are under way, which is as many as gateway.max_requests"
-            return Refusal(429, message, code="too_many_calls", retry_s=BUSY_S)
+            return Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
         return None
 
 

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, who may ask from where, and one answer for every error."""
+"""The ASGI application: routes, access, CORS, and one handler for each kind of error."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
 from appliance.errors import ConfigError
 from appliance.gateway import openai, pages, sovits
-from appliance.gateway.access import Door
-from appliance.gateway.failures import Refusal, refusal
+from appliance.gateway.access import AccessMiddleware
+from appliance.gateway.failures import Refusal, refusal_of
 
-PROBE_S = 2.0
-GONE = 499
+PROBE_TIMEOUT_S = 2.0
+CLIENT_CLOSED_REQUEST = 499
 
 
 def daemon_address(config: Config) -> str:
-    """Address of the daemon. Raises ConfigError where it would want a token or a certificate there."""
+    """Return the daemon's address. Raises ConfigError where the daemon asks for TLS or tokens there."""
     server, gateway = config.server, config.gateway
     if gateway.daemon:
         return gateway.daemon
@@ -44,7 +44,10 @@ def daemon_address(config: Config) -> str:
 
 
 def make_app(config: Config) -> Starlette:
-    """The application. Raises ConfigError, StorageError; connects to the daemon when it is first needed."""
+    """Return the application, which connects to the daemon when it is first called.
+
+    Raises ConfigError, StorageError.
+    """
     address = daemon_address(config)
     tokens = Tokens(Path(config.server.tokens)) if config.server.tokens else None
 
@@ -69,16 +72,16 @@ def make_app(config: Config) -> Starlette:
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
                 expose_headers=["retry-after", "x-request-id"],
-                # A page of the internet that calls this box is asked for it by Chromium.
+                # Chromium asks for this where a page of the internet calls a private address.
                 allow_private_network=True,
             ),
-            Middleware(Door, tokens, config.gateway.max_requests),
+            Middleware(AccessMiddleware, tokens, config.gateway.max_requests),
         ],
         exception_handlers={
             HTTPException: _http_error,
             Refusal: _refused,
             CallFailed: _call_failed,
-            ClientDisconnect: _gone,
+            ClientDisconnect: _disconnected,
             Exception: _fault,
         },
         lifespan=lifespan,
@@ -93,7 +96,7 @@ async def _alive(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     try:
-        serving = await request.app.state.client.health(timeout=PROBE_S) == "SERVING"
+        serving = await request.app.state.client.health(timeout=PROBE_TIMEOUT_S) == "SERVING"
     except CallFailed:
         serving = False
     return PlainTextResponse("ok\n" if serving else "no\n", 200 if serving else 503)
@@ -114,11 +117,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _call_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallFailed)
-    return refusal(error).response(request.url.path)
+    return refusal_of(error).response(request.url.path)
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=GONE)
+async def _disconnected(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 async def _fault(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Answers to what cannot be served: the one table to HTTP statuses, and the bodies of each API."""
+"""Error replies: the one table to HTTP statuses, and each API's shape of an error."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ STATUSES: Mapping[str, int] = {
 }
 """gRPC status → HTTP status; any other is 502."""
 REASONS: Mapping[str, int] = {"OUT_OF_DEVICE_MEMORY": 503, "STORAGE_ERROR": 503, "BUNDLE_ERROR": 503}
-"""The daemon's reason → HTTP status, where it says more than gRPC's."""
+"""The daemon's reason → HTTP status, where that is more exact than the gRPC status."""
 KINDS: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-"""HTTP status → `type` of OpenAI's errors; else by whose mistake it is."""
-AWAY_S = 2.0
-"""Retry-After while no daemon answers."""
+"""HTTP status → `type` of OpenAI's errors; of others server_error from 500 on, else invalid_request_error."""
+UNREACHABLE_RETRY_S = 2.0
+"""Retry-After while the daemon does not answer."""
 SOVITS = ("/tts", "/control", "/set_")
 """Paths whose errors have the shape of GPT-SoVITS; all others have OpenAI's."""
 
@@ -55,13 +55,13 @@ class Refusal(Exception):
         return {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
 
     def response(self, path: str, headers: Mapping[str, str] | None = None) -> Response:
-        """The answer, in the shape of the API that `path` belongs to."""
-        # OpenAI's clients repeat 409 and all from 500 on: what was skipped would be said after all.
+        """Return the reply, in the shape of the API that `path` belongs to."""
+        # OpenAI's clients retry 409 and all from 500 on: skipped speech would be spoken after all.
         sent = {"x-should-retry": "false" if self.retry_s is None else "true", **(headers or {})}
         if self.retry_s is not None:
             sent["retry-after"] = str(max(math.ceil(self.retry_s), 1))
         if self.status in (408, 413):
-            # What is left of such a request is not waited for.
+            # The rest of such a request is not read.
             sent["connection"] = "close"
         body: dict[str, Any] = {"error": self.error}
         if path.startswith(SOVITS):
@@ -69,15 +69,15 @@ class Refusal(Exception):
         return JSONResponse(body, self.status, sent)
 
 
-def refusal(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
-    """The answer to a failed call. `names`: field of the gRPC request → parameter of this API."""
+def refusal_of(error: CallFailed, names: Mapping[str, str] | None = None) -> Refusal:
+    """Return the refusal for a failed call. `names`: field of the gRPC request → parameter of this API."""
     message, param = error.message, error.field
     if param and names and param in names:
         param = names[param]
         message = message.replace(f"{error.field}:", f"{param}:", 1)
     retry_s = error.retry_s
     if error.status == "UNAVAILABLE" and retry_s is None:
-        retry_s = AWAY_S
+        retry_s = UNREACHABLE_RETRY_S
     if error.unreachable:
         message = "the daemon does not answer; it may be starting"
     status = REASONS.get(error.reason) or STATUSES.get(error.status, 502)

@@ -1,4 +1,4 @@
-"""The parameters of a request, from JSON or a query: typed, in range, and named when they are wrong."""
+"""Parameters of a request, from JSON or a query: checked for type and range, and named in errors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MAX_NFE = 64
 SHOWN_CHARACTERS = 60
 HANDLINGS = ("chat", "verbatim", "ssml")
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-CALLED: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
-"""Fields of the gRPC request → parameters of every API here."""
+COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
+"""Field of the gRPC request → parameter of every API here."""
 
 
 class Fields:
-    """The parameters. None and absent are the same; those that nothing reads are ignored."""
+    """Parameters of one request. None and absent are the same. Each method raises Refusal."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
     def get(self, name: str) -> Any:
-        """A value as it came."""
+        """A value as it was sent."""
         return self._given.get(name)
 
     def text(self, name: str) -> str | None:
@@ -37,11 +37,11 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise wrong(name, f"must be a string, not {shown(value)}")
+            raise invalid(name, f"must be a string, not {shown(value)}")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise wrong(name, "holds half of a surrogate pair, which is no text") from None
+            raise invalid(name, "holds half of a surrogate pair, which is no text") from None
         return value
 
     def number(self, name: str, least: float, most: float) -> float | None:
@@ -55,7 +55,7 @@ class Fields:
             number = None
         # Written so that NaN is refused.
         if number is None or isinstance(value, bool) or not least <= number <= most:
-            raise wrong(name, f"must be a number from {least:g} to {most:g}, not {shown(value)}")
+            raise invalid(name, f"must be a number from {least:g} to {most:g}, not {shown(value)}")
         return number
 
     def whole(self, name: str, least: int, most: int) -> int | None:
@@ -68,27 +68,27 @@ class Fields:
         except ValueError:
             number = None
         if number is None or isinstance(value, bool) or not least <= number <= most:
-            raise wrong(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
+            raise invalid(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
         return number
 
-    def choice(self, name: str, allowed: Iterable[str], aside: str = "") -> str | None:
-        """One of these words, in upper or lower case. `aside`: more to say to another."""
+    def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
+        """One of these words, in upper or lower case. `hint` ends the error message."""
         value = self._given.get(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str) or value.lower() not in allowed:
-            raise wrong(name, f"must be one of {', '.join(allowed)}, not {shown(value)}{aside}")
+            raise invalid(name, f"must be one of {', '.join(allowed)}, not {shown(value)}{hint}")
         return value.lower()
 
     def flag(self, name: str) -> bool:
         """True or false, also as a number or a word; absent: false."""
         word = str(self._given.get(name) or "").lower()
         if word not in TRUE and word not in FALSE and not (word.isascii() and word.isdigit()):
-            raise wrong(name, f"must be true or false, not {shown(self._given[name])}")
+            raise invalid(name, f"must be true or false, not {shown(self._given[name])}")
         return word not in FALSE
 
     def common(self) -> Options:
-        """Fields that every request to speak may have."""
+        """Parameters that every request to speak may have."""
         options: Options = {
             "channel": self.text("channel"),
             "user": self.text("user"),
@@ -100,13 +100,13 @@ class Fields:
         if options["seed"] == -1:
             options["seed"] = None
         if not options["channel"]:
-            # One connection carries all requests: without a channel they would wait for each other.
+            # All requests share one gRPC connection: without a channel they would wait for each other.
             options["playout"] = "overlap"
         return options
 
 
-async def posted(request: Request) -> Fields:
-    """The JSON object of a request's body. Raises Refusal: too long, too slow, or not an object."""
+async def json_body(request: Request) -> Fields:
+    """Read the JSON object in a request's body. Raises Refusal if it is too long, too slow, or none."""
     limits = request.app.state.config.gateway
     body = bytearray()
     try:
@@ -126,13 +126,13 @@ async def posted(request: Request) -> Fields:
     return Fields(given)
 
 
-def wrong(name: str, message: str) -> Refusal:
-    """A parameter that is wrong."""
+def invalid(name: str, message: str) -> Refusal:
+    """The refusal of a parameter."""
     return Refusal(400, f"{name}: {message}", code="invalid_request", param=name)
 
 
 def shown(value: object) -> str:
-    """A value in a message, shortened."""
+    """Return a value as it is shown in an error message, shortened."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     try:

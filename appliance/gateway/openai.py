@@ -14,21 +14,21 @@ from starlette.routing import BaseRoute, Route
 from appliance.contract import bundle
 from appliance.errors import BundleError
 from appliance.gateway.failures import Refusal
-from appliance.gateway.fields import Fields, posted, wrong
-from appliance.gateway.speech import Form, Reply, Wanted, voice_of
+from appliance.gateway.fields import Fields, invalid, json_body
+from appliance.gateway.speech import AudioFormat, SpeechRequest, StreamedSpeech, voice_of
 
 RATE_HZ = 24_000
 """Sample rate of all that OpenAI sends; its PCM has no header."""
-FORMS = {
-    "mp3": Form("mp3", "audio/mpeg", RATE_HZ),
-    "opus": Form("ogg_opus", "audio/ogg", RATE_HZ),
-    "flac": Form("flac", "audio/flac", RATE_HZ),
-    "wav": Form("wav", "audio/wav", RATE_HZ),
-    "pcm": Form("pcm16", "audio/pcm", RATE_HZ),
+FORMATS = {
+    "mp3": AudioFormat("mp3", "audio/mpeg", RATE_HZ),
+    "opus": AudioFormat("ogg_opus", "audio/ogg", RATE_HZ),
+    "flac": AudioFormat("flac", "audio/flac", RATE_HZ),
+    "wav": AudioFormat("wav", "audio/wav", RATE_HZ),
+    "pcm": AudioFormat("pcm16", "audio/pcm", RATE_HZ),
 }
 NO_AAC = "; nothing on this machine writes AAC"
 MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""Names of OpenAI's that clients insist on; each is the bundle here."""
+"""OpenAI's names, which some clients require; each is the bundle here."""
 NAMES = {
     "text": "input",
     "audio_config.speaking_rate": "speed",
@@ -39,24 +39,25 @@ DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens
 
 async def speech(request: Request) -> Response:
     """POST /v1/audio/speech."""
-    fields = await posted(request)
+    fields = await json_body(request)
     text = fields.text("input")
     if text is None:
-        raise wrong("input", "is missing: the text to speak")
-    form = fields.choice("response_format", FORMS, NO_AAC) or "mp3"
+        raise invalid("input", "is missing: the text to speak")
+    audio_format = FORMATS[fields.choice("response_format", FORMATS, NO_AAC) or "mp3"]
     options = fields.common()
     options["speed"] = fields.number("speed", 0.25, 4.0)
     streamed = fields.choice("stream_format", ("audio", "sse"))
-    wanted = Wanted(text, await voice_of(request, _voice(fields)), FORMS[form], options, NAMES)
+    voice, client = await voice_of(request, _voice(fields)), request.app.state.client
+    to_speak = SpeechRequest(text, voice, audio_format, options, NAMES)
     if streamed == "sse":
-        return Reply(
-            request.app.state.client, wanted, media_type="text/event-stream", frame=_delta, last=_event(DONE)
+        return StreamedSpeech(
+            client, to_speak, media_type="text/event-stream", frame=_delta, last=_event(DONE)
         )
-    return Reply(request.app.state.client, wanted)
+    return StreamedSpeech(client, to_speak)
 
 
 def _voice(fields: Fields) -> str:
-    """A name, or the object that OpenAI's later clients send for a voice of one's own."""
+    """Return the voice's name, which OpenAI's later clients send in an object for custom voices."""
     given = fields.get("voice")
     return (Fields(given).text("id") if isinstance(given, dict) else fields.text("voice")) or ""
 
@@ -93,7 +94,7 @@ async def model(request: Request) -> Response:
 
 
 async def _models(request: Request) -> list[str]:
-    """The bundle's family, where the gateway can read the bundle, and OpenAI's names."""
+    """Return the bundle's family, where the gateway can read the bundle, and OpenAI's names."""
     folder = request.app.state.config.bundle.path
     try:
         read = await run_in_threadpool(bundle.read, folder, verify=False)

@@ -1,4 +1,4 @@
-"""The pages for people, and the endpoints that they call."""
+"""The overlay and the status page, and the endpoints that they call."""
 
 from __future__ import annotations
 
@@ -46,18 +46,23 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""The token may be in a page's address: it is told to nobody."""
-ALIVE_S = 10.0
-"""A comment is sent after so long without an event."""
+"""A page's address may hold a token, so that no referrer is sent."""
+COMMENT_AFTER_S = 10.0
+"""Seconds without an event after which a comment is sent."""
 RETRY_MS = 1_000
 """Delay after which a page reconnects."""
-AHEAD = 64
-"""Events that wait for a page; more wait in the daemon, which ends a listener that does not keep up."""
+MAX_WAITING = 64
+"""Events that wait for one page; more wait in the daemon, which ends listeners that do not keep up."""
 RECENT = 50
 VERBS = ("skip", "clear", "pause", "resume")
 ENDED = "ENDED"
-HEARD = {PausedChannels: "paused", UtteranceBegin: "begin", UtteranceAudio: "audio", UtteranceEnd: "end"}
-"""Names of the events that a page is sent of what it hears."""
+EVENT_NAMES = {
+    PausedChannels: "paused",
+    UtteranceBegin: "begin",
+    UtteranceAudio: "audio",
+    UtteranceEnd: "end",
+}
+"""Event of the client → name of the event that a page is sent."""
 
 Event = tuple[str, dict[str, Any]]
 Events = AsyncIterator[Event]
@@ -74,7 +79,7 @@ async def _asset(request: Request) -> Response:
 
 async def _listen(request: Request) -> Response:
     client, channel = _client(request), request.query_params.get("channel", "")
-    return _stream(_heard(client, channel), _changes(client, channel))
+    return _stream(_broadcast(client, channel), _changes(client, channel))
 
 
 async def _queue(request: Request) -> Response:
@@ -108,7 +113,7 @@ async def _status(request: Request) -> Response:
 
 
 def box_status(device: DeviceConfig) -> dict[str, Any]:
-    """Clocks and temperatures of a Jetson; of another machine that it is none."""
+    """Return a Jetson's clocks and temperatures; `jetson` is empty on another machine."""
     box = Box(Root(device.sysroot))
     platform = identify(box.root)
     clocks = published.read(box, str(device.clocks))
@@ -122,7 +127,7 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
     }
 
 
-async def _verb(request: Request) -> Response:
+async def _moderate(request: Request) -> Response:
     _check_site(request)
     channel, verb = request.path_params["channel"], request.path_params["verb"]
     if verb not in VERBS:
@@ -138,9 +143,9 @@ async def _cancel(request: Request) -> Response:
 
 
 def _check_site(request: Request) -> None:
-    """Refuse what another site's page has had its visitor send.
+    """Refuse a request that a page of another site made its visitor send (CSRF).
 
-    A form cannot send JSON. CORS lets pages of all origins speak, but only those that are named moderate.
+    A form cannot send JSON. CORS lets pages of all origins speak; only those that are named may moderate.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise Refusal(415, "content-type: must be application/json")
@@ -155,9 +160,9 @@ def _client(request: Request) -> AsyncClient:
     return client
 
 
-async def _heard(client: AsyncClient, channel: str) -> Events:
-    async for heard in client.listen(channel):
-        yield HEARD[type(heard)], plain(heard)
+async def _broadcast(client: AsyncClient, channel: str) -> Events:
+    async for event in client.listen(channel):
+        yield EVENT_NAMES[type(event)], plain(event)
 
 
 async def _changes(client: AsyncClient, channel: str) -> Events:
@@ -166,7 +171,7 @@ async def _changes(client: AsyncClient, channel: str) -> Events:
 
 
 class EventStream(StreamingResponse):
-    """Ends when the page is left, also while there is nothing to send."""
+    """A stream that ends when the page is closed, also while there is nothing to send."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as group, aclosing(self.body_iterator):  # type: ignore[type-var]
@@ -188,8 +193,8 @@ def _stream(*sources: Events) -> Response:
 
 
 async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
-    """The sources' events as they come, until one of them ends; a failure is an event of its own."""
-    waiting: asyncio.Queue[Event | None] = asyncio.Queue(AHEAD)
+    """The sources' events in server-sent form until one source ends; a failure is an event `fault`."""
+    waiting: asyncio.Queue[Event | None] = asyncio.Queue(MAX_WAITING)
 
     async def read(source: Events) -> None:
         try:
@@ -204,7 +209,7 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
         yield f"retry: {RETRY_MS}\n\n"
         while True:
             try:
-                event = await asyncio.wait_for(waiting.get(), ALIVE_S)
+                event = await asyncio.wait_for(waiting.get(), COMMENT_AFTER_S)
             except asyncio.TimeoutError:
                 yield ":\n\n"
                 continue
@@ -219,7 +224,7 @@ async def _merged(sources: tuple[Events, ...]) -> AsyncIterator[str]:
 
 
 def _recent(request: Request) -> deque[dict[str, Any]]:
-    """The requests that have ended since a page was first open, the last one first."""
+    """The requests that ended since the first page was opened, the latest first."""
     state = request.app.state
     if not hasattr(state, "recent"):
         state.recent = deque(maxlen=RECENT)
@@ -249,6 +254,6 @@ ROUTES: list[BaseRoute] = [
     _get("/api/listen", _listen),
     _get("/api/queue", _queue),
     _get("/api/status", _status),
-    Route("/api/channels/{channel:path}/{verb}", _verb, methods=["POST"]),
+    Route("/api/channels/{channel:path}/{verb}", _moderate, methods=["POST"]),
     Route("/api/requests/{request_id}/cancel", _cancel, methods=["POST"]),
 ]

@@ -1,4 +1,4 @@
-"""One life of the gateway: listen → serve until SIGTERM or SIGINT → let replies finish.
+"""The gateway's process: listen → serve until SIGTERM or SIGINT → let replies finish.
 
 exit status  meaning                                              start again?
 0            ended after SIGTERM or SIGINT                        -
@@ -36,13 +36,13 @@ MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 2,000 Chinese characters in a URL takes 18 KB."""
 KEEP_ALIVE_S = 30
 BEAT_S = 5
-"""A sign of life for systemd; WatchdogSec of f5-gateway.service is more than twice that."""
+"""Period of systemd's watchdog messages; WatchdogSec of f5-gateway.service is more than twice that."""
 EVENTS = "/api/"
-"""Below it are streams without an end: they are not waited for."""
+"""Paths of the streams that never end, which a shutdown does not wait for."""
 
 
 def main(path: Path | None, overrides: Iterable[str]) -> int:
-    """Serve until told to stop; whatever keeps it from starting is one line on stderr."""
+    """Serve until stopped and return the exit status; an error at start is one line on stderr."""
     notifier = Notifier.from_environment(os.environ)
     try:
         config = load(path, overrides)
@@ -55,14 +55,14 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         app, context, address = make_app(config), tls(config), daemon_address(config)
         listener = listen(config, notifier)
     except ConfigError as error:
-        return _ended(CONFIG, error)
+        return _failed(CONFIG, error)
     except StorageError as error:
-        return _ended(STORAGE, error)
+        return _failed(STORAGE, error)
     except AddressInUse as error:
-        return _ended(ADDRESS_IN_USE, error)
+        return _failed(ADDRESS_IN_USE, error)
     except AddressNotOurs as error:
-        return _ended(ADDRESS_NOT_OURS, error)
-    # A client's nonsense is no news, nor is a reply that was cut off on purpose.
+        return _failed(ADDRESS_NOT_OURS, error)
+    # Invalid requests are not logged, nor are replies that are cut off on purpose.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
     log.addFilter(lambda record: "without completing response" not in str(record.msg))
@@ -77,7 +77,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     server = Server(
         uvicorn.Config(
             app,
-            http=type("Protocol", (Protocol,), {"limits": config.gateway}),
+            http=type("Protocol", (LimitedProtocol,), {"limits": config.gateway}),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -89,7 +89,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             callback_notify=beat,
             timeout_notify=BEAT_S,
-            # uvicorn makes its context of these files itself; ours has been tried before anything listens.
+            # uvicorn would make its context of these files after it listens; this one is already checked.
             ssl_context_factory=(lambda *_: context) if context else None,
             ssl_certfile=config.server.tls_certificate or None,
         ),
@@ -105,7 +105,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
 
 
 def listen(config: Config, notifier: Notifier) -> socket.socket:
-    """The socket, once the network has given this machine its address.
+    """Return the listening socket, once this machine has its address.
 
     Raises ConfigError where it may not be opened to a network, AddressInUse, AddressNotOurs.
     """
@@ -128,7 +128,7 @@ def listen(config: Config, notifier: Notifier) -> socket.socket:
 
 
 def tls(config: Config) -> ssl.SSLContext | None:
-    """The server's certificate for HTTPS; None without one. Raises ConfigError."""
+    """Return the TLS context of the server's certificate; None without one. Raises ConfigError."""
     server = config.server
     if not server.tls_certificate:
         return None
@@ -148,7 +148,7 @@ def tls(config: Config) -> ssl.SSLContext | None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells systemd how it is."""
+    """uvicorn's server, with notifications to systemd."""
 
     def __init__(
         self, uvicorn_config: uvicorn.Config, config: Config, notifier: Notifier, daemon: str
@@ -170,41 +170,41 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class Protocol(H11Protocol):
-    """uvicorn's connection, with an end to those that make no progress and a limit to how many there are."""
+class LimitedProtocol(H11Protocol):
+    """uvicorn's connection, limited in number, and closed when it makes no progress for `stall_s`."""
 
     limits = GatewayConfig()
-    _looking: asyncio.TimerHandle | None = None
-    _seen: object = None
-    _unsent = 0
+    _timer: asyncio.TimerHandle | None = None
+    _last_cycle: object = None
+    _last_unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to watch it."""
+        """Start to watch its progress."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
             transport.abort()
             return
-        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop watching it."""
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
-        """End it if nothing has changed since the last look: no request is complete, or nothing was read."""
+    def _check_progress(self) -> None:
+        """Close it if since the last check no request was completed, or nothing of a reply was taken."""
         cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
         idle = cycle is None or cycle.response_complete
-        if (idle and cycle is self._seen) or (unsent and unsent >= self._unsent > 0):
-            # Not close, which would wait until what is unsent is read.
+        if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):
+            # Not close, which would wait until the rest is read.
             self.transport.abort()
             return
-        self._seen, self._unsent = cycle if idle else object(), unsent
-        self._looking = self.loop.call_later(self.limits.stall_s, self._look)
+        self._last_cycle, self._last_unsent = cycle if idle else object(), unsent
+        self._timer = self.loop.call_later(self.limits.stall_s, self._check_progress)
 
     def shutdown(self) -> None:
-        """Let a reply finish; a stream of events would never."""
+        """Let a reply finish, but not a stream of events, which has no end."""
         is_busy = self.cycle is not None and not self.cycle.response_complete
         if is_busy and self.scope["path"].startswith(EVENTS):
             self.transport.close()
@@ -212,6 +212,6 @@ class Protocol(H11Protocol):
             super().shutdown()
 
 
-def _ended(status: int, error: object) -> int:
+def _failed(status: int, error: object) -> int:
     print(f"appliance gateway: {error}", file=sys.stderr)
     return status

@@ -1,4 +1,4 @@
-"""GPT-SoVITS' HTTP interface (its api_v2.py), as bots call it. Paths name voices, and are never opened."""
+"""GPT-SoVITS' HTTP interface (its api_v2.py). Paths are names of voices, and are never opened."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from appliance.gateway.failures import Refusal
-from appliance.gateway.fields import Fields, posted, wrong
-from appliance.gateway.speech import Form, Reply, Wanted, WholeReply, voice_of
+from appliance.gateway.fields import Fields, invalid, json_body
+from appliance.gateway.speech import AudioFormat, SpeechRequest, StreamedSpeech, WholeSpeech, voice_of
 
-FORMS = {
-    "wav": Form("wav", "audio/wav"),
-    # Its clients are told no rate and take this one, which its models up to v2 have.
-    "raw": Form("pcm16", "audio/raw", 32_000),
-    "ogg": Form("ogg_opus", "audio/ogg", 24_000),
+FORMATS = {
+    "wav": AudioFormat("wav", "audio/wav"),
+    # Its headerless audio names no rate; clients assume this one, which its models up to v2 have.
+    "raw": AudioFormat("pcm16", "audio/raw", 32_000),
+    "ogg": AudioFormat("ogg_opus", "audio/ogg", 24_000),
 }
 NO_AAC = "; nothing on this machine writes AAC"
 NAMES = {
@@ -26,21 +26,21 @@ NAMES = {
 
 async def tts(request: Request) -> Response:
     """GET and POST /tts."""
-    fields = Fields(request.query_params) if request.method == "GET" else await posted(request)
+    fields = Fields(request.query_params) if request.method == "GET" else await json_body(request)
     text = fields.text("text")
     if text is None:
-        raise wrong("text", "is missing: the text to speak")
-    form = FORMS[fields.choice("media_type", FORMS, NO_AAC) or "wav"]
+        raise invalid("text", "is missing: the text to speak")
+    audio_format = FORMATS[fields.choice("media_type", FORMATS, NO_AAC) or "wav"]
     options = fields.common()
     options["speed"] = fields.number("speed_factor", 0.25, 4.0)
     streamed = fields.flag("streaming_mode")
     voice = await voice_of(request, name_in(fields.text("ref_audio_path") or ""))
-    wanted = Wanted(text, voice, form, options, NAMES)
-    return (Reply if streamed else WholeReply)(request.app.state.client, wanted)
+    to_speak = SpeechRequest(text, voice, audio_format, options, NAMES)
+    return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
 
 
 def name_in(path: str) -> str:
-    """The voice that a path means: its last part without what follows the last point."""
+    """Return the voice's name in a path: the last part without its extension."""
     name = path.replace("\\", "/").rpartition("/")[2]
     return (name.rpartition(".")[0] or name).lower()
 

@@ -1,4 +1,4 @@
-"""Speech as HTTP replies: whole, or sent while it is made. A client that goes away ends its call."""
+"""Speech as HTTP replies: whole, or sent while it is made. A client that disconnects ends its call."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
-from appliance.gateway.failures import Refusal, refusal
-from appliance.gateway.fields import CALLED
-from appliance.job import Encoding as Samples
+from appliance.gateway.failures import Refusal, refusal_of
+from appliance.gateway.fields import COMMON_NAMES
+from appliance.job import Encoding as JobEncoding
 
 logger = logging.getLogger(__name__)
 
 SILENCE_S = 0.1
-SPEAK_S = 300.0
-OPENAIS_VOICES = (
+SPEAK_TIMEOUT_S = 300.0
+OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
-"""Which clients send that know no others."""
+"""Voices that clients send which know no others."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """A form of audio: what gRPC calls it, HTTP's media type, and its rate where the API fixes one."""
+class AudioFormat:
+    """An audio format of an API: gRPC's encoding, HTTP's media type, and the rate where the API fixes one."""
 
     encoding: Encoding
     media_type: str
@@ -41,62 +41,62 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SpeechRequest:
     """A text and how it is to be spoken."""
 
     text: str
     voice: str
-    form: Form
+    format: AudioFormat
     options: Options
     names: dict[str, str]
-    """Fields of the gRPC request → parameters of this API."""
+    """Field of the gRPC request → parameter of this API."""
 
     @property
     def is_blank(self) -> bool:
-        """True if there is nothing to see in it, which the daemon would call a mistake."""
+        """True if the text is empty or invisible, which the daemon refuses."""
         return not any(letter.isprintable() and not letter.isspace() for letter in self.text)
 
     @property
     def arguments(self) -> Options:
-        """Keyword arguments for the client."""
-        return {**self.options, "encoding": self.form.encoding, "rate": self.form.rate_hz}
+        """Keyword arguments of the gRPC client."""
+        return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
 
     def silence(self) -> bytes:
-        """Reply to a text with nothing to say: a short file in its form."""
-        rate_hz = self.form.rate_hz or 24_000
+        """Return the audio for a text of which nothing can be spoken: a short file in its format."""
+        rate_hz = self.format.rate_hz or 24_000
         samples = np.zeros(round(SILENCE_S * rate_hz), np.float32)
-        return encode(samples, Samples(self.form.encoding), rate_hz)
+        return encode(samples, JobEncoding(self.format.encoding), rate_hz)
 
     def refusal(self, error: CallFailed) -> Refusal:
-        """The answer where its call fails."""
-        return refusal(error, {**CALLED, **self.names})
+        """Return the refusal where its call fails."""
+        return refusal_of(error, {**COMMON_NAMES, **self.names})
 
 
-class Reply(Response):
-    """Sends speech as it is made. The status waits for the first sound: what fails before has its own.
+class StreamedSpeech(Response):
+    """Sends speech as it is made. The status is sent with the first audio: an error before it has its own.
 
-    What fails later breaks the connection, so that no client takes half of a reply for all of it.
+    A later error breaks the connection, so that no client takes half of a reply for all of it.
     """
 
     def __init__(
         self,
         client: AsyncClient,
-        wanted: Wanted,
+        speech: SpeechRequest,
         *,
         media_type: str = "",
         frame: Callable[[bytes], bytes] = bytes,
         last: bytes = b"",
     ) -> None:
         """`frame` wraps each piece of audio, `last` follows the audio."""
-        super().__init__(media_type=media_type or wanted.form.media_type)
+        super().__init__(media_type=media_type or speech.format.media_type)
         del self.headers["content-length"]
-        self._client, self._wanted, self._frame, self._last = client, wanted, frame, last
+        self._client, self._speech, self._frame, self._last = client, speech, frame, last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(receive, lambda: self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted, is_begun = self._wanted, False
+        speech, is_begun = self._speech, False
         try:
             async with aclosing(self._audio()) as audio:
                 async for data in audio:
@@ -106,21 +106,21 @@ class Reply(Response):
                     await _write(send, self._frame(data))
         except CallFailed as error:
             if not is_begun:
-                await wanted.refusal(error).response(scope["path"])(scope, receive, send)
+                await speech.refusal(error).response(scope["path"])(scope, receive, send)
                 return
             logger.info("a reply is cut off: %s", error.reason or error.status)
-            # To return without an end makes uvicorn close the connection.
+            # Without an end of the body uvicorn closes the connection.
             return
         if not is_begun:
             await self._begin(send)
-            await _write(send, self._frame(wanted.silence()))
+            await _write(send, self._frame(speech.silence()))
         await send({"type": "http.response.body", "body": self._last, "more_body": False})
 
     async def _audio(self) -> AsyncGenerator[bytes, None]:
-        wanted = self._wanted
-        if wanted.is_blank:
+        speech = self._speech
+        if speech.is_blank:
             return
-        stream = self._client.stream(wanted.text, wanted.voice, timeout=SPEAK_S, **wanted.arguments)
+        stream = self._client.stream(speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments)
         async with aclosing(cast("AsyncGenerator[Event, None]", aiter(stream))) as events:
             async for event in events:
                 if isinstance(event, Header):
@@ -132,71 +132,73 @@ class Reply(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
 
 
-class WholeReply(Response):
-    """Sends speech in one piece, in a file that knows its length."""
+class WholeSpeech(Response):
+    """Sends speech as one file, whose header has its length."""
 
-    def __init__(self, client: AsyncClient, wanted: Wanted) -> None:
-        super().__init__(media_type=wanted.form.media_type)
-        self._client, self._wanted = client, wanted
+    def __init__(self, client: AsyncClient, speech: SpeechRequest) -> None:
+        super().__init__(media_type=speech.format.media_type)
+        self._client, self._speech = client, speech
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await while_connected(receive, lambda: self._send(scope, receive, send))
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wanted = self._wanted
-        answer: Response
+        speech = self._speech
+        response: Response
         try:
-            audio = b"" if wanted.is_blank else await self._speak()
-            answer = Response(audio or wanted.silence(), media_type=wanted.form.media_type)
+            audio = b"" if speech.is_blank else await self._speak()
+            response = Response(audio or speech.silence(), media_type=speech.format.media_type)
         except CallFailed as error:
-            answer = wanted.refusal(error).response(scope["path"])
-        await answer(scope, receive, send)
+            response = speech.refusal(error).response(scope["path"])
+        await response(scope, receive, send)
 
     async def _speak(self) -> bytes:
-        wanted = self._wanted
-        reply = await self._client.speak(wanted.text, wanted.voice, timeout=SPEAK_S, **wanted.arguments)
+        speech = self._speech
+        reply = await self._client.speak(
+            speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments
+        )
         return b"" if reply.header.skipped_reason else reply.audio
 
 
 async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work; cancel it when the client goes away."""
+    """Do the work; cancel it when the client disconnects."""
     # Not a task group: a call of grpc.aio ends with a CancelledError of its own, which that would pass on.
     working = asyncio.ensure_future(work())
-    leaving = asyncio.ensure_future(_gone(receive))
+    disconnect = asyncio.ensure_future(_disconnected(receive))
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (working, leaving):
+        for task in (working, disconnect):
             task.cancel()
-        await asyncio.wait((working, leaving))
+        await asyncio.wait((working, disconnect))
     if not working.cancelled():
         working.result()
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def voice_of(request: Request, asked: str) -> str:
-    """The stored voice that a name of this API means. Raises Refusal, CallFailed."""
+async def voice_of(request: Request, name: str) -> str:
+    """Return the stored voice for a name of an API; empty is none. Raises Refusal, CallFailed."""
     config, client = request.app.state.config.gateway, request.app.state.client
-    if asked in config.voices:
-        return str(config.voices[asked])
-    if asked and asked not in OPENAIS_VOICES:
-        return asked
+    if name in config.voices:
+        return str(config.voices[name])
+    if name and name not in OPENAI_VOICES:
+        return name
     stored = [voice.name async for voice in client.voices()]
-    if asked in stored:
-        return asked
+    if name in stored:
+        return name
     if config.voice:
         return str(config.voice)
     if len(stored) == 1:
         return str(stored[0])
-    there = f"those here are {', '.join(stored)}" if stored else "none is stored"
-    message = f"no voice is stored under the name {asked!r}" if asked else "a voice has to be named"
+    choice = f"those here are {', '.join(stored)}" if stored else "none is stored"
+    message = f"no voice is stored under the name {name!r}" if name else "a voice has to be named"
     raise Refusal(
-        404 if asked else 400,
-        f"voice: {message}; {there} (gateway.voice and gateway.voices in the configuration map names)",
+        404 if name else 400,
+        f"voice: {message}; {choice} (gateway.voice and gateway.voices in the configuration map names)",
         code="voice_not_found",
         param="voice",
     )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import grpc
 
 from appliance.access import Role, Tokens
-
-Context = grpc.aio.ServicerContext[Any, Any]
+from appliance.rpc.calls import Context
 
 HEADER = "authorization"
 SCHEME = "bearer"
-SEE = (Role.SPEAK, Role.VOICES)
+SEE_VOICES = (Role.SPEAK, Role.VOICES)
 ROLES: Mapping[str, tuple[Role, ...]] = {
     "Synthesize": (Role.SPEAK,),
     "StreamSynthesize": (Role.SPEAK,),
@@ -30,18 +26,18 @@ ROLES: Mapping[str, tuple[Role, ...]] = {
     "Clear": (),
     "Pause": (),
     "Resume": (),
-    "ListVoices": SEE,
-    "GetVoice": SEE,
+    "ListVoices": SEE_VOICES,
+    "GetVoice": SEE_VOICES,
     "CreateVoice": (Role.VOICES,),
     "UpdateVoice": (Role.VOICES,),
     "DeleteVoice": (Role.VOICES,),
 }
-"""Roles of which a call needs one; admin is enough for each, and needed for what is not named."""
+"""Method → roles of which its caller needs one; admin is always enough, and needed where none is named."""
 
 
 @dataclass(frozen=True)
-class Door:
-    """Lets a call in, and tells its caller from others; the file system is the door of the Unix socket."""
+class CallAccess:
+    """Checks a call's token and identifies its caller. Calls over the Unix socket need no token."""
 
     tokens: Tokens | None = None
     """Tokens that calls over TCP must show; None: none needed."""

@@ -1,32 +1,29 @@
-"""The Admin service: what the box's operator does to a running daemon."""
+"""The Admin service: status, drain, reload, log level, self test and bundle swap of a running daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any, Protocol
-
-import grpc
+from typing import Protocol
 
 from appliance.config import LogConfig
 from appliance.errors import ApplianceError, EngineFault, InvalidRequest
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc import admin_pb2_grpc
+from appliance.rpc.calls import Context
 from appliance.scheduler import Scheduler
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class Operated(Protocol):
-    """The daemon, to its operator."""
+class OperatedDaemon(Protocol):
+    """The daemon as the Admin service drives it."""
 
     def describe(self) -> pb.Status: ...
 
     def stop(self) -> None:
-        """Begin to drain."""
+        """Start to drain."""
 
     def reload(self) -> list[str]:
         """Read the configuration again; returns the sections that need a restart. Raises ConfigError."""
@@ -35,13 +32,13 @@ class Operated(Protocol):
     def log_at(self, config: LogConfig) -> None: ...
 
     async def swap(self, folder: Path) -> None:
-        """Speak from another bundle. Raises ApplianceError, and the old one stays."""
+        """Speak from another bundle. Raises ApplianceError; the bundle before then stays in use."""
 
 
-class Admin(admin_pb2_grpc.AdminServicer):
+class AdminService(admin_pb2_grpc.AdminServicer):
     """Passes verbs on to the daemon; see admin.proto."""
 
-    def __init__(self, daemon: Operated, scheduler: Scheduler) -> None:
+    def __init__(self, daemon: OperatedDaemon, scheduler: Scheduler) -> None:
         self._daemon, self._scheduler = daemon, scheduler
         self._swapping = asyncio.Lock()
 
@@ -63,18 +60,18 @@ class Admin(admin_pb2_grpc.AdminServicer):
 
     async def SelfTest(self, message: pb.SelfTestRequest, context: Context) -> pb.SelfTestResponse:
         loop = asyncio.get_running_loop()
-        tried: asyncio.Future[float | Exception] = loop.create_future()
+        test: asyncio.Future[float | Exception] = loop.create_future()
 
         def settle(result: float | Exception) -> None:
-            if not tried.done():
-                tried.set_result(result)
+            if not test.done():
+                test.set_result(result)
 
         def done(result: float | Exception) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(settle, result)
 
         self._scheduler.test_engine(done)
-        result = await tried
+        result = await test
         if isinstance(result, ApplianceError):
             raise result
         if isinstance(result, Exception):

@@ -1,7 +1,7 @@
-"""Listen: finished segments of a channel for players that did not ask for them.
+"""Listen calls: a channel's audio for players that did not ask for it.
 
-A tap is what listeners are given of one request. It is made with the request's first finished segment, if
-anybody listens then, and is given out in the order in which its channel plays, however the segments came.
+The audio of one request is a broadcast. It begins with the request's first finished segment, if anybody
+listens then, and is sent in the order in which its channel plays, whatever the order of the segments was.
 """
 
 from __future__ import annotations
@@ -9,104 +9,158 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
-
-import grpc
 
 from appliance import words
 from appliance.audio.reply import Reply
 from appliance.contract.bundle import Manifest
-from appliance.errors import ApplianceError, Cancelled, EngineFault, ReaderStalled, TooManyCalls
+from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
 from appliance.job import Encoding, Playout, SegmentAudio
 from appliance.playout import Job, State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import utterance_of, words_of
+from appliance.rpc.calls import Context, OpenCall, current_task
+from appliance.rpc.replies import utterance_message, word_messages
+from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
 from appliance.words import Word
 from appliance.workload import Clock
 
 logger = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
 MAX_LISTENERS = 64
 MIB = 1 << 20
 BUFFER_BYTES = 32 * MIB
 """Audio that waits for one listener: more than the longest reply, which may come at once."""
 KEPT_BYTES = 64 * MIB
-"""Audio of all utterances that is kept for listeners who come in the middle of one."""
+"""Audio of all broadcasts that is kept for listeners who come in the middle of one."""
 LINGER_S = 30.0
 """Time for which audio is still copied after the last listener has left: it may come back."""
 
 
-@dataclass(eq=False)
-class Listener:
+@dataclass(eq=False, kw_only=True)
+class Listener(OpenCall):
     """One Listen call."""
 
     channel: str
-    task: asyncio.Task[Any]
+    """Empty for all channels."""
     waiting: asyncio.Queue[pb.ListenResponse] = field(default_factory=asyncio.Queue)
     waiting_bytes: int = 0
-    writing_since: float | None = None
-    """Time at which the transport was given the message that it has not yet taken."""
     paused: list[str] | None = None
-    """Channels that it was told are paused."""
-    ended_by: ApplianceError | None = None
+    """Paused channels, as they were last sent to it."""
 
     def put(self, response: pb.ListenResponse) -> None:
-        """Send that when all before it has been taken."""
+        """Send a message when all before it has been taken."""
         self.waiting_bytes += len(response.audio.data)
         if self.waiting_bytes > BUFFER_BYTES:
             self.end(ReaderStalled(f"the listener has let {BUFFER_BYTES // MIB} MiB of audio wait"))
         elif self.ended_by is None:
             self.waiting.put_nowait(response)
 
-    def end(self, why: ApplianceError) -> None:
-        """End it now, whatever it waits for."""
-        if self.ended_by is None:
-            self.ended_by = why
-            self.task.cancel()
+    def put_paused(self, channels: list[str]) -> None:
+        """Send which of its channels are paused, if that has changed."""
+        here = [channel for channel in channels if self.is_on(channel)]
+        if here != self.paused:
+            self.paused = here
+            self.put(pb.ListenResponse(paused=pb.PausedChannels(channels=here)))
+
+    def is_on(self, channel: str) -> bool:
+        """True if it listens to that channel."""
+        return self.channel in ("", channel)
+
+    async def send_waiting(self) -> None:
+        """Send its messages until the call ends. Raises why it ended."""
+        try:
+            while True:
+                response = await self.waiting.get()
+                await self.send(response)
+                self.waiting_bytes -= len(response.audio.data)
+        except (asyncio.CancelledError, ApplianceError):
+            if self.ended_by is None:
+                raise
+            raise self.ended_by from None
 
 
 @dataclass(eq=False)
-class Tap:
-    """Messages of one request for its listeners."""
+class Broadcast:
+    """The audio of one request on its way to its listeners."""
 
     job: Job
     reply: Reply
+    """Its audio as PCM16 at the model's rate."""
     rate_hz: int
     waiting: list[SegmentAudio] = field(default_factory=list)
-    """Segments that are not given out yet."""
+    """Finished segments that are not sent yet."""
     sent: list[pb.ListenResponse] = field(default_factory=list)
     """Messages that were sent, for a listener that comes in the middle."""
     listeners: set[Listener] = field(default_factory=set)
     begun: bool = False
-    whole: bool = False
-    """True once all of it has been given out."""
+    complete: bool = False
+    """True once its last segment has been sent."""
     samples: int = 0
     words: list[Word] = field(default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """The request's id."""
-        return self.job.terms.request_id
+    def put(self, response: pb.ListenResponse) -> None:
+        """Send a message to its listeners."""
+        for listener in self.listeners:
+            listener.put(response)
+
+    def begin_message(self, utterance: Utterance, now: float) -> pb.ListenResponse:
+        """Return the message that begins it."""
+        begin = pb.UtteranceBegin(
+            utterance=utterance_message(utterance, now),
+            sample_rate_hertz=self.rate_hz,
+            playout=pb.OVERLAP if self.job.terms.playout is Playout.OVERLAP else pb.SERIAL,
+            words=word_messages(words.planned(self.job.segments)),
+        )
+        return pb.ListenResponse(begin=begin)
+
+    def end_message(self, utterance: Utterance, now: float) -> pb.ListenResponse:
+        """Return the message that ends it."""
+        end = pb.UtteranceEnd(
+            request_id=self.job.terms.request_id,
+            reason=utterance_message(utterance, now).reason,
+            samples=self.samples,
+            words=word_messages(self.words),
+        )
+        return pb.ListenResponse(end=end)
+
+    def encode(self, made: SegmentAudio) -> list[pb.ListenResponse]:
+        """The messages of its next segment, at least one of the last; the first has the segment's words.
+
+        May be called on another thread.
+        """
+        encoded = list(self.reply.messages(made))
+        if made.last and not encoded:
+            encoded = [(b"", 0)]
+        segments = self.job.segments
+        segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
+        timed = words.from_audio(segment, start_s, made.samples, self.rate_hz)
+        self.words += timed
+        messages = []
+        for number, (data, samples) in enumerate(encoded, 1):
+            audio = pb.UtteranceAudio(
+                request_id=self.job.terms.request_id,
+                data=data,
+                sample_offset=self.samples,
+                segment=made.segment,
+                last=made.last and number == len(encoded),
+                words=word_messages(timed if number == 1 else ()),
+            )
+            self.samples += samples
+            messages.append(pb.ListenResponse(audio=audio))
+        return messages
 
 
-Sounding = Callable[..., Awaitable[Any]]
-"""Runs (samples, function, *arguments), on a thread where there are many samples."""
+class Broadcaster:
+    """Sends what channels play to their listeners: on the event loop, by one task while there are any."""
 
-
-class Taps:
-    """Gives what is spoken to who listens: on the event loop, by one task while there is anybody."""
-
-    def __init__(self, scheduler: Scheduler, clock: Clock, sounding: Sounding, message_s: float) -> None:
-        self._scheduler, self._clock, self._sounding = scheduler, clock, sounding
+    def __init__(self, scheduler: Scheduler, clock: Clock, workers: AudioWorkers, message_s: float) -> None:
+        self._scheduler, self._clock, self._workers = scheduler, clock, workers
         self._message_s = message_s
         self._listeners: set[Listener] = set()
-        self._taps: dict[Job, Tap] = {}
+        self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._left = -math.inf
@@ -120,35 +174,27 @@ class Taps:
         return len(self._listeners)
 
     @property
-    def are_open(self) -> bool:
+    def is_running(self) -> bool:
         """True while there is a listener, or was until lately."""
         return self._task is not None
 
-    def made(self, job: Job, manifest: Manifest, segment: SegmentAudio) -> None:
-        """Take a finished segment of an admitted request; none of one that began unheard."""
+    def publish(self, job: Job, manifest: Manifest, segment: SegmentAudio) -> None:
+        """Take a finished segment of an admitted request; ignored where its first one was not published."""
         if segment.segment == 0:
             rate_hz = manifest.mel.sample_rate_hz
-            self._taps[job] = Tap(job, Reply(manifest, Encoding.PCM16, rate_hz, self._message_s), rate_hz)
-        if (tap := self._taps.get(job)) is not None:
-            tap.waiting.append(segment)
+            reply = Reply(manifest, Encoding.PCM16, rate_hz, self._message_s)
+            self._broadcasts[job] = Broadcast(job, reply, rate_hz)
+        if (broadcast := self._broadcasts.get(job)) is not None:
+            broadcast.waiting.append(segment)
             self.changed.set()
 
     async def listen(self, channel: str, context: Context) -> None:
         """Serve a Listen call. Raises TooManyCalls, ReaderStalled."""
-        with self._listener(channel) as listener:
-            try:
-                while True:
-                    response = await listener.waiting.get()
-                    listener.writing_since = self._clock()
-                    await context.write(response)
-                    listener.writing_since = None
-                    listener.waiting_bytes -= len(response.audio.data)
-            except asyncio.CancelledError:
-                if listener.ended_by is None:
-                    raise
-                raise listener.ended_by from None
-            except grpc.aio.InternalError as error:
-                raise listener.ended_by or Cancelled("the listener went away") from error
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise TooManyCalls(f"{MAX_LISTENERS} listen already, which is the limit", retry_s=1.0)
+        listener = Listener(context=context, clock=self._clock, task=current_task(), channel=channel)
+        with self._joined(listener):
+            await listener.send_waiting()
 
     def drop_stalled(self, limit_s: float) -> None:
         """End the listeners who have taken nothing for so long."""
@@ -158,30 +204,26 @@ class Taps:
                 listener.end(ReaderStalled("the listener has taken no audio for too long"))
 
     @contextmanager
-    def _listener(self, channel: str) -> Iterator[Listener]:
-        if len(self._listeners) >= MAX_LISTENERS:
-            raise TooManyCalls(f"{MAX_LISTENERS} listen already, which is the limit", retry_s=1.0)
-        task = asyncio.current_task()
-        assert task is not None
-        listener = Listener(channel, task)
-        self._tell_paused(listener, self._scheduler.paused)
-        for tap in self._taps.values():
-            if tap.begun and _hears(listener, tap.job):
-                utterance, _ = self._scheduler.position_of(tap.job)
-                listener.put(self._begin(tap, utterance))
-                for response in tap.sent:
+    def _joined(self, listener: Listener) -> Iterator[None]:
+        """Send a listener what has begun on its channel, and whatever comes while the context lasts."""
+        listener.put_paused(self._scheduler.paused)
+        for broadcast in self._broadcasts.values():
+            if broadcast.begun and listener.is_on(broadcast.job.terms.channel):
+                utterance, _ = self._scheduler.position_of(broadcast.job)
+                listener.put(broadcast.begin_message(utterance, self._clock()))
+                for response in broadcast.sent:
                     listener.put(response)
-                tap.listeners.add(listener)
+                broadcast.listeners.add(listener)
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
         self.changed.set()
         try:
-            yield listener
+            yield
         finally:
             self._listeners.discard(listener)
-            for tap in self._taps.values():
-                tap.listeners.discard(listener)
+            for broadcast in self._broadcasts.values():
+                broadcast.listeners.discard(listener)
             self._left = self._clock()
             self.changed.set()
 
@@ -190,16 +232,16 @@ class Taps:
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
-                stands = {tap: self._scheduler.position_of(tap.job) for tap in self._taps.values()}
+                queue = {b: self._scheduler.position_of(b.job) for b in self._broadcasts.values()}
                 paused = self._scheduler.paused
-                # Segments that were finished before that look have arrived after this.
+                # Segments that were finished before the queue was read have arrived after this.
                 await asyncio.sleep(0)
                 for listener in self._listeners:
-                    self._tell_paused(listener, paused)
-                for tap, (utterance, before) in stands.items():
-                    await self._advance(tap, utterance, before)
+                    listener.put_paused(paused)
+                for broadcast, (utterance, before) in queue.items():
+                    await self._advance(broadcast, utterance, before)
                 now = self._clock()
-                until = next_change([u for u, _ in stands.values() if u.state is not State.ENDED], now)
+                until = next_change([u for u, _ in queue.values() if u.state is not State.ENDED], now)
                 if not self._listeners:
                     until = min(until, self._left + LINGER_S)
                 with suppress(asyncio.TimeoutError):
@@ -211,83 +253,36 @@ class Taps:
                 listener.end(EngineFault(f"listening failed: {type(error).__name__}: {error}"))
         finally:
             self._task = None
-            self._taps.clear()
+            self._broadcasts.clear()
             self._kept_bytes = 0
 
-    def _tell_paused(self, listener: Listener, paused: list[str]) -> None:
-        here = [channel for channel in paused if listener.channel in ("", channel)]
-        if here != listener.paused:
-            listener.paused = here
-            listener.put(pb.ListenResponse(paused=pb.PausedChannels(channels=here)))
-
-    async def _advance(self, tap: Tap, utterance: Utterance, before: list[Job]) -> None:
-        """Give out what is there of a request whose turn on its channel it is; end it when it has ended."""
+    async def _advance(self, broadcast: Broadcast, utterance: Utterance, before: list[Job]) -> None:
+        """Send the finished segments of a broadcast once those `before` it are complete, and its end."""
         if utterance.why is None:
-            if any(not job.ended or self._is_behind(job) for job in before):
+            if any(not job.ended or self._is_incomplete(job) for job in before):
                 return
-            while tap.waiting:
-                await self._give_out(tap, tap.waiting.pop(0), utterance)
-        if utterance.why is not None or (tap.whole and utterance.state is State.ENDED):
-            del self._taps[tap.job]
-            self._kept_bytes -= sum(len(response.audio.data) for response in tap.sent)
-            reason = utterance_of(utterance, self._clock()).reason
-            end = pb.UtteranceEnd(
-                request_id=tap.name, reason=reason, samples=tap.samples, words=words_of(tap.words)
-            )
-            for listener in tap.listeners:
-                listener.put(pb.ListenResponse(end=end))
+            while broadcast.waiting:
+                await self._send(broadcast, broadcast.waiting.pop(0), utterance)
+        if utterance.why is not None or (broadcast.complete and utterance.state is State.ENDED):
+            del self._broadcasts[broadcast.job]
+            self._kept_bytes -= sum(len(response.audio.data) for response in broadcast.sent)
+            broadcast.put(broadcast.end_message(utterance, self._clock()))
 
-    def _is_behind(self, job: Job) -> bool:
-        tap = self._taps.get(job)
-        return tap is not None and not tap.whole
+    def _is_incomplete(self, job: Job) -> bool:
+        broadcast = self._broadcasts.get(job)
+        return broadcast is not None and not broadcast.complete
 
-    async def _give_out(self, tap: Tap, made: SegmentAudio, utterance: Utterance) -> None:
-        pieces, spoken = await self._sounding(len(made.samples), _pieces, tap, made)
-        if not tap.begun:
-            tap.begun = True
-            begin = self._begin(tap, utterance)
-            for listener in self._listeners:
-                if _hears(listener, tap.job):
-                    tap.listeners.add(listener)
-                    listener.put(begin)
-        tap.words += spoken
-        tap.whole = made.last
-        for number, (data, samples) in enumerate(pieces, 1):
-            audio = pb.UtteranceAudio(
-                request_id=tap.name,
-                data=data,
-                sample_offset=tap.samples,
-                segment=made.segment,
-                last=made.last and number == len(pieces),
-                words=words_of(spoken if number == 1 else ()),
-            )
-            tap.samples += samples
-            response = pb.ListenResponse(audio=audio)
-            if self._kept_bytes + len(data) <= KEPT_BYTES:
-                self._kept_bytes += len(data)
-                tap.sent.append(response)
-            for listener in tap.listeners:
-                listener.put(response)
-
-    def _begin(self, tap: Tap, utterance: Utterance) -> pb.ListenResponse:
-        begin = pb.UtteranceBegin(
-            utterance=utterance_of(utterance, self._clock()),
-            sample_rate_hertz=tap.rate_hz,
-            playout=pb.OVERLAP if tap.job.terms.playout is Playout.OVERLAP else pb.SERIAL,
-            words=words_of(words.planned(tap.job.segments)),
-        )
-        return pb.ListenResponse(begin=begin)
-
-
-def _hears(listener: Listener, job: Job) -> bool:
-    return listener.channel in ("", job.terms.channel)
-
-
-def _pieces(tap: Tap, made: SegmentAudio) -> tuple[list[tuple[bytes, int]], list[Word]]:
-    """The messages of a segment, at least one of the last, and when its words are said."""
-    pieces = list(tap.reply.messages(made))
-    if made.last and not pieces:
-        pieces = [(b"", 0)]
-    segments = tap.job.segments
-    start_s = words.starts_s(segments)[made.segment]
-    return pieces, words.from_audio(segments[made.segment], start_s, made.samples, tap.rate_hz)
+    async def _send(self, broadcast: Broadcast, made: SegmentAudio, utterance: Utterance) -> None:
+        messages = await self._workers.run(len(made.samples), broadcast.encode, made)
+        if not broadcast.begun:
+            broadcast.begun = True
+            channel = broadcast.job.terms.channel
+            broadcast.listeners.update(one for one in self._listeners if one.is_on(channel))
+            broadcast.put(broadcast.begin_message(utterance, self._clock()))
+        broadcast.complete = made.last
+        for response in messages:
+            size = len(response.audio.data)
+            if self._kept_bytes + size <= KEPT_BYTES:
+                self._kept_bytes += size
+                broadcast.sent.append(response)
+            broadcast.put(response)

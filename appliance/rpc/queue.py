@@ -1,4 +1,4 @@
-"""The Queue service: what waits and what sounds, and a moderator's verbs on it."""
+"""The Queue service: the requests that wait and sound, and a moderator's verbs on them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any
-
-import grpc
 
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
 from appliance.playout import State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.listen import Taps
-from appliance.rpc.requests import key, utterance_of
+from appliance.rpc.calls import Context
+from appliance.rpc.listen import Broadcaster
+from appliance.rpc.replies import utterance_message
+from appliance.rpc.requests import checked_key
 from appliance.scheduler import Scheduler
 from appliance.workload import Clock
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
 MAX_WATCHERS = 64
 MOVED_S = 0.05
-"""A change of the expected start that watchers are told."""
+"""Smallest change of an expected start that is sent to watchers."""
 
 
-class Queue(appliance_pb2_grpc.QueueServicer):
+class QueueService(appliance_pb2_grpc.QueueServicer):
     """Shows and changes the scheduler's queue; see appliance.proto."""
 
     def __init__(
@@ -34,10 +31,11 @@ class Queue(appliance_pb2_grpc.QueueServicer):
         scheduler: Scheduler,
         clock: Clock,
         end_call: Callable[[str, ApplianceError], object],
-        taps: Taps,
+        broadcaster: Broadcaster,
     ) -> None:
         """Construct on the event loop that serves it; `end_call` ends the call of a request."""
-        self._scheduler, self._clock, self._end_call, self._taps = scheduler, clock, end_call, taps
+        self._scheduler, self._clock, self._end_call = scheduler, clock, end_call
+        self._broadcaster = broadcaster
         self._loop = asyncio.get_running_loop()
         self._watchers: set[asyncio.Event] = set()
         scheduler.on_change = self._changed
@@ -50,13 +48,13 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     async def ListUtterances(
         self, message: pb.ListUtterancesRequest, context: Context
     ) -> pb.ListUtterancesResponse:
-        channel = key("channel", message.channel)
+        channel = checked_key("channel", message.channel)
         present, _, _ = self._scheduler.utterances()
-        found = [utterance_of(u, self._clock()) for u in present if _is_on(u, channel)]
+        found = [utterance_message(u, self._clock()) for u in present if _is_on(u, channel)]
         return pb.ListUtterancesResponse(utterances=found, paused=self._paused(channel))
 
     async def WatchQueue(self, message: pb.WatchQueueRequest, context: Context) -> None:
-        channel = key("channel", message.channel)
+        channel = checked_key("channel", message.channel)
         if len(self._watchers) >= MAX_WATCHERS:
             raise TooManyCalls(f"{MAX_WATCHERS} watch the queue already, which is the limit", retry_s=1.0)
         changed = asyncio.Event()
@@ -74,7 +72,7 @@ class Queue(appliance_pb2_grpc.QueueServicer):
                 shown = {u.job.terms.request_id: (u.state, u.starts) for u in here}
                 held = self._paused(channel)
                 if gone or new or held != paused:
-                    utterances = [utterance_of(u, self._clock()) for u in (*gone, *new)]
+                    utterances = [utterance_message(u, self._clock()) for u in (*gone, *new)]
                     await context.write(pb.QueueEvent(utterances=utterances, paused=held))
                     paused = held
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -84,13 +82,13 @@ class Queue(appliance_pb2_grpc.QueueServicer):
             self._watchers.discard(changed)
 
     async def Listen(self, message: pb.ListenRequest, context: Context) -> None:
-        await self._taps.listen(key("channel", message.channel), context)
+        await self._broadcaster.listen(checked_key("channel", message.channel), context)
 
     async def CancelUtterances(
         self, message: pb.CancelUtterancesRequest, context: Context
     ) -> pb.EndedUtterances:
-        ids, user = set(message.request_ids), key("user_key", message.user_key)
-        channel = key("channel", message.channel)
+        ids, user = set(message.request_ids), checked_key("user_key", message.user_key)
+        channel = checked_key("channel", message.channel)
         if not (ids or user or channel):
             raise InvalidRequest("request_ids", "or user_key or channel must say which requests to end")
 
@@ -105,23 +103,23 @@ class Queue(appliance_pb2_grpc.QueueServicer):
         return self._end(chosen, Cancelled("cancelled by CancelUtterances"))
 
     async def Skip(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
-        channel = _named(message)
+        channel = _channel_of(message)
         return self._end(
             lambda u: u.state is State.SOUNDING and _is_on(u, channel), Skipped("skipped by a moderator")
         )
 
     async def Clear(self, message: pb.ChannelRequest, context: Context) -> pb.EndedUtterances:
-        channel = _named(message)
+        channel = _channel_of(message)
         return self._end(
             lambda u: u.state is State.WAITING and _is_on(u, channel), Cleared("cleared by a moderator")
         )
 
     async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._scheduler.pause(_named(message))
+        self._scheduler.pause(_channel_of(message))
         return pb.ChannelResponse()
 
     async def Resume(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._scheduler.resume(_named(message))
+        self._scheduler.resume(_channel_of(message))
         return pb.ChannelResponse()
 
     def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
@@ -129,7 +127,7 @@ class Queue(appliance_pb2_grpc.QueueServicer):
         for utterance in ended:
             # What the engine has finished may still be on its way to its reader.
             self._end_call(utterance.job.terms.request_id, why)
-        return pb.EndedUtterances(utterances=[utterance_of(u, self._clock()) for u in ended])
+        return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in ended])
 
     def _paused(self, channel: str) -> list[str]:
         return [name for name in self._scheduler.paused if channel in ("", name)]
@@ -142,15 +140,15 @@ class Queue(appliance_pb2_grpc.QueueServicer):
     def _wake(self) -> None:
         for changed in self._watchers:
             changed.set()
-        self._taps.changed.set()
+        self._broadcaster.changed.set()
 
 
 def _is_on(utterance: Utterance, channel: str) -> bool:
     return not channel or utterance.job.terms.channel == channel
 
 
-def _named(message: pb.ChannelRequest) -> str:
-    if not (channel := key("channel", message.channel)):
+def _channel_of(message: pb.ChannelRequest) -> str:
+    if not (channel := checked_key("channel", message.channel)):
         raise InvalidRequest("channel", "is missing")
     return channel
 

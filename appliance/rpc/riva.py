@@ -1,4 +1,4 @@
-"""Riva's speech synthesis service: its requests become ours, and our audio its replies.
+"""NVIDIA Riva's speech synthesis service: translates its requests into ours, and our audio into its replies.
 
 The messages come with nvidia-riva-client, whose health messages must never be imported beside gRPC's own.
 """
@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
-import grpc
 from riva.client.proto import riva_tts_pb2 as riva
 from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
@@ -30,12 +30,11 @@ from appliance.errors import (
 from appliance.job import Reference
 from appliance.prompts import Prompts
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import words_of
-from appliance.rpc.server import Face
+from appliance.rpc.calls import Context
+from appliance.rpc.extra import ExtraService
+from appliance.rpc.replies import word_messages
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.voices import MAX_PAGE, VoiceStore
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 VOICE = "F5"
@@ -61,10 +60,10 @@ FIELDS = {
 DEFAULT_QUALITY = 20
 """Quality, of 1 to 40, that stands for the daemon's own number of steps."""
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
-"""First bytes of the files that are understood; clients name their encoding only now and then."""
+"""First bytes of the files that can be decoded, since clients seldom name their encoding."""
 HAN = re.compile("[\u3400-\u9fff]")
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
-"""IPA, and the ARPAbet of Riva's dictionaries: what the model cannot be told."""
+"""IPA, and the ARPAbet of Riva's dictionaries, which the model does not read."""
 NO_TRANSCRIPT = (
     "is needed: F5 has to know what is said in the prompt. Send it here, or as "
     'custom_configuration["transcript"], or once in an earlier call with the same prompt, or register the '
@@ -73,7 +72,7 @@ NO_TRANSCRIPT = (
 
 
 class ModelNotAvailable(InvalidRequest):
-    """No such voice, in the words that Riva's clients know."""
+    """No voice of that name or language is stored; the message is Riva's own."""
 
     def __init__(self, voice: str, language: str) -> None:
         super().__init__("voice_name", "")
@@ -82,20 +81,20 @@ class ModelNotAvailable(InvalidRequest):
         )
 
 
-def face(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> Face:
-    """Riva's service, to be added to a server."""
-    servicer = Riva(synthesizer, store, prompts)
-    return Face(SERVICE, lambda server: _add(servicer, server))
+def service(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> ExtraService:
+    """Return Riva's service, to be added to a server."""
+    add = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
+    return ExtraService(SERVICE, partial(add, RivaService(synthesizer, store, prompts)))
 
 
-class Riva:
+class RivaService:
     """Speaks for Riva's clients; see riva/proto/riva_tts.proto."""
 
-    def __init__(self, service: SynthesizerService, store: VoiceStore, prompts: Prompts) -> None:
-        self._service, self._store, self._prompts = service, store, prompts
+    def __init__(self, synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> None:
+        self._synthesizer, self._store, self._prompts = synthesizer, store, prompts
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:
-        manifest = self._service.speech.planner.manifest
+        manifest = self._synthesizer.components.planner.manifest
         reply = riva.RivaSynthesisConfigResponse()
         for language, names in sorted((await asyncio.to_thread(self._voices)).items()):
             model = f"{manifest.family}-{language}"
@@ -111,42 +110,43 @@ class Riva:
         return reply
 
     async def Synthesize(self, message: Any, context: Context) -> Any:
-        with _rivas_words(message):
-            wanted, _held = await self._wanted(message)
-            made = await self._service.Synthesize(wanted, context)
-        reply = _reply(message, made.header, _encoder(message)(made.audio))
-        _add_words(reply, made.words)
+        with _errors_of_riva(message):
+            request, _held = await self._translate(message)
+            spoken = await self._synthesizer.Synthesize(request, context)
+        reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
+        _add_words(reply, spoken.words)
         return reply
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
         """Each message is a text with its own settings, and is spoken before the next one is read."""
-        with self._service.session(context) as idle_s:
+        with self._synthesizer.open_session(context) as idle_s:
             while (message := await _next(messages, idle_s)) is not None:
-                with _rivas_words(message):
-                    wanted, _held = await self._wanted(message)
-                    await self._speak(message, wanted, context)
+                with _errors_of_riva(message):
+                    request, _held = await self._translate(message)
+                    await self._stream(message, request, context)
 
-    async def _speak(self, message: Any, wanted: pb.SynthesizeRequest, context: Context) -> None:
-        service = self._service
-        asked = service.asked(wanted, context, stream=True)
-        if asked.is_empty:
-            await context.write(_reply(message, service.skipped(asked, context)))
+    async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
+        parsed = self._synthesizer.parse(request, context, stream=True)
+        if parsed.is_empty:
+            await context.write(_reply(message, self._synthesizer.skip(parsed, context)))
             return
-        async with service.call(wanted, context, stream=True, asked=asked) as call:
-            header, encoder = service.header(call), _encoder(message)
-            async for audio, samples in service.audio(call):
-                reply = _reply(message, header, encoder(audio.data))
-                await service.write(call, context, reply, samples)
-            service.finish(call, context)
+        async with self._synthesizer.call(parsed, context) as call:
+            header, encoder = call.header(), _encoder(message)
+            async for audio, samples in call.audio():
+                await call.write(_reply(message, header, encoder(audio.data)), samples)
+            call.finish()
             if call.words:
-                _add_words(reply := _reply(message, header), words_of(call.words))
-                await service.write(call, context, reply)
+                _add_words(reply := _reply(message, header), word_messages(call.words))
+                await call.write(reply)
 
-    async def _wanted(self, message: Any) -> tuple[pb.SynthesizeRequest, Reference | None]:
-        """The request in our words, and the prepared prompt, which is to be held while it is served."""
+    async def _translate(self, message: Any) -> tuple[pb.SynthesizeRequest, Reference | None]:
+        """Return our request, and the reference of its own prompt, which must be held while it is served.
+
+        Raises UnsupportedEncoding, InvalidRequest, UploadsFull.
+        """
         if message.encoding not in ENCODINGS:
             raise UnsupportedEncoding(f"encoding: {message.encoding} is none of Riva's")
-        wanted = pb.SynthesizeRequest(
+        request = pb.SynthesizeRequest(
             text=message.text,
             audio_config={"encoding": ENCODINGS[message.encoding], "sample_rate_hertz": _rate(message)},
             request_id=message.id.value,
@@ -156,25 +156,25 @@ class Riva:
         )
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
-            synthesis = self._service.speech.defaults.synthesis
+            synthesis = self._synthesizer.components.defaults.synthesis
             nfe = round(synthesis.nfe * zero_shot.quality / DEFAULT_QUALITY)
-            wanted.nfe_steps = max(1, min(nfe, synthesis.max_nfe))
+            request.nfe_steps = max(1, min(nfe, synthesis.max_nfe))
         if not zero_shot.audio_prompt:
-            wanted.voice = await self._voice(message)
-            return wanted, None
+            request.voice = await self._voice(message)
+            return request, None
         audio = _file_of(zero_shot)
         transcript = zero_shot.transcript or message.custom_configuration.get("transcript", "")
         transcript = transcript or await self._prompts.transcript_of(audio)
         if transcript:
-            wanted.voice, reference = await self._prompts.lend(audio, transcript)
-            return wanted, reference
+            request.voice, reference = await self._prompts.lend(audio, transcript)
+            return request, reference
         if (name := _own_name(message.voice_name)) not in await asyncio.to_thread(self._store.names):
             raise InvalidRequest("zero_shot_data.transcript", NO_TRANSCRIPT)
-        wanted.voice = name
-        return wanted, None
+        request.voice = name
+        return request, None
 
     async def _voice(self, message: Any) -> str:
-        """The voice that is named, else the first of the language. Raises ModelNotAvailable."""
+        """Return the voice that is named, else the first of the language. Raises ModelNotAvailable."""
         if message.voice_name:
             return _own_name(message.voice_name)
         voices = await asyncio.to_thread(self._voices)
@@ -183,7 +183,7 @@ class Riva:
         raise ModelNotAvailable("", message.language_code)
 
     def _voices(self) -> dict[str, list[str]]:
-        """Names of the stored voices that can be used, by the language of what is said in them."""
+        """Return the names of the usable voices by the language of their transcripts."""
         voices: dict[str, list[str]] = {}
         token = ""
         while True:
@@ -196,21 +196,17 @@ class Riva:
                 return voices
 
 
-def _add(servicer: Riva, server: grpc.aio.Server) -> None:
-    riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server(servicer, server)
-
-
 async def _next(messages: AsyncIterator[Any], idle_s: float) -> Any:
-    """The next message; None after the last. Raises DeadlineMissed."""
+    """Return the next message; None after the last. Raises DeadlineMissed."""
     try:
         return await asyncio.wait_for(anext(messages, None), idle_s)
     except asyncio.TimeoutError as error:
-        raise DeadlineMissed(f"nothing was written for {idle_s:g} s") from error
+        raise DeadlineMissed.idle(idle_s) from error
 
 
 @contextlib.contextmanager
-def _rivas_words(message: Any) -> Iterator[None]:
-    """Errors about our fields become errors about Riva's."""
+def _errors_of_riva(message: Any) -> Iterator[None]:
+    """Turn errors about our fields into errors about Riva's."""
     try:
         yield
     except VoiceNotFound as error:
@@ -224,7 +220,7 @@ def _rivas_words(message: Any) -> Iterator[None]:
 
 
 def _own_name(voice: str) -> str:
-    """F5.anna → anna. What stands before the last dot is a model's name, whoever's it is."""
+    """F5.anna → anna. The part before the last dot is the name of a model, of any vendor."""
     return voice.rpartition(".")[2].lower()
 
 
@@ -249,7 +245,7 @@ def _pronunciations(dictionary: str) -> dict[str, str]:
 
 
 def _file_of(zero_shot: Any) -> bytes:
-    """The prompt as a file: clients send one whatever encoding they name; bare samples get a header."""
+    """Return the prompt as a file: bare samples get a header; most clients send a file in any case."""
     audio: bytes = zero_shot.audio_prompt
     is_bare = zero_shot.encoding == AudioEncoding.LINEAR_PCM and zero_shot.sample_rate_hz > 0
     if is_bare and not audio.startswith(CONTAINERS):

@@ -1,4 +1,4 @@
-"""The gRPC server: both services, health and reflection, on TCP and on the Unix socket."""
+"""The gRPC servers: services, health and reflection on TCP and a Unix socket; Admin on another socket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,18 @@ from appliance.addresses import AddressInUse, cannot_listen
 from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
-from appliance.rpc.admin import Admin
-from appliance.rpc.queue import Queue
-from appliance.rpc.status import Authorize, Observer, StatusInterceptor
+from appliance.rpc.admin import AdminService
+from appliance.rpc.extra import ExtraService
+from appliance.rpc.queue import QueueService
+from appliance.rpc.status import Authorize, CallObserver, StatusInterceptor
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.tls import credentials
-from appliance.rpc.voices import Voices
+from appliance.rpc.voices import VoicesService
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
 CLOCKS = "clocks"
-"""A name for health checks beside the services': SERVING when the box's clocks are as they should be. The
-others stay SERVING when they are not, since slower speech is speech."""
+"""Name for health checks: SERVING while the box's clocks are as they should be. The services stay SERVING
+when they are not: they still speak, more slowly."""
 SOCKET_MODE = 0o660
 OPERATOR_MODE = 0o600
 MAX_SEND_BYTES = 64 << 20
@@ -47,17 +48,8 @@ OTHER_STREAMS = 64
 
 
 @dataclass(frozen=True)
-class Face:
-    """A service of another interface than ours."""
-
-    name: str
-    """Full gRPC name of the service."""
-    add: Callable[[grpc.aio.Server], None]
-
-
-@dataclass(frozen=True)
-class Listening:
-    """A server and where it can be reached."""
+class RunningServer:
+    """A started server, its health, and its TCP port."""
 
     server: grpc.aio.Server
     health: health.aio.HealthServicer
@@ -65,12 +57,12 @@ class Listening:
     services: tuple[str, ...] = SERVICES
 
     async def set_serving(self) -> None:
-        """Say SERVING for the whole daemon and for each service."""
+        """Set the daemon's and each service's health to SERVING."""
         for name in ("", *self.services):
             await self.health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def set_clocks(self, good: bool) -> None:
-        """Say how the clocks are; only a change is told to those who watch."""
+        """Set the health of CLOCKS; watchers are sent changes only."""
         status = health_pb2.HealthCheckResponse
         await self.health.set(CLOCKS, status.SERVING if good else status.NOT_SERVING)
 
@@ -78,13 +70,13 @@ class Listening:
 async def listen(
     config: ServerConfig,
     synthesizer: SynthesizerService,
-    voices: Voices,
-    queue: Queue,
-    observe: Observer,
+    voices: VoicesService,
+    queue: QueueService,
+    observe: CallObserver,
     authorize: Authorize,
-    faces: Sequence[Face] = (),
-) -> Listening:
-    """Start a server that says NOT_SERVING.
+    extra_services: Sequence[ExtraService] = (),
+) -> RunningServer:
+    """Start the server; its health is NOT_SERVING.
 
     Raises AddressInUse, AddressNotOurs, ConfigError, StorageError.
     """
@@ -112,14 +104,14 @@ async def listen(
         ),
     )
     servicer = health.aio.HealthServicer()
-    services = (*SERVICES, *(face.name for face in faces))
+    services = (*SERVICES, *(extra.name for extra in extra_services))
     for name in ("", *services, CLOCKS):
         await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
     appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)
     appliance_pb2_grpc.add_QueueServicer_to_server(queue, server)
-    for face in faces:
-        face.add(server)
+    for extra in extra_services:
+        extra.add(server)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if config.reflection:
         names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -130,10 +122,10 @@ async def listen(
     await server.start()
     if config.socket:
         os.chmod(config.socket, SOCKET_MODE)
-    return Listening(server, servicer, port, services)
+    return RunningServer(server, servicer, port, services)
 
 
-async def listen_to_operator(path: Path, admin: Admin, observe: Observer) -> grpc.aio.Server:
+async def listen_to_operator(path: Path, admin: AdminService, observe: CallObserver) -> grpc.aio.Server:
     """Start the server of the Admin service. Raises AddressInUse, StorageError."""
     server = grpc.aio.server(interceptors=(StatusInterceptor(observe),))
     admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
@@ -155,7 +147,7 @@ def _bind_tcp(server: grpc.aio.Server, address: str, tls: grpc.ServerCredentials
 
 
 def _try_to_bind(host: str, port: int) -> None:
-    """gRPC tells why it cannot listen to its own log only, and there at length."""
+    """Raise the reason why a port cannot be bound: gRPC writes it to its own log only."""
     try:
         family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with contextlib.closing(socket.socket(family, kind)) as probe:
@@ -182,7 +174,7 @@ def _bind_socket(server: grpc.aio.Server, path: Path, key: str) -> None:
 
 
 def _answers(path: Path, key: str) -> bool:
-    """True if a process listens there; a socket that a dead one left behind does not count."""
+    """True if a process listens on a socket file; one that a dead process left behind does not count."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

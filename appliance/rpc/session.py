@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-import grpc
 
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
 from appliance.job import Timings
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.requests import request_id_of, request_of, timings_of, words_of
+from appliance.rpc.calls import Context, send
+from appliance.rpc.replies import timings_message, word_messages
+from appliance.rpc.requests import request_id_of, request_of
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.written import Written
 from appliance.words import Word
 
 if TYPE_CHECKING:
-    from appliance.rpc.synthesizer import Call, SynthesizerService
+    from appliance.rpc.synthesis_call import SynthesisCall
+    from appliance.rpc.synthesizer import SynthesizerService
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
-ADMITTED = 4
+MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
-MAX_NAME = 48
-"""Characters of a session's id, which its requests' ids begin with."""
-NOT_HERE = ("merge_key", "supersede_key", "merge_text", "merge_count")
-"""Fields that say how a request stands to others of its channel; in a session one follows the other."""
+MAX_ID_CHARACTERS = 48
+"""Of a session's id, which its requests' ids begin with."""
+REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count")
+"""Fields by which a request replaces others of its channel; in a session each one follows the other."""
 
 
 @dataclass(eq=False)
-class Utterance:
+class SessionUtterance:
     """A text from its first piece to its flush."""
 
     number: int
@@ -39,37 +38,49 @@ class Utterance:
     characters: int = 0
     clauses: int = 0
     sequence: int = 0
+    """Number of its next audio message."""
     samples: int = 0
     first_audio: float | None = None
     timings: Timings = field(default_factory=Timings)
     words: list[Word] = field(default_factory=list)
-    calls: set[Call] = field(default_factory=set)
+    calls: set[SynthesisCall] = field(default_factory=set)
     error: ApplianceError | None = None
-    """Why it ends before it is spoken."""
+    """Why it ends before it is spoken, if it does."""
 
+    @property
     def failed(self) -> bool:
         """True if it has such an error."""
         return self.error is not None
 
+    def fail(self, error: ApplianceError) -> None:
+        """End its clauses with an error, unless it has one already."""
+        if self.error is None:
+            self.error = error
+            for call in self.calls:
+                call.end(error)
 
-class Conversation:
-    """Reads a session's messages and speaks its clauses in order, each as a request of its own."""
+
+class SessionCall:
+    """Reads a session's messages and speaks its clauses in order, each as a request of its own.
+
+    A clause is a task, and so is the end of an utterance; each waits for the one before it before it sends.
+    """
 
     def __init__(self, service: SynthesizerService, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds without a message and without anything to say, after which it ends."""
         self._service, self._context, self._idle_s = service, context, idle_s
-        self._clock = service.speech.clock
-        self._busy = self._clock()  # when it last was
+        self._clock = service.components.clock
+        self._last_active = self._clock()
         self._configured = pb.SynthesizeRequest()
-        self._written: Written | None = None
-        self._utterances: dict[int, Utterance] = {}
-        self._current: Utterance | None = None
+        self._splitter: Written | None = None
+        self._utterances: dict[int, SessionUtterance] = {}
+        self._current: SessionUtterance | None = None
         self._count = 0
-        self._places = asyncio.Semaphore(ADMITTED)
+        self._slots = asyncio.Semaphore(MAX_CLAUSES_ADMITTED)
         self._last: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def hold(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
+    async def serve(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         """Serve until the client has closed its side and all has been spoken.
 
         Raises InvalidRequest for a message out of place, UnsupportedEncoding, VoiceNotFound, StorageError,
@@ -78,28 +89,29 @@ class Conversation:
         reading = asyncio.ensure_future(self._read(messages))
         try:
             while not reading.done() or self._tasks:
-                waits = {reading, *self._tasks} if not reading.done() else self._tasks
-                left_s = None if self._tasks else max(self._busy + self._idle_s - self._clock(), 0.0)
-                done, _ = await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                awaited = {reading, *self._tasks} if not reading.done() else self._tasks
+                left_s = None if self._tasks else max(self._last_active + self._idle_s - self._clock(), 0.0)
+                done, _ = await asyncio.wait(awaited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
                 if self._tasks:
-                    self._busy = self._clock()
+                    self._last_active = self._clock()
                     self._tasks -= done
-                elif not done and self._clock() >= self._busy + self._idle_s:
-                    raise DeadlineMissed(f"nothing was written for {self._idle_s:g} s")
+                elif not done and self._clock() >= self._last_active + self._idle_s:
+                    raise DeadlineMissed.idle(self._idle_s)
         finally:
             for task in (reading, *self._tasks):
                 task.cancel()
             await asyncio.gather(reading, *self._tasks, return_exceptions=True)
 
+    # Messages.
+
     async def _read(self, messages: AsyncIterator[pb.SessionRequest]) -> None:
         async for message in messages:
-            self._busy = self._clock()
+            self._last_active = self._clock()
             kind = message.WhichOneof("message")
-            if (self._written is None) != (kind == "configure"):
-                reason = "must be the first message, and no other"
-                raise InvalidRequest("configure", reason)
+            if (self._splitter is None) != (kind == "configure"):
+                raise InvalidRequest("configure", "must be the first message, and no other")
             if kind == "configure":
                 await self._configure(message.configure)
             elif kind == "text":
@@ -111,68 +123,52 @@ class Conversation:
         self._flush()
 
     async def _configure(self, message: pb.SynthesizeRequest) -> None:
-        if message.text:
-            raise InvalidRequest("configure.text", "must be empty; text comes in messages of its own")
-        for name in NOT_HERE:
-            if getattr(message, name):
-                raise InvalidRequest(f"configure.{name}", "has no meaning in a session")
-        if message.text_handling == pb.SSML:
-            raise InvalidRequest(
-                "configure.text_handling", "must be CHAT or VERBATIM: SSML is read as a whole"
-            )
-        if message.playout == pb.OVERLAP:
-            raise InvalidRequest("configure.playout", "must be SERIAL: utterances follow one another")
-        if message.audio_config.encoding not in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.PCM16):
-            raise UnsupportedEncoding("a session sends PCM16, which needs no header")
-        if len(message.request_id) > MAX_NAME:
-            raise InvalidRequest("configure.request_id", f"has at most {MAX_NAME} characters in a session")
+        _check_configuration(message)
         self._configured.CopyFrom(message)
         self._configured.request_id = request_id_of(message)
         self._configured.channel = message.channel or self._configured.request_id
-        probe = pb.SynthesizeRequest()
-        probe.CopyFrom(self._configured)
-        probe.text = "a"
-        request = request_of(probe, self._service.speech.defaults, stream=True)
-        self._written = await self._service.written(request)
+        with_text = pb.SynthesizeRequest()
+        with_text.CopyFrom(self._configured)
+        with_text.text = "a"
+        request = request_of(with_text, self._service.components.defaults, stream=True)
+        self._splitter = await self._service.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._context.send_initial_metadata(())
 
     def _add(self, text: str) -> None:
-        assert self._written is not None
+        assert self._splitter is not None
         if self._current is None:
             self._count += 1
-            self._current = Utterance(self._count, self._clock())
+            self._current = SessionUtterance(self._count, self._clock())
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
-        most = self._service.speech.defaults.synthesis.max_text_characters
-        if utterance.characters > most and utterance.error is None:
-            self._end(utterance, InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
-        if utterance.error is None:
-            for clause in self._written.add(text):
-                self._say(utterance, clause)
+        most = self._service.components.defaults.synthesis.max_text_characters
+        if utterance.characters > most:
+            utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
+        if not utterance.failed:
+            for clause in self._splitter.add(text):
+                self._speak(utterance, clause)
 
     def _flush(self) -> None:
         utterance, self._current = self._current, None
-        if self._written is not None and (rest := self._written.rest()) and utterance and not utterance.error:
-            self._say(utterance, rest)
+        rest = self._splitter.rest() if self._splitter is not None else ""
         if utterance is not None:
-            self._follow(self._finish(utterance, self._last))
+            if rest and not utterance.failed:
+                self._speak(utterance, rest)
+            self._start(self._finish(utterance, self._last))
 
     def _cancel(self, number: int) -> None:
         if not 1 <= number <= self._count:
             raise InvalidRequest("cancel.utterance", f"must be 1 to {self._count}, not {number}")
-        if (utterance := self._utterances.get(number)) is not None and utterance.error is None:
-            self._end(utterance, Cancelled("cancelled by the session"))
+        if (utterance := self._utterances.get(number)) is not None:
+            utterance.fail(Cancelled("cancelled by the session"))
         if self._current is not None and self._current.number == number:
             self._flush()
 
-    def _end(self, utterance: Utterance, why: ApplianceError) -> None:
-        utterance.error = why
-        for call in utterance.calls:
-            call.end(why)
+    # Clauses.
 
-    def _say(self, utterance: Utterance, clause: str) -> None:
+    def _speak(self, utterance: SessionUtterance, clause: str) -> None:
         if not any(character.isalnum() for character in clause):
             return
         utterance.clauses += 1
@@ -182,78 +178,91 @@ class Conversation:
         message.request_id += f".{utterance.number}"
         if utterance.clauses > 1:
             message.request_id += f"-{utterance.clauses}"
-        self._follow(self._speak(utterance, message, self._last))
+        self._start(self._serve_clause(utterance, message, self._last))
 
-    def _follow(self, work: Any) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._last = asyncio.ensure_future(work)
         self._tasks.add(self._last)
 
-    async def _speak(
-        self, utterance: Utterance, message: pb.SynthesizeRequest, before: asyncio.Task[None] | None
+    async def _serve_clause(
+        self, utterance: SessionUtterance, message: pb.SynthesizeRequest, before: asyncio.Task[None] | None
     ) -> None:
         """Admit a clause at once, and send it when what comes before it has been sent."""
-        async with self._places:
-            if utterance.failed():
+        async with self._slots:
+            if utterance.failed:
                 return
             try:
-                asked = self._service.asked(message, self._context, stream=True)
-                if asked.is_empty:
+                parsed = self._service.parse(message, self._context, stream=True)
+                if parsed.is_empty:
                     return
-                async with self._service.call(message, self._context, stream=True, asked=asked) as call:
-                    if utterance.failed():  # since it was planned
+                async with self._service.call(parsed, self._context) as call:
+                    if utterance.error is not None:  # since it was planned
                         return
                     utterance.calls.add(call)
                     try:
-                        await _after(before)
+                        await _ended(before)
                         await self._send(utterance, call)
                     finally:
                         utterance.calls.discard(call)
             except ApplianceError as error:
-                if utterance.error is None:
-                    self._end(utterance, error)
-                await _after(before)
+                utterance.fail(error)
+                await _ended(before)
 
-    async def _send(self, utterance: Utterance, call: Call) -> None:
-        service, number = self._service, utterance.number
+    async def _send(self, utterance: SessionUtterance, call: SynthesisCall) -> None:
+        number = utterance.number
         # Words count within the utterance, as samples and segments do.
         before = utterance.timings.audio_s, utterance.timings.segments
-        header = pb.SessionResponse(utterance=number, header=service.header(call, *before))
-        await service.write(call, self._context, header)
-        async for audio, samples in service.audio(call):
+        await call.write(pb.SessionResponse(utterance=number, header=call.header(*before)))
+        async for audio, samples in call.audio():
             audio.sequence, audio.sample_offset = utterance.sequence, utterance.samples
             audio.segment = utterance.timings.segments
             if utterance.first_audio is None:
                 utterance.first_audio = self._clock()
-            answer = pb.SessionResponse(utterance=number, audio=audio)
-            await service.write(call, self._context, answer, samples)
+            await call.write(pb.SessionResponse(utterance=number, audio=audio), samples)
             utterance.sequence += 1
             utterance.samples += samples
         utterance.words += [word.moved(*before) for word in call.words]
-        utterance.timings = _sum(utterance.timings, service.finish(call))
+        utterance.timings = _sum(utterance.timings, call.finish(with_trailers=False))
 
-    async def _finish(self, utterance: Utterance, before: asyncio.Task[None] | None) -> None:
-        """Say that an utterance has ended, and how."""
-        await _after(before)
-        answer = pb.SessionResponse(utterance=utterance.number)
+    async def _finish(self, utterance: SessionUtterance, before: asyncio.Task[None] | None) -> None:
+        """Send the end of an utterance, or its error, after its last clause."""
+        await _ended(before)
+        response = pb.SessionResponse(utterance=utterance.number)
         if (error := utterance.error) is not None:
-            answer.error.code = rule_for(error).code.value[0]
-            answer.error.message, answer.error.reason = str(error), reason_of(type(error))
+            response.error.code = rule_for(error).code.value[0]
+            response.error.message, response.error.reason = str(error), reason_of(type(error))
         else:
-            timings, now = utterance.timings, self._clock()
+            timings = utterance.timings
             if utterance.first_audio is not None:
                 timings.first_audio_s = utterance.first_audio - utterance.begun
-            timings.total_s = now - utterance.begun
-            answer.end.samples = utterance.samples
-            answer.end.timings.CopyFrom(timings_of(timings))
-            answer.end.words.extend(words_of(utterance.words))
+            timings.total_s = self._clock() - utterance.begun
+            response.end.samples = utterance.samples
+            response.end.timings.CopyFrom(timings_message(timings))
+            response.end.words.extend(word_messages(utterance.words))
         del self._utterances[utterance.number]
-        try:
-            await self._context.write(answer)
-        except grpc.aio.InternalError as gone:
-            raise Cancelled("the caller went away") from gone
+        await send(self._context, response)
 
 
-async def _after(task: asyncio.Task[None] | None) -> None:
+def _check_configuration(message: pb.SynthesizeRequest) -> None:
+    """Raises InvalidRequest, UnsupportedEncoding for a request that cannot configure a session."""
+    if message.text:
+        raise InvalidRequest("configure.text", "must be empty; text comes in messages of its own")
+    for name in REFUSED_FIELDS:
+        if getattr(message, name):
+            raise InvalidRequest(f"configure.{name}", "has no meaning in a session")
+    if message.text_handling == pb.SSML:
+        raise InvalidRequest("configure.text_handling", "must be CHAT or VERBATIM: SSML is read as a whole")
+    if message.playout == pb.OVERLAP:
+        raise InvalidRequest("configure.playout", "must be SERIAL: utterances follow one another")
+    if message.audio_config.encoding not in (pb.AUDIO_ENCODING_UNSPECIFIED, pb.PCM16):
+        raise UnsupportedEncoding("a session sends PCM16, which needs no header")
+    if len(message.request_id) > MAX_ID_CHARACTERS:
+        reason = f"has at most {MAX_ID_CHARACTERS} characters in a session"
+        raise InvalidRequest("configure.request_id", reason)
+
+
+async def _ended(task: asyncio.Task[None] | None) -> None:
+    """Wait for the end of a task, whatever that is."""
     if task is not None:
         await asyncio.wait([task])
 

@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import any_pb2
@@ -46,15 +46,15 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
+from appliance.rpc.calls import Context, remaining_s
 
 logger = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
-Observer = Callable[[str, str, str], None]
-"""Called once for each finished call with its method, its status' name, and why it was refused or ""."""
+CallObserver = Callable[[str, str, str], None]
+"""Called once for each finished call: (method, name of its status, reason of its error or "")."""
 
 Authorize = Callable[[str, Context], None]
-"""Called with each call's method before anything of it is read; raises Unauthenticated, AccessDenied."""
+"""Called with each call's method before its messages are read. Raises Unauthenticated, AccessDenied."""
 
 DOMAIN = "f5-appliance"
 OWN_PACKAGES = ("/appliance.v1.", "/appliance.admin.v1.", "/nvidia.riva.tts.")
@@ -69,7 +69,7 @@ class Rule:
 
     code: grpc.StatusCode
     retry_s: int = 0
-    """Seconds after which a retry may help, unless the error says; 0 for never."""
+    """Seconds after which a retry may help, unless the error has its own; 0 for never."""
 
 
 TABLE: dict[type[ApplianceError], Rule] = {
@@ -106,7 +106,7 @@ TABLE: dict[type[ApplianceError], Rule] = {
 
 
 def rule_for(error: ApplianceError) -> Rule:
-    """The rule of an error's nearest class."""
+    """Return the rule of the error's class, else of the nearest base that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
@@ -116,7 +116,7 @@ def reason_of(kind: type[ApplianceError]) -> str:
 
 
 def to_status(error: ApplianceError) -> status_pb2.Status:
-    """An error with its details: ErrorInfo always, BadRequest for a field, RetryInfo if a retry may help."""
+    """Return an error with details: ErrorInfo; BadRequest for a field; RetryInfo if a retry may help."""
     rule = rule_for(error)
     message = _shortened(str(error))
     wait_s = rule.retry_s if error.retry_s is None else error.retry_s
@@ -144,7 +144,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(
         self,
-        observe: Observer = lambda method, code, reason: None,
+        observe: CallObserver = lambda method, code, reason: None,
         authorize: Authorize = lambda method, context: None,
     ) -> None:
         self._observe, self._authorize = observe, authorize
@@ -157,7 +157,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         service, _, method = handler_call_details.method.rpartition("/")
         if handler is None or not service.startswith(OWN_PACKAGES):
-            # Health and reflection have their own ways to say what is wrong.
+            # Health and reflection set statuses of their own.
             return handler
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_stream
         make = {
@@ -165,7 +165,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             handler.unary_stream: grpc.unary_stream_rpc_method_handler,
             handler.stream_stream: grpc.stream_stream_rpc_method_handler,
         }[behaviour]
-        # Without a deserializer of gRPC's, whose failures are UNKNOWN and a traceback, the bytes come here.
+        # gRPC is given no deserializer, since its failures are UNKNOWN and a traceback: bytes come here.
         return make(
             self._guarded(method, behaviour, handler.request_deserializer),
             response_serializer=handler.response_serializer,
@@ -178,7 +178,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         parse: Callable[[bytes], Any],
     ) -> Callable[..., Any]:
         async def guarded(given: bytes | AsyncIterator[bytes], context: Context) -> Any:
-            allowed_s = _remaining_s(context)
+            allowed_s = remaining_s(context)
             try:
                 self._authorize(method, context)
                 if isinstance(given, bytes):
@@ -186,7 +186,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                 else:
                     reply = await behaviour(_each_parsed(given, method, parse), context)
             except asyncio.CancelledError:
-                if _is_past(_remaining_s(context), allowed_s):
+                if _is_past(remaining_s(context), allowed_s):
                     self._observe(method, TABLE[DeadlineMissed].code.name, reason_of(DeadlineMissed))
                 else:
                     self._observe(method, grpc.StatusCode.CANCELLED.name, "")
@@ -234,18 +234,12 @@ def _parsed(message: bytes, method: str, parse: Callable[[bytes], Any]) -> Any:
         ) from error
 
 
-def _remaining_s(context: Context) -> float:
-    # None where the caller set no deadline, which the declared type does not say.
-    left = cast("float | None", context.time_remaining())
-    return math.inf if left is None else left
+def _is_past(left_s: float, allowed_s: float) -> bool:
+    """True if a cancelled call ended at its deadline, rather than by its caller's cancel.
 
-
-def _is_past(remaining_s: float, allowed_s: float) -> bool:
-    """True if the deadline of a cancelled call passed, rather than its caller having cancelled.
-
-    The caller's clock is ahead by the message's way here, and gRPC rounds deadlines up by as much as 1 %.
+    The caller's clock is ahead by the time that the message took, and gRPC rounds deadlines up by up to 1 %.
     """
-    return math.isfinite(allowed_s) and remaining_s <= 0.1 + 0.01 * allowed_s
+    return math.isfinite(allowed_s) and left_s <= 0.1 + 0.01 * allowed_s
 
 
 def _shortened(message: str) -> str:

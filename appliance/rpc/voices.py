@@ -7,17 +7,15 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-
-import grpc
+from typing import TypeVar
 
 from appliance.errors import Cancelled, UploadsFull
 from appliance.prompts import give_way
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.calls import Context
 from appliance.voices import Voice, VoiceStore
 
-Context = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 UPLOAD_THREADS = 1
@@ -26,7 +24,7 @@ UPLOADS_WAITING = 4
 LOOKUP_THREADS = 2
 
 
-class Voices(appliance_pb2_grpc.VoicesServicer):
+class VoicesService(appliance_pb2_grpc.VoicesServicer):
     """Lists, shows, makes and removes voices; see appliance.proto."""
 
     def __init__(self, store: VoiceStore) -> None:
@@ -39,7 +37,7 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
         self._uploads = 0
 
     def close(self) -> None:
-        """Begin nothing more; what was begun ends by itself."""
+        """Start nothing more; what runs ends by itself."""
         for pool in (self._upload_pool, self._lookup_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -106,5 +104,5 @@ class Voices(appliance_pb2_grpc.VoicesServicer):
 
 
 def voice_message(voice: Voice) -> pb.Voice:
-    """The same fields under the same names, and its state."""
+    """Return a voice as a message: the same fields, and its state."""
     return pb.Voice(**dataclasses.asdict(voice), state=pb.DAMAGED if voice.problem else pb.READY)

@@ -19,7 +19,7 @@ from appliance.client import CallFailed
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
 from appliance.gateway import app, serving
-from appliance.gateway.failures import REASONS, STATUSES, refusal
+from appliance.gateway.failures import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from tests.daemons import PATIENCE_S, Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
@@ -160,7 +160,7 @@ def test_every_status_of_the_daemon_has_its_own_here() -> None:
     assert set(REASONS) <= {reason_of(kind) for kind in TABLE}
     for kind, rule in TABLE.items():
         failed = CallFailed(rule.code.name, "m", reason_of(kind), retry_s=rule.retry_s or None)
-        answer = refusal(failed)
+        answer = refusal_of(failed)
         internal = issubclass(kind, ApplianceError) and rule.code.name == "INTERNAL"
         assert (answer.status == 500) is internal
         # Only where the daemon says that it may help, since clients repeat by themselves.

@@ -1,4 +1,4 @@
-"""A daemon's gRPC face on a free port, with a fake engine behind it and the real voice store."""
+"""A daemon's gRPC server on a free port, with a fake engine and the real voice store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import cast
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -26,13 +26,14 @@ from appliance.contract.mel import MelSpec
 from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
 from appliance.prompts import Prompts
-from appliance.rpc import appliance_pb2_grpc, riva
-from appliance.rpc.access import Door
-from appliance.rpc.queue import Queue
-from appliance.rpc.requests import Defaults
-from appliance.rpc.server import Listening, listen
-from appliance.rpc.synthesizer import Speech, SynthesizerService
-from appliance.rpc.voices import Voices
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.extra import extra_services
+from appliance.rpc.queue import QueueService
+from appliance.rpc.requests import RequestDefaults
+from appliance.rpc.server import RunningServer, listen
+from appliance.rpc.synthesis_call import Components
+from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text.split import Budgets
 from appliance.text.written import Written
@@ -61,20 +62,22 @@ class Box:
     engine: FakeEngine
     scheduler: Scheduler
     planner: SentencePlanner
-    speech: Speech
+    components: Components
     service: SynthesizerService
-    queue: Queue
+    queue: QueueService
     store: VoiceStore
-    listening: Listening
+    server: RunningServer
     socket: Path
     spoken: list[tuple[Timings, float]] = field(default_factory=list)
     """What was counted, with the promised seconds to first audio."""
+    arrived: list[str] = field(default_factory=list)
+    """Methods of the calls that have come, in order."""
     observed: list[tuple[str, str, str]] = field(default_factory=list)
     skipped: list[None] = field(default_factory=list)
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.listening.port}"
+        return f"127.0.0.1:{self.server.port}"
 
     async def soon(self, true: Callable[[], bool]) -> None:
         """Wait for another thread, or for another task."""
@@ -82,13 +85,6 @@ class Box:
         while not true():
             assert time.monotonic() < end, "it did not happen"
             await asyncio.sleep(0.002)
-
-    async def still(self) -> None:
-        """Until the engine has made no call for a while."""
-        calls = -1
-        while calls != len(self.engine.calls):
-            calls = len(self.engine.calls)
-            await asyncio.sleep(0.3)
 
     @contextmanager
     def held(self) -> Iterator[Event]:
@@ -123,8 +119,14 @@ class SentencePlanner:
         return [(request, self.cut(request)) for request in requests]
 
 
+@pytest.fixture
+def server_keys() -> dict[str, float]:
+    """The section `server` of the configuration; a test may parametrize it."""
+    return {}
+
+
 @pytest_asyncio.fixture
-async def box(tmp_path: Path) -> AsyncIterator[Box]:
+async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]:
     store = VoiceStore(
         tmp_path / "voices", tmp_path / "cache", SPEC, 0.1, memory_entries=8, max_reference_bytes=12 << 20
     )
@@ -143,6 +145,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     scheduler = Scheduler(SchedulerConfig(queue_length=8), call_at=at)
     spoken: list[tuple[Timings, float]] = []
     skipped: list[None] = []
+    arrived: list[str] = []
     observed: list[tuple[str, str, str]] = []
 
     class Observer:
@@ -152,25 +155,29 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         def skipped(self) -> None:
             skipped.append(None)
 
-    speech = Speech(
+    components = Components(
         planner=cast(Planner, planner),
         scheduler=scheduler,
-        defaults=Defaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
+        defaults=RequestDefaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
         observer=Observer(),
         clock=time.monotonic,
     )
-    server = ServerConfig(
+    config = ServerConfig(
         listen="127.0.0.1:0",
         socket=str(tmp_path / "run" / "grpc.sock"),
-        stream_buffer_s=1.0,
-        max_calls=12,
+        **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
     )
-    service = SynthesizerService(speech, server)
-    uploads = Voices(store)
-    queue = Queue(scheduler, speech.clock, service.end, service.taps)
-    faces = (riva.face(service, store, prompts),)
-    listening = await listen(
-        server, service, uploads, queue, lambda *call: observed.append(call), Door(), faces
+    service = SynthesizerService(components, config)
+    uploads = VoicesService(store)
+    queue = QueueService(scheduler, components.clock, service.end, service.broadcaster)
+    server = await listen(
+        config,
+        service,
+        uploads,
+        queue,
+        lambda *call: observed.append(call),
+        lambda method, context: arrived.append(method),
+        extra_services(service, store, prompts),
     )
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
@@ -179,13 +186,14 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
         engine,
         scheduler,
         planner,
-        speech,
+        components,
         service,
         queue,
         store,
-        listening,
-        Path(server.socket),
+        server,
+        Path(config.socket),
         spoken,
+        arrived,
         observed,
         skipped,
     )
@@ -195,7 +203,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     scheduler.cancel_all()
     await asyncio.to_thread(thread.join, 5.0)
     assert not thread.is_alive()
-    await listening.server.stop(grace=0.2)
+    await server.server.stop(grace=0.2)
     service.close()
     uploads.close()
 

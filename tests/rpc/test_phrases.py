@@ -24,8 +24,8 @@ Stub = appliance_pb2_grpc.SynthesizerStub
 
 @pytest.fixture
 def phrases(box: Box) -> Iterator[Phrases]:
-    box.speech.phrases = Phrases(1 << 20)
-    yield box.speech.phrases
+    box.components.phrases = Phrases(1 << 20)
+    yield box.components.phrases
 
 
 async def stream(synthesizer: Stub, asked: pb.SynthesizeRequest) -> list[pb.StreamSynthesizeResponse]:
@@ -68,11 +68,11 @@ async def test_every_encoding_and_both_calls_share_a_phrase(
 ) -> None:
     low = {"segmentation": pb.LOW_LATENCY}
     fresh = {}
-    phrases_off, box.speech.phrases = box.speech.phrases, Phrases(0)
+    phrases_off, box.components.phrases = box.components.phrases, Phrases(0)
     for encoding in (pb.WAV, pb.PCM16, pb.FLAC, pb.MP3, pb.MULAW):
         config = {"encoding": encoding, "sample_rate_hertz": 16_000}
         fresh[encoding] = (await synthesizer.Synthesize(request(audio_config=config, **low))).audio
-    box.speech.phrases = phrases_off
+    box.components.phrases = phrases_off
     await stream(synthesizer, request(**low))
     calls = list(box.engine.calls)
     for encoding, whole in fresh.items():
@@ -121,7 +121,7 @@ def with_references(box: Box) -> Callable[[Request], list[Segment]]:
 async def test_without_a_seed_only_where_the_configuration_says_so(synthesizer: Stub, box: Box) -> None:
     plain = pb.SynthesizeRequest(text="one", voice="ann")
     for drawn in (False, True):
-        box.speech.phrases = Phrases(1 << 20, drawn_seeds=drawn)
+        box.components.phrases = Phrases(1 << 20, drawn_seeds=drawn)
         first, second = await synthesizer.Synthesize(plain), await synthesizer.Synthesize(plain)
         assert second.header.cached is drawn
         assert (second.header.seed == first.header.seed) is drawn
@@ -135,7 +135,7 @@ async def test_what_was_cancelled_is_not_kept(synthesizer: Stub, box: Box, phras
         await call.read()
         call.cancel()
         await box.soon(lambda: not box.scheduler.load.running)
-    await box.still()
+    await box.service.idle()
     assert phrases.size_bytes == 0
     assert not (await synthesizer.Synthesize(request(segmentation=pb.LOW_LATENCY))).header.cached
 

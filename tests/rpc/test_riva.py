@@ -6,6 +6,7 @@ import io
 import struct
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,14 +18,15 @@ from riva.client.proto import riva_tts_pb2_grpc
 from riva.client.proto.riva_audio_pb2 import AudioEncoding
 from riva.client.proto.riva_common_pb2 import RequestId
 
-from appliance import daemon
 from appliance.audio import encode
 from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
 from appliance.config import SynthesisConfig
+from appliance.errors import VoiceNotFound
 from appliance.job import Encoding, Handling, Spoken
 from appliance.prompts import KEPT, Prompts
-from appliance.rpc import riva as face
+from appliance.rpc import riva as module
+from appliance.rpc.extra import extra_services
 from tests.fakes_engine import samples_of, segment
 from tests.rpc.conftest import Box, speech_wav
 
@@ -55,10 +57,12 @@ async def refused(call: Any) -> tuple[str, str]:
     return caught.value.code().name, str(caught.value.details())
 
 
-async def test_the_voices_are_listed_by_the_language_that_is_spoken_in_them(box: Box, stub: Any) -> None:
+async def test_the_voices_are_listed_by_the_language_that_is_spoken_in_them(
+    box: Box, stub: Any, tmp_path: Path
+) -> None:
     box.store.create("bo", speech_wav(1.0), "Good day.")
     box.store.create("mei", speech_wav(1.2), "你好，大家好。")
-    (box.store._folder / "ruin").mkdir()
+    (tmp_path / "voices" / "ruin").mkdir()
     reply = await stub.GetRivaSynthesisConfig(riva.RivaSynthesisConfigRequest())
     assert [
         (one.parameters["language_code"], one.parameters["voice_name"], one.parameters["subvoices"])
@@ -75,8 +79,8 @@ def expected(*texts: str) -> bytes:
 
 
 def seeded(box: Box, **changes: Any) -> None:
-    synthesis = replace(box.speech.defaults.synthesis, seed=5)
-    box.speech.defaults = replace(box.speech.defaults, synthesis=synthesis, **changes)
+    synthesis = replace(box.components.defaults.synthesis, seed=5)
+    box.components.defaults = replace(box.components.defaults, synthesis=synthesis, **changes)
 
 
 async def test_unary_is_the_engines_samples(box: Box, stub: Any) -> None:
@@ -94,8 +98,8 @@ async def test_each_message_of_a_stream_is_spoken_in_order(box: Box, stub: Any) 
     assert len(box.skipped) == 1 and box.observed[-1] == ("SynthesizeOnline", "OK", "")
 
 
-async def test_a_stream_is_counted_and_ends_when_nothing_comes(box: Box, stub: Any) -> None:
-    box.service._server = replace(box.service._server, session_idle_s=1.0, max_calls=1)
+@pytest.mark.parametrize("server_keys", [{"session_idle_s": 1.0, "max_calls": 1}])
+async def test_a_stream_is_counted_and_ends_when_nothing_comes(stub: Any) -> None:
     call = stub.SynthesizeOnline()
     await call.write(asked())
     assert (await call.read()).audio
@@ -109,7 +113,7 @@ async def test_a_stream_is_counted_and_ends_when_nothing_comes(box: Box, stub: A
 
 async def test_a_client_of_before_2_25_sends_one_message(channel: grpc.aio.Channel) -> None:
     call = channel.unary_stream(
-        f"/{face.SERVICE}/SynthesizeOnline",
+        f"/{module.SERVICE}/SynthesizeOnline",
         request_serializer=riva.SynthesizeSpeechRequest.SerializeToString,
         response_deserializer=riva.SynthesizeSpeechResponse.FromString,
     )
@@ -247,10 +251,12 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
 async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(box: Box, stub: Any) -> None:
     prompts = Prompts(box.store)
     name, held = await prompts.lend(speech_wav(0.5), "Hi.")
-    for number in range(KEPT + 2):
-        await prompts.lend(speech_wav(0.3 + number / 100), "Hi.")
+    names = [(await prompts.lend(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(KEPT + 2)]
     assert prompts.reference(name) is held
-    assert len(prompts._lent) <= KEPT + 1
+    assert prompts.reference(names[-1])
+    for dropped in names[:2]:
+        with pytest.raises(VoiceNotFound):
+            prompts.reference(dropped)
 
 
 async def test_a_dictionary_of_plain_words_and_ssml(box: Box, stub: Any) -> None:
@@ -280,22 +286,22 @@ async def test_a_cancelled_stream_leaves_the_engine_idle(box: Box, stub: Any) ->
         call.cancel()
         go.set()
         await box.soon(lambda: box.scheduler.load.running == 0 and not box.service.planning)
-    await box.still()
+    await box.service.idle()
     await box.soon(lambda: box.observed[-1][:2] == ("SynthesizeOnline", "CANCELLED"))
 
 
 async def test_it_is_in_health(box: Box, channel: grpc.aio.Channel) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    await box.listening.set_serving()
+    await box.server.set_serving()
     reply = await health_pb2_grpc.HealthStub(channel).Check(
-        health_pb2.HealthCheckRequest(service=face.SERVICE)
+        health_pb2.HealthCheckRequest(service=module.SERVICE)
     )
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_an_unreadable_message_is_invalid(channel: grpc.aio.Channel) -> None:
-    call = channel.unary_unary(f"/{face.SERVICE}/Synthesize")
+    call = channel.unary_unary(f"/{module.SERVICE}/Synthesize")
     assert (await refused(call(b"\xff\xff")))[0] == "INVALID_ARGUMENT"
 
 
@@ -306,5 +312,5 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
     monkeypatch.delattr("appliance.rpc.riva")
     with caplog.at_level("INFO"):
-        assert daemon.installed_services(box.service, box.store, Prompts(box.store)) == ()
+        assert extra_services(box.service, box.store, Prompts(box.store)) == ()
     assert "Riva's clients are not served (extra riva)" in caplog.text

@@ -8,7 +8,6 @@ import logging
 import re
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,11 +21,11 @@ from appliance.audio.reply import Reply
 from appliance.config import SchedulerConfig, SynthesisConfig
 from appliance.job import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc import synthesizer as rpc
+from appliance.rpc import appliance_pb2_grpc, workers
+from appliance.rpc.synthesis_call import SynthesisCall
 from tests.fakes_engine import segment
 from tests.rpc.conftest import Box, connection
-from tests.rpc.test_synthesizer import Stub, refusal, request, start
+from tests.rpc.test_synthesizer import Stub, refusal, reply_of, request, start
 
 TICK_S = 0.005
 """What a call of the fake engine takes where it takes time."""
@@ -71,7 +70,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
     synthesizer: Stub, box: Box, at_hand: bool
 ) -> None:
     slowly = "slow " * 50
-    box.speech.at_hand = lambda voice: at_hand
+    box.components.at_hand = lambda voice: at_hand
     planning, go = threading.Event(), threading.Event()
     plain = box.planner.cut
 
@@ -86,7 +85,6 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
     await box.soon(planning.is_set)
     quick = start(synthesizer.Synthesize(request("quick")))
     await box.soon(lambda: box.service.planning == 2)
-    await asyncio.sleep(0.1)
     go.set()
     assert (await quick).audio and (await slow).audio
     opened = [name for name in box.engine.calls if name.startswith("open")]
@@ -105,7 +103,7 @@ async def test_a_short_text_of_a_voice_in_memory_is_planned_without_another_thre
 
     box.planner.cut = cut
     for at_hand, text in ((False, "short"), (True, "short"), (True, "long " * 50)):
-        box.speech.at_hand = lambda voice, at_hand=at_hand: at_hand
+        box.components.at_hand = lambda voice, at_hand=at_hand: at_hand
         assert (await synthesizer.Synthesize(request(text))).audio
     assert [name.startswith("plan") for name in threads] == [True, False, True]
 
@@ -195,7 +193,7 @@ async def test_fewer_steps_are_taken_where_they_are_allowed_and_said(synthesizer
 
 
 async def test_more_steps_than_are_allowed_are_refused(synthesizer: Stub, box: Box) -> None:
-    box.speech.defaults = replace(box.speech.defaults, synthesis=SynthesisConfig(max_nfe=8))
+    box.components.defaults = replace(box.components.defaults, synthesis=SynthesisConfig(max_nfe=8))
     assert (await synthesizer.Synthesize(request(nfe_steps=8))).audio
     error, details = await refusal(synthesizer.Synthesize(request(nfe_steps=9)))
     assert error.details() == "nfe_steps: must be between 1 and 8, not 9"
@@ -373,10 +371,12 @@ async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behin
     assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
+large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0}], ids=["large_buffer"])
+
+
 async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on: str = "") -> Any:
-    """A stream of minutes of which nobody reads more than the header; the engine has made all of it."""
-    box.service._server = replace(box.service._server, stream_buffer_s=600.0)
-    box.speech.defaults = replace(box.speech.defaults, synthesis=SynthesisConfig())
+    """A stream of minutes, all of it made and only its header read; needs `large_buffer`."""
+    box.components.defaults = replace(box.components.defaults, synthesis=SynthesisConfig())
     asked = request(
         sentences(300),
         nfe_steps=1,
@@ -393,35 +393,40 @@ async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on
 SMALL_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 
 
+def calls_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(one, SynthesisCall) for one in gc.get_objects())
+
+
+@large_buffer
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
     async with connection(box) as channel:
         call = await lazy(box, channel)
-        (kept,) = box.service._calls
-        ended = weakref.ref(kept)
         await box.soon(lambda: box.scheduler.load == RequestCounts())
+        [utterance], _, _ = box.scheduler.utterances()
         taken_s = -1.0
-        while kept.job.written_s != taken_s:
-            taken_s = kept.job.written_s
+        while utterance.job.written_s != taken_s:  # until the client's window is full
+            taken_s = utterance.job.written_s
             await asyncio.sleep(0.3)
-        del kept
         assert taken_s > 6.0, "a client's window takes many seconds"
         now = time.monotonic()
-        for later_s, ends in ((29.0, False), (taken_s + 25.0, False), (taken_s + 35.0, True)):
-            box.speech.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
+        for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
+            assert box.service.sending == 1 and not box.observed, "what it has may be played first"
+            box.components.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
             box.service.drop_stalled(30.0)
-            await asyncio.sleep(0.05)
-            assert box.service.sending == (0 if ends else 1), "what it has may be played first"
+            # A round trip, after which a call that was ended is gone.
+            await refusal(appliance_pb2_grpc.VoicesStub(channel).GetVoice(pb.GetVoiceRequest(name="none")))
+            box.observed.pop()
         await asyncio.wait_for(box.service.idle(), 5.0)
         assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
         # The status waits for the reader, and nothing else does.
-        await asyncio.sleep(0.1)
-        gc.collect()
-        assert ended() is None
+        await box.soon(lambda: calls_in_memory() == 0)
         error, details = await asyncio.wait_for(refusal(read(call)), 10.0)
         assert error.code() is grpc.StatusCode.ABORTED
         assert details["ErrorInfo"].reason == "READER_STALLED"
 
 
+@large_buffer
 async def test_what_is_only_sent_is_cancelled_by_its_id_too(synthesizer: Stub, box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as channel:
         call = await lazy(box, channel)
@@ -434,9 +439,9 @@ async def test_what_is_only_sent_is_cancelled_by_its_id_too(synthesizer: Stub, b
     assert (await synthesizer.Synthesize(request(request_id="lazy"))).audio
 
 
-async def test_a_stream_that_is_set_aside_goes_on_as_soon_as_it_is_read(synthesizer: Stub, box: Box) -> None:
+@pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 0.0}])
+async def test_a_stream_that_is_set_aside_goes_on_as_soon_as_it_is_read(synthesizer: Stub) -> None:
     """Not only when the engine's thread looks again, which it does every second."""
-    box.service._server = replace(box.service._server, stream_buffer_s=0.0)
     begun = time.monotonic()
     _, samples = await read(synthesizer.StreamSynthesize(request(sentences(30), nfe_steps=1)))
     assert samples == 30 * 49 * 256
@@ -448,35 +453,34 @@ async def test_a_stream_that_is_set_aside_goes_on_as_soon_as_it_is_read(synthesi
 
 @pytest.mark.parametrize("name", ["keep", "whole", "messages"])
 async def test_audio_is_put_together_while_others_are_answered(
-    synthesizer: Stub, channel: grpc.aio.Channel, box: Box, monkeypatch: pytest.MonkeyPatch, name: str
+    synthesizer: Stub, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch, name: str, box: Box
 ) -> None:
-    threads: list[int] = []
+    threads: list[str] = []
+    working, go = threading.Event(), threading.Event()
     real = getattr(Reply, name)
 
-    def slow(*arguments: Any) -> Any:
-        threads.append(threading.get_ident())
-        time.sleep(0.5)
+    def held(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        working.set()
+        assert go.wait(10.0)
         return real(*arguments)
 
-    def slow_messages(*arguments: Any) -> Iterator[Any]:
-        yield from slow(*arguments)
+    def held_messages(*arguments: Any) -> Iterator[Any]:
+        yield from held(*arguments)
 
-    monkeypatch.setattr(Reply, name, slow_messages if name == "messages" else slow)
-    monkeypatch.setattr(rpc, "SHORT_SAMPLES", 0)
+    monkeypatch.setattr(Reply, name, held_messages if name == "messages" else held)
+    monkeypatch.setattr(workers, "SHORT_SAMPLES", 0)
     call: Any = synthesizer.StreamSynthesize if name == "messages" else synthesizer.Synthesize
-    asked = call(request())
-    whole = asyncio.ensure_future(read(asked)) if name == "messages" else start(asked)
+    whole = asyncio.ensure_future(read(call(request())) if name == "messages" else reply_of(call(request())))
+    await box.soon(working.is_set)
     health: Any = health_pb2_grpc.HealthStub(channel)
-    longest_s = 0.0
-    while not whole.done():
-        begun = time.monotonic()
-        await health.Check(health_pb2.HealthCheckRequest())
-        longest_s = max(longest_s, time.monotonic() - begun)
-        await asyncio.sleep(0.01)
-    assert threads and not {threading.get_ident(), box.engine._thread} & set(threads)
-    assert longest_s < 0.4
+    await health.Check(health_pb2.HealthCheckRequest(), timeout=5.0)
+    go.set()
+    await whole
+    assert threads and all(thread.startswith("audio") for thread in threads)
 
 
+@large_buffer
 async def test_the_states_of_requests_add_up(synthesizer: Stub, box: Box) -> None:
     planning, go = threading.Event(), threading.Event()
     plain = box.planner.cut
@@ -510,16 +514,16 @@ async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(
     plain = box.planner.cut
 
     def cut(asked: Request) -> list[Segment]:
-        time.sleep(0.3)
+        time.sleep(0.1)
         return plain(asked)
 
     box.planner.cut = cut
-    with caplog.at_level(logging.INFO, "appliance.rpc.synthesizer"):
+    with caplog.at_level(logging.INFO, "appliance.rpc"):
         call = synthesizer.Synthesize(request("Secret words", request_id="chat-7"))
         await call
         trailers = dict(list(await call.trailing_metadata()))
         await refusal(synthesizer.Synthesize(request("Secret words", request_id="chat-8", voice="bob")))
-    assert 300 <= float(trailers["x-queue-ms"]) <= float(trailers["x-ttfa-ms"])
+    assert 100 <= float(trailers["x-queue-ms"]) <= float(trailers["x-ttfa-ms"])
     lines = [record.getMessage() for record in caplog.records]
     assert re.match(r"request chat-7 of ipv4:127\.0\.0\.1:\d+, voice 'ann': 0\.52 s of audio in", lines[0])
     assert re.match(r"request chat-8 of ipv4:127\.0\.0\.1:\d+, voice 'bob': no voice", lines[1])

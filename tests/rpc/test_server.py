@@ -8,8 +8,9 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
-from appliance.rpc.access import Door
+from appliance.rpc.access import CallAccess
 from appliance.rpc.server import SERVICES, listen
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
@@ -44,10 +45,10 @@ async def test_health_goes_from_not_serving_to_serving_to_not_serving(
     box: Box, channel: grpc.aio.Channel
 ) -> None:
     assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
-    await box.listening.set_serving()
+    await box.server.set_serving()
     assert set((await health_of(channel)).values()) == {"SERVING"}
-    await box.listening.health.enter_graceful_shutdown()
-    await box.listening.set_serving()
+    await box.server.health.enter_graceful_shutdown()
+    await box.server.set_serving()
     assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
 
 
@@ -55,7 +56,7 @@ async def test_health_can_be_watched(box: Box, channel: grpc.aio.Channel) -> Non
     stub: Any = health_pb2_grpc.HealthStub(channel)
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="appliance.v1.Voices"))
     assert (await watch.read()).status == HEALTH.NOT_SERVING
-    await box.listening.set_serving()
+    await box.server.set_serving()
     assert (await watch.read()).status == HEALTH.SERVING
     watch.cancel()
 
@@ -64,11 +65,11 @@ async def test_clocks_have_a_health_of_their_own(box: Box, channel: grpc.aio.Cha
     stub: Any = health_pb2_grpc.HealthStub(channel)
     watch = stub.Watch(health_pb2.HealthCheckRequest(service="clocks"))
     assert (await watch.read()).status == HEALTH.NOT_SERVING
-    await box.listening.set_clocks(True)
+    await box.server.set_clocks(True)
     assert (await watch.read()).status == HEALTH.SERVING
     assert set((await health_of(channel)).values()) == {"NOT_SERVING"}
-    await box.listening.set_serving()
-    await box.listening.set_clocks(False)
+    await box.server.set_serving()
+    await box.server.set_clocks(False)
     assert (await watch.read()).status == HEALTH.NOT_SERVING
     assert set((await health_of(channel)).values()) == {"SERVING"}
     watch.cancel()
@@ -116,7 +117,7 @@ async def second(config: ServerConfig) -> None:
     servicer: Any = appliance_pb2_grpc.SynthesizerServicer()
     voices: Any = appliance_pb2_grpc.VoicesServicer()
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, servicer, voices, queue, lambda *call: None, Door())
+    listening = await listen(config, servicer, voices, queue, lambda *call: None, CallAccess())
     await listening.server.stop(0)
 
 
@@ -177,7 +178,6 @@ async def test_a_drained_scheduler_answers_unavailable_with_retry(
         await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "draining" in str(caught.value.details())
-    await asyncio.sleep(0)
 
 
 GZIP_CLIENT = """
@@ -231,30 +231,42 @@ async def served(voices: Any) -> AsyncIterator[str]:
     synthesizer: Any = appliance_pb2_grpc.SynthesizerServicer()
     config = ServerConfig(listen="127.0.0.1:0", socket="")
     queue: Any = appliance_pb2_grpc.QueueServicer()
-    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, Door())
+    listening = await listen(config, synthesizer, voices, queue, lambda *call: None, CallAccess())
     try:
         yield f"127.0.0.1:{listening.port}"
     finally:
         await listening.server.stop(0)
 
 
-@asynccontextmanager
-async def freezable(address: str) -> AsyncIterator[tuple[str, Callable[[], None], asyncio.Event]]:
-    """A way to a server that can be frozen: (address, freeze, set when the server closes the connection)."""
-    host, port = address.split(":")
-    frozen, closed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+@dataclass
+class Proxy:
+    """A way to a server that can be frozen."""
 
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    address: str = ""
+    frozen: bool = False
+    relayed: int = 0
+    """Reads of what the server has sent."""
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server closes the connection."""
+
+
+@asynccontextmanager
+async def freezable(address: str) -> AsyncIterator[Proxy]:
+    host, port = address.split(":")
+    way, ended = Proxy(), asyncio.Event()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: int = 0) -> None:
         while data := await reader.read(65_536):
-            if not frozen.is_set():
+            way.relayed += counted
+            if not way.frozen:
                 writer.write(data)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         from_server, to_server = await asyncio.open_connection(host, int(port))
         up = asyncio.ensure_future(pump(reader, to_server))
         with contextlib.suppress(ConnectionError):
-            await pump(from_server, writer)
-        closed.set()
+            await pump(from_server, writer, counted=1)
+        way.closed.set()
         up.cancel()
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             await up
@@ -266,45 +278,48 @@ async def freezable(address: str) -> AsyncIterator[tuple[str, Callable[[], None]
 
     proxy = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
-        yield f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", frozen.set, closed
+        way.address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        yield way
     finally:
         proxy.close()
         await asyncio.wait_for(ended.wait(), 5.0)
 
 
-@pytest.mark.parametrize("quiet_s", [0.0, 1.5])
-async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, quiet_s: float) -> None:
-    """Also after several pings without a word between them."""
-    monkeypatch.setattr(module, "KEEPALIVE_MS", 300)
+@pytest.mark.parametrize("pings", [0, 3])
+async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, pings: int) -> None:
+    """Also after several pings with no message between them."""
+    monkeypatch.setattr(module, "KEEPALIVE_MS", 100)
     monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", 300)
     async with (
         served(appliance_pb2_grpc.VoicesServicer()) as address,
-        freezable(address) as (way, freeze, closed),
-        grpc.aio.insecure_channel(way) as channel,
+        freezable(address) as way,
+        grpc.aio.insecure_channel(way.address) as channel,
     ):
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == HEALTH.NOT_SERVING
-        await asyncio.sleep(quiet_s)
-        assert not closed.is_set()
-        freeze()
-        await asyncio.wait_for(closed.wait(), 5.0)
+        pinged = way.relayed + pings
+        while way.relayed < pinged:
+            assert not way.closed.is_set()
+            await asyncio.sleep(0.02)
+        way.frozen = True
+        await asyncio.wait_for(way.closed.wait(), 5.0)
 
 
 async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_MS", 300)
     async with (
         served(appliance_pb2_grpc.VoicesServicer()) as address,
-        freezable(address) as (way, _, closed),
-        grpc.aio.insecure_channel(way) as channel,
+        freezable(address) as way,
+        grpc.aio.insecure_channel(way.address) as channel,
     ):
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(health_pb2.HealthCheckRequest())
         await watch.read()
-        await asyncio.sleep(1.0)
-        assert not closed.is_set()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(way.closed.wait(), 0.7)
         watch.cancel()
-        await asyncio.wait_for(closed.wait(), 5.0)
+        await asyncio.wait_for(way.closed.wait(), 5.0)
 
 
 async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

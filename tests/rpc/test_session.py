@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +11,6 @@ import grpc
 import numpy as np
 import pytest
 
-from appliance.config import ServerConfig
 from appliance.job import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from tests.fakes_engine import samples_of, segment
@@ -155,25 +155,23 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer:
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
 
 
-@pytest.mark.parametrize(
-    ("messages", "told"),
-    [
-        ([text("Hello")], "configure: must be the first message, and no other"),
-        ([FLUSH], "configure: must be the first message, and no other"),
-        ([configure(), configure()], "configure: must be the first message, and no other"),
-        ([pb.SessionRequest(configure=request("Hi"))], "configure.text: must be empty"),
-        ([configure(supersede_key="a")], "configure.supersede_key: has no meaning in a session"),
-        ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
-        ([configure(request_id="x" * 49)], "configure.request_id: has at most 48 characters"),
-        ([configure(nfe_steps=65)], "nfe_steps: "),
-        ([configure(), cancel(1)], "cancel.utterance: must be 1 to 0, not 1"),
-    ],
-)
-async def test_what_a_session_refuses(
-    synthesizer: Stub, messages: list[pb.SessionRequest], told: str
-) -> None:
-    error, _ = await refused(synthesizer, messages)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and told in (error.details() or "")
+REFUSED = [
+    ([text("Hello")], "configure: must be the first message, and no other"),
+    ([FLUSH], "configure: must be the first message, and no other"),
+    ([configure(), configure()], "configure: must be the first message, and no other"),
+    ([pb.SessionRequest(configure=request("Hi"))], "configure.text: must be empty"),
+    ([configure(supersede_key="a")], "configure.supersede_key: has no meaning in a session"),
+    ([configure(playout="OVERLAP")], "configure.playout: must be SERIAL"),
+    ([configure(request_id="x" * 49)], "configure.request_id: has at most 48 characters"),
+    ([configure(nfe_steps=65)], "nfe_steps: "),
+    ([configure(), cancel(1)], "cancel.utterance: must be 1 to 0, not 1"),
+]
+
+
+async def test_what_a_session_refuses(synthesizer: Stub) -> None:
+    for messages, message in REFUSED:
+        error, _ = await refused(synthesizer, messages)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT and message in (error.details() or "")
 
 
 async def refused(synthesizer: Stub, messages: list[pb.SessionRequest]) -> Any:
@@ -214,19 +212,29 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 async def test_a_silent_session_ends_but_not_while_it_speaks(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box.service, "_server", ServerConfig(session_idle_s=1.0))
+    monkeypatch.setattr(box.service, "open_session", lambda context: contextlib.nullcontext(0.2))
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure())
     with box.held():
         await call.write(text("One two three four. Five"))
         await call.write(FLUSH)
-        await asyncio.sleep(1.5)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(heard.task), 0.5)
     await heard.until(box, 1, "END")
-    monkeypatch.setattr(box.service, "_server", ServerConfig(max_calls=1))
-    refused, _ = await refusal(synthesizer.Session().read())
-    assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    with pytest.raises(grpc.aio.AioRpcError, match="nothing was written for 1 s"):
+    with pytest.raises(grpc.aio.AioRpcError, match=r"nothing was written for 0\.2 s"):
         await asyncio.wait_for(heard.task, 5.0)
     assert heard.audio[1]
-    assert {code for _, code, _ in box.observed} == {"RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}
+    assert {code for _, code, _ in box.observed} == {"DEADLINE_EXCEEDED"}
+
+
+@pytest.mark.parametrize("server_keys", [{"max_calls": 1}])
+async def test_sessions_are_counted(synthesizer: Stub, box: Box) -> None:
+    call = synthesizer.Session()
+    await call.write(configure())
+    await call.initial_metadata()
+    error, details = await refusal(synthesizer.Session().read())
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details["ErrorInfo"].reason == "TOO_MANY_CALLS"
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF

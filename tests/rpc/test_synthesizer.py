@@ -202,70 +202,70 @@ async def test_concurrent_requests_get_their_own_audio(synthesizer: Stub, box: B
         assert reply.audio == encode.pcm16(expected(f"text {i}", "and more", seed=i))
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "field", "message"),
-    [
-        ({"text": ""}, "INVALID_ARGUMENT", "text", "is empty"),
-        ({"text": " \n\u200b\u2028"}, "INVALID_ARGUMENT", "text", "is empty"),
-        ({"text": "a" * 501}, "INVALID_ARGUMENT", "text", "has 501 characters, at most 500"),
-        ({"text": "长" * 1_000_000}, "INVALID_ARGUMENT", "text", "has 1000000 characters, at most 500"),
-        ({"voice": ""}, "INVALID_ARGUMENT", "voice", "is empty"),
-        ({"voice": "bob"}, "NOT_FOUND", None, "'bob'"),
-        ({"voice": "../ann"}, "NOT_FOUND", None, "'../ann'"),
-        ({"nfe_steps": 0}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 0"),
-        ({"nfe_steps": 65}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 65"),
-        ({"guidance": -1.0}, "INVALID_ARGUMENT", "guidance", "between 0.0 and 10.0"),
-        ({"guidance": float("nan")}, "INVALID_ARGUMENT", "guidance", "not nan"),
-        ({"segmentation": 9}, "INVALID_ARGUMENT", "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),
-        ({"priority": 5}, "INVALID_ARGUMENT", "priority", "BULK, NORMAL, HIGH or REALTIME, not 5"),
-        ({"playout": 3}, "INVALID_ARGUMENT", "playout", "SERIAL or OVERLAP, not 3"),
-        ({"channel": "c" * 129}, "INVALID_ARGUMENT", "channel", "has 129 characters; at most 128"),
-        ({"user_key": "u" * 129}, "INVALID_ARGUMENT", "user_key", "has 129 characters"),
-        ({"supersede_key": "s" * 129}, "INVALID_ARGUMENT", "supersede_key", "has 129 characters"),
-        ({"request_id": "a b"}, "INVALID_ARGUMENT", "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
-        ({"request_id": "r" * 65}, "INVALID_ARGUMENT", "request_id", "must be 1 to 64"),
-        ({"min_nfe_steps": 4}, "INVALID_ARGUMENT", "min_nfe_steps", "between 1 and 3, not 4"),
-        ({"queue_timeout": Duration(seconds=-1)}, "INVALID_ARGUMENT", "queue_timeout", "not -1.0"),
-        ({"queue_timeout": Duration(seconds=3_601)}, "INVALID_ARGUMENT", "queue_timeout", "3600.0, not"),
-        (
-            {"audio_config": {"encoding": 7}},
-            "UNIMPLEMENTED",
-            None,
-            "7 is not supported; WAV, PCM16, FLAC, MP3",
-        ),
-        (
-            {"audio_config": {"sample_rate_hertz": 2}},
-            "INVALID_ARGUMENT",
-            "audio_config.sample_rate_hertz",
-            "from 8000 to 48000 Hz, not 2",
-        ),
-        (
-            {"audio_config": {"speaking_rate": 20.0}},
-            "INVALID_ARGUMENT",
-            "audio_config.speaking_rate",
-            "between 0.25 and 4.0, not 20.0",
-        ),
-        (
-            {"audio_config": {"speaking_rate": float("nan")}},
-            "INVALID_ARGUMENT",
-            "audio_config.speaking_rate",
-            "not nan",
-        ),
-    ],
-)
+BAD_REQUESTS: list[tuple[dict[str, Any], str, str | None, str]] = [
+    ({"text": ""}, "INVALID_ARGUMENT", "text", "is empty"),
+    ({"text": " \n\u200b\u2028"}, "INVALID_ARGUMENT", "text", "is empty"),
+    ({"text": "a" * 501}, "INVALID_ARGUMENT", "text", "has 501 characters, at most 500"),
+    ({"text": "长" * 1_000_000}, "INVALID_ARGUMENT", "text", "has 1000000 characters, at most 500"),
+    ({"voice": ""}, "INVALID_ARGUMENT", "voice", "is empty"),
+    ({"voice": "bob"}, "NOT_FOUND", None, "'bob'"),
+    ({"voice": "../ann"}, "NOT_FOUND", None, "'../ann'"),
+    ({"nfe_steps": 0}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 0"),
+    ({"nfe_steps": 65}, "INVALID_ARGUMENT", "nfe_steps", "between 1 and 32, not 65"),
+    ({"guidance": -1.0}, "INVALID_ARGUMENT", "guidance", "between 0.0 and 10.0"),
+    ({"guidance": float("nan")}, "INVALID_ARGUMENT", "guidance", "not nan"),
+    ({"segmentation": 9}, "INVALID_ARGUMENT", "segmentation", "UPSTREAM or LOW_LATENCY, not 9"),
+    ({"priority": 5}, "INVALID_ARGUMENT", "priority", "BULK, NORMAL, HIGH or REALTIME, not 5"),
+    ({"playout": 3}, "INVALID_ARGUMENT", "playout", "SERIAL or OVERLAP, not 3"),
+    ({"channel": "c" * 129}, "INVALID_ARGUMENT", "channel", "has 129 characters; at most 128"),
+    ({"user_key": "u" * 129}, "INVALID_ARGUMENT", "user_key", "has 129 characters"),
+    ({"supersede_key": "s" * 129}, "INVALID_ARGUMENT", "supersede_key", "has 129 characters"),
+    ({"request_id": "a b"}, "INVALID_ARGUMENT", "request_id", 'A-Z, a-z, 0-9, ".", "_" and "-"'),
+    ({"request_id": "r" * 65}, "INVALID_ARGUMENT", "request_id", "must be 1 to 64"),
+    ({"min_nfe_steps": 4}, "INVALID_ARGUMENT", "min_nfe_steps", "between 1 and 3, not 4"),
+    ({"queue_timeout": Duration(seconds=-1)}, "INVALID_ARGUMENT", "queue_timeout", "not -1.0"),
+    ({"queue_timeout": Duration(seconds=3_601)}, "INVALID_ARGUMENT", "queue_timeout", "3600.0, not"),
+    (
+        {"audio_config": {"encoding": 7}},
+        "UNIMPLEMENTED",
+        None,
+        "7 is not supported; WAV, PCM16, FLAC, MP3",
+    ),
+    (
+        {"audio_config": {"sample_rate_hertz": 2}},
+        "INVALID_ARGUMENT",
+        "audio_config.sample_rate_hertz",
+        "from 8000 to 48000 Hz, not 2",
+    ),
+    (
+        {"audio_config": {"speaking_rate": 20.0}},
+        "INVALID_ARGUMENT",
+        "audio_config.speaking_rate",
+        "between 0.25 and 4.0, not 20.0",
+    ),
+    (
+        {"audio_config": {"speaking_rate": float("nan")}},
+        "INVALID_ARGUMENT",
+        "audio_config.speaking_rate",
+        "not nan",
+    ),
+]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_bad_requests_are_told_what_is_wrong_and_the_daemon_goes_on(
-    synthesizer: Stub, box: Box, stream: bool, fields: dict[str, Any], code: str, field: str, message: str
+    synthesizer: Stub, box: Box, stream: bool
 ) -> None:
-    asked = request(**fields)
-    call = synthesizer.StreamSynthesize(asked).read() if stream else synthesizer.Synthesize(asked)
-    error, details = await refusal(call)
-    assert error.code().name == code
-    assert message in str(error.details())
-    violations = [v.field for v in details["BadRequest"].field_violations] if field else []
-    assert violations == ([field] if field else [])
-    assert details["ErrorInfo"].domain == "f5-appliance"
-    assert box.observed[-1][1:] == (code, details["ErrorInfo"].reason)
+    for fields, code, field, message in BAD_REQUESTS:
+        asked = request(**fields)
+        call = synthesizer.StreamSynthesize(asked).read() if stream else synthesizer.Synthesize(asked)
+        error, details = await refusal(call)
+        assert error.code().name == code, fields
+        assert message in str(error.details())
+        violations = [v.field for v in details["BadRequest"].field_violations] if field else []
+        assert violations == ([field] if field else [])
+        assert details["ErrorInfo"].domain == "f5-appliance"
+        assert box.observed[-1][1:] == (code, details["ErrorInfo"].reason)
     assert box.engine.calls == []
     assert (await synthesizer.Synthesize(request())).audio
 
@@ -284,8 +284,7 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
     box.engine.on_step = hold
     call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request(nfe_steps=32))
     waiting = asyncio.ensure_future(call.read() if stream else reply_of(call))
-    while not reached.is_set():
-        await asyncio.sleep(0.002)
+    await box.soon(reached.is_set)
     call.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await box.soon(lambda: box.scheduler.load == RequestCounts())
@@ -354,10 +353,8 @@ async def _read_slowly(lagging: Stub, synthesizer: Stub, box: Box) -> None:
     many = ". ".join(f"t{i}" for i in range(100))
     slow = lagging.StreamSynthesize(request(many, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000}))
     assert (await slow.read()).WhichOneof("message") == "header"
-    await box.still()
-    begun = box.engine.calls.count("step")
-    assert begun < 100
-    assert box.scheduler.load == RequestCounts(running=1, parked=1)
+    await box.soon(lambda: box.scheduler.load == RequestCounts(running=1, parked=1))
+    assert box.engine.calls.count("step") < 100
     assert (await synthesizer.Synthesize(request("other"))).audio
     assert "open other" in box.engine.calls
     count = 0

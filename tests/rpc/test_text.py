@@ -22,8 +22,8 @@ from tests.rpc.test_synthesizer import Stub, refusal, request
 def front(box: Box) -> None:
     vocabulary = read_vocabulary(ROOT / "appliance/demo/bundle/vocab.txt")
     speakable = Front(vocabulary).speakable
-    box.speech.defaults = type(box.speech.defaults)(
-        box.speech.defaults.synthesis, box.speech.defaults.guidance, 24_000, speakable
+    box.components.defaults = type(box.components.defaults)(
+        box.components.defaults.synthesis, box.components.defaults.guidance, 24_000, speakable
     )
 
 
@@ -79,7 +79,7 @@ async def test_a_merged_text_is_spoken_in_words(synthesizer: Stub, box: Box) -> 
 
 
 async def test_names_are_said_as_the_voice_or_the_request_says(synthesizer: Stub, box: Box) -> None:
-    box.speech.defaults = replace(box.speech.defaults, pronunciations=box.store.pronunciations)
+    box.components.defaults = replace(box.components.defaults, pronunciations=box.store.pronunciations)
     box.store.update("ann", pronunciations={"Xx_Bea": "Bea", "GG": "good game"})
     reply = await synthesizer.Synthesize(request("GG @xx_bea", pronunciations={"GG": "well played"}))
     assert reply.header.text == "well played Bea"

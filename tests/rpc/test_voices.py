@@ -202,12 +202,9 @@ def uploads(box: Box) -> Iterator[Uploads]:
 
 async def fill(voices: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
     """As many uploads as may be under way: one begun, the others waiting."""
-    calls = []
-    for i in range(UPLOAD_THREADS + UPLOADS_WAITING):
-        calls.append(asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{i}")))))
-        begun = min(i + 1, UPLOAD_THREADS)
-        await box.soon(lambda begun=begun: len(uploads.begun) == begun)
-    await asyncio.sleep(0.1)
+    count = UPLOAD_THREADS + UPLOADS_WAITING
+    calls = [asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{i}")))) for i in range(count)]
+    await box.soon(lambda: box.arrived.count("CreateVoice") == count and len(uploads.begun) == UPLOAD_THREADS)
     return calls
 
 
@@ -243,7 +240,7 @@ async def test_cancelled_uploads_are_not_begun_or_end_early(voices: Stub, box: B
     await asyncio.gather(*waiting, return_exceptions=True)
     # Their places are free at once.
     more = asyncio.ensure_future(reply_of(voices.CreateVoice(create())))
-    await asyncio.sleep(0.1)
+    await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls) + 1)
     first.cancel()
     await box.soon(lambda: uploads.stopped == [begun])
     uploads.go.set()

@@ -1,0 +1,63 @@
+"""A gRPC call on the server's side: its context, its deadline, its reader, and its end by the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+
+from appliance.errors import ApplianceError, Cancelled
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def remaining_s(context: Context) -> float:
+    """Seconds until the caller's deadline; infinite without one."""
+    # None where the caller set no deadline, which the declared type does not say.
+    left = cast("float | None", context.time_remaining())
+    return math.inf if left is None else left
+
+
+async def send(context: Context, message: object) -> None:
+    """Send a message; returns when the transport has taken it. Raises Cancelled if the caller is gone."""
+    try:
+        await context.write(message)
+    except grpc.aio.InternalError as error:  # raised where the call ends while a message is on its way
+        raise Cancelled("the caller went away") from error
+
+
+@dataclass(eq=False, kw_only=True)
+class OpenCall:
+    """A call under way that sends messages, and that the daemon can end."""
+
+    context: Context
+    clock: Callable[[], float]
+    task: asyncio.Task[Any]
+    """The task that serves it."""
+    writing_since: float | None = None
+    """Time at which the transport was given the message that it has not yet taken."""
+    ended_by: ApplianceError | None = None
+    """Why the daemon ended it, if it did."""
+
+    def end(self, why: ApplianceError) -> None:
+        """End it now, whatever it waits for."""
+        if self.ended_by is None:
+            self.ended_by = why
+            self.task.cancel()
+
+    async def send(self, message: object) -> None:
+        """Send a message, as `send` does. A slow reader holds up this call and nothing else."""
+        self.writing_since = self.clock()
+        await send(self.context, message)
+        self.writing_since = None
+
+
+def current_task() -> asyncio.Task[Any]:
+    """The task that serves the present call."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -1,0 +1,127 @@
+"""Domain → reply messages: header, words, timings, trailers, utterances of the queue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from appliance.job import Encoding, Request, Segmentation, Terms, Timings
+from appliance.playout import State, Utterance
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
+from appliance.rpc.status import reason_of
+from appliance.text.sayable import NOTHING
+from appliance.words import Word
+
+STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
+SPOKEN = "SPOKEN"
+"""Reason of an utterance that was spoken to its end."""
+
+Value = TypeVar("Value", Encoding, Segmentation)
+
+
+def header_message(
+    request: Request,
+    terms: Terms,
+    segments: int,
+    backend: str,
+    promised_s: float,
+    words: Sequence[Word] = (),
+    *,
+    cached: bool = False,
+) -> pb.Header:
+    """Return the header of a reply; `promised_s` is 0 where nothing is promised."""
+    return pb.Header(
+        sample_rate_hertz=request.sample_rate_hz,
+        encoding=pb.AudioEncoding.Name(_number(ENCODINGS, request.encoding)),
+        nfe_steps=request.nfe,
+        seed=request.seed,
+        guidance=request.guidance,
+        segmentation=pb.Segmentation.Name(_number(SEGMENTATIONS, request.segmentation)),
+        voice=request.voice,
+        segments=segments,
+        text=request.text,
+        backend=backend,
+        request_id=terms.request_id,
+        priority=pb.Priority.Name(terms.priority.value),
+        promised_ms=promised_s * 1e3,
+        words=word_messages(words),
+        cached=cached,
+        changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
+        skipped_reason="" if request.text else NOTHING,
+    )
+
+
+def word_messages(words: Sequence[Word]) -> list[pb.WordTiming]:
+    return [
+        pb.WordTiming(word=word.text, start_s=word.start_s, end_s=word.end_s, segment=word.segment)
+        for word in words
+    ]
+
+
+def utterance_message(utterance: Utterance, now: float) -> pb.Utterance:
+    """Return a request as watchers of the queue see it; `now` is the scheduler's clock."""
+    job, terms = utterance.job, utterance.job.terms
+    ended = utterance.state is State.ENDED
+    now = now if job.channel.paused is None else job.channel.paused
+    starts_s = 0.0 if ended or not math.isfinite(utterance.starts) else utterance.starts - now
+    return pb.Utterance(
+        request_id=terms.request_id,
+        channel=terms.channel,
+        user_key=terms.user,
+        voice=job.voice,
+        text=job.text,
+        priority=pb.Priority.Name(terms.priority.value),
+        state=pb.UtteranceState.Name(STATES[utterance.state]),
+        starts_in_ms=1e3 * starts_s,
+        length_ms=1e3 * job.audio_s,
+        merged=job.merged,
+        reason=reason_of(type(utterance.why)) if utterance.why else SPOKEN if ended else "",
+    )
+
+
+def timings_message(timings: Timings) -> pb.Timings:
+    """Seconds → milliseconds."""
+    return pb.Timings(
+        queue_ms=timings.queue_s * 1e3,
+        first_audio_ms=timings.first_audio_s * 1e3,
+        condition_ms=timings.condition_s * 1e3,
+        steps_ms=timings.steps_s * 1e3,
+        vocoder_ms=timings.vocoder_s * 1e3,
+        total_ms=timings.total_s * 1e3,
+        audio_ms=timings.audio_s * 1e3,
+        rtf=timings.rtf if math.isfinite(timings.rtf) else 0.0,
+        segments=timings.segments,
+        nfe_steps=timings.nfe,
+        text_ms=timings.text_s * 1e3,
+        join_ms=timings.join_s * 1e3,
+        encode_ms=timings.encode_s * 1e3,
+    )
+
+
+def trailers(
+    timings: Timings, terms: Terms, promised_s: float = 0.0, degraded: str = ""
+) -> tuple[tuple[str, str], ...]:
+    """Return the timings as trailing metadata, for clients that read nothing else but the audio.
+
+    `degraded` is the reason why they may be worse than usual; left out when empty, as is a promise of 0.
+    """
+    synth_s = timings.condition_s + timings.steps_s + timings.vocoder_s
+    return (
+        ("x-request-id", terms.request_id),
+        *((("x-promised-ms", f"{promised_s * 1e3:.1f}"),) if promised_s else ()),
+        ("x-queue-ms", f"{timings.queue_s * 1e3:.1f}"),
+        ("x-ttfa-ms", f"{timings.first_audio_s * 1e3:.1f}"),
+        ("x-synth-ms", f"{synth_s * 1e3:.1f}"),
+        ("x-audio-ms", f"{timings.audio_s * 1e3:.1f}"),
+        ("x-rtf", f"{timings.rtf:.4f}"),
+        ("x-segments", str(timings.segments)),
+        ("x-nfe", str(timings.nfe)),
+        *((("x-degraded", degraded),) if degraded else ()),
+    )
+
+
+def _number(table: Mapping[int, Value], value: Value) -> int:
+    """The protobuf number of a value of the domain."""
+    return next(number for number, meaning in table.items() if meaning is value)
