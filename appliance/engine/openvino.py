@@ -74,25 +74,9 @@ class OpenVinoBackend(HostMemory):
         if precision is None:
             # 0.5 of float32's time on AMD Zen 5, 1.6 on an Intel Xeon with AVX512-BF16 but no AMX.
             has_bf16 = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-            precision = "bf16" if has_bf16 and self._product_s("bf16") < self._product_s("f32") else "f32"
+            precision = "bf16" if has_bf16 and product_s("bf16") < product_s("f32") else "f32"
         self.precision = precision
         self.label = f"{self.name} ({precision})"
-
-    def _product_s(self, precision: Precision) -> float:
-        """Least seconds of 20 matrix products on one thread."""
-        ops = importlib.import_module("openvino.opset13")
-        rows = ops.parameter(PRODUCT[:2], np.float32)
-        weight = ops.constant(np.ones(PRODUCT[1:], np.float32))
-        model = self._runtime.Model([ops.matmul(rows, weight, False, False)], [rows])
-        options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": precision}
-        request = self._core.compile_model(model, "CPU", options).create_infer_request()
-        request.set_input_tensor(self._runtime.Tensor(np.ones(PRODUCT[:2], np.float32)))
-        seconds = []
-        for _ in range(20):
-            begun = time.perf_counter()
-            request.infer()
-            seconds.append(time.perf_counter() - begun)
-        return min(seconds)
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         options = {**self._options, "INFERENCE_PRECISION_HINT": self.precision if name in STEPS else "f32"}
@@ -103,6 +87,23 @@ class OpenVinoBackend(HostMemory):
                 f"{path}: OpenVINO {self._runtime.__version__} cannot load it: {' '.join(str(error).split())}"
             ) from error
         return OpenVinoGraph(self._runtime, compiled, spec)
+
+
+def product_s(precision: Precision) -> float:
+    """Least seconds of 20 matrix products on one thread."""
+    runtime, ops = importlib.import_module("openvino"), importlib.import_module("openvino.opset13")
+    rows = ops.parameter(PRODUCT[:2], np.float32)
+    weight = ops.constant(np.ones(PRODUCT[1:], np.float32))
+    model = runtime.Model([ops.matmul(rows, weight, False, False)], [rows])
+    options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": precision}
+    request = runtime.Core().compile_model(model, "CPU", options).create_infer_request()
+    request.set_input_tensor(runtime.Tensor(np.ones(PRODUCT[:2], np.float32)))
+    seconds = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        request.infer()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
 
 
 def _check(spec: GraphSpec, arrays: Mapping[str, Tensor]) -> None:

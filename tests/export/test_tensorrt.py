@@ -17,7 +17,7 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs
 from appliance.contract.graphs import STEPS
 from appliance.engine import build
-from appliance.engine.build import Profile, EngineSource
+from appliance.engine.build import EngineSource, Profile
 from appliance.engine.trt import TrtBackend
 from export import qdq, to_onnx
 from export.bundle import MAX_FRAMES
