@@ -27,8 +27,6 @@ class Tensor(Protocol):
 
 
 class Bound(Protocol):
-    """A graph bound to the tensors that it reads and writes."""
-
     def run(self, *, release: bool = False) -> None:
         """Compute, without waiting for a device; `release` then returns working memory to the system.
 
@@ -47,8 +45,6 @@ class Graph(Protocol):
 
 
 class Backend(Protocol):
-    """A runtime: loads graphs and owns memory."""
-
     name: str
     """As in a manifest's `backends`."""
     label: str

@@ -20,8 +20,6 @@ AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """Each backend reads those that concern it."""
-
     threads: int = 0
     """CPU threads; 0 takes one for each core."""
     spinning: bool = False

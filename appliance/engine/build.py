@@ -34,7 +34,6 @@ WEAKLY_TYPED = ((10, 0), (10, 12))
 """Versions from the first supported one up to the one that deprecates weak typing (release notes)."""
 
 REPORT_S = 1.0
-"""Period of progress lines."""
 
 Report = Callable[[str], None]
 """Receives a progress line; may raise Interrupted to end the build."""
@@ -50,7 +49,6 @@ class Profile:
     axes: Mapping[str, Sizes]
 
     def shapes(self, tensor: TensorSpec) -> tuple[Shape, Shape, Shape]:
-        """Minimum, optimum and maximum shape of a tensor."""
         least, usual, greatest = (
             tuple(axis if isinstance(axis, int) else self.axes[axis][which] for axis in tensor.axes)
             for which in range(3)
@@ -80,8 +78,6 @@ def profiles_of(spec: GraphSpec, shapes: Shapes) -> tuple[Profile, ...]:
 
 @dataclass(frozen=True)
 class EngineSource:
-    """The graph and profiles that an engine is built from."""
-
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
@@ -96,7 +92,6 @@ class EnginePlatform:
     """As CUDA counts versions: 12060 for 12.6."""
     compute_capability: str
     device: str
-    """Name of the GPU."""
 
 
 def import_runtime(backend: str) -> Any:
@@ -115,10 +110,7 @@ def import_runtime(backend: str) -> Any:
 
 
 def make_log(runtime: Any) -> Any:
-    """A TensorRT ILogger that writes to the log and collects errors for `reason`.
-
-    Keep a reference for as long as TensorRT uses it.
-    """
+    """A TensorRT ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -142,7 +134,7 @@ def make_log(runtime: Any) -> Any:
 
 
 def make_progress(runtime: Any, report: Report) -> Any:
-    """A TensorRT IProgressMonitor that reports one line every REPORT_S. Keep a reference during the build."""
+    """A TensorRT IProgressMonitor. TensorRT holds no reference to it."""
 
     class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -176,9 +168,8 @@ def build(
 ) -> tuple[bytes, bytes]:
     """Return the serialised engine, and the timing cache `timing` extended by this build.
 
-    Element types are the graph's: strongly typed, or, where a TensorRT in WEAKLY_TYPED refuses that, weakly
-    typed with each layer's type set. Raises BundleError when TensorRT cannot parse or build the graph or its
-    inputs differ from the spec, and what `report` raises.
+    Element types are the graph's; where a TensorRT in WEAKLY_TYPED refuses them, each layer's is set instead.
+    Raises BundleError when TensorRT cannot build the graph or its inputs differ, and what `report` raises.
     """
     try:
         return _build(source, runtime, log, timing, report, strongly_typed=True)
@@ -266,7 +257,6 @@ class EngineCache:
         self._hashes: dict[Path, str] = {}
 
     def announce(self, line: str, level: int = logging.INFO) -> None:
-        """Log and report a line."""
         logger.log(level, line)
         self.report(line)
 
@@ -288,14 +278,10 @@ class EngineCache:
         return None if engine is None else hashlib.sha256(engine).hexdigest()
 
     def drop(self, source: EngineSource) -> None:
-        """Remove the cached engine. Raises BundleError."""
         (self.folder / self.name(source)).unlink(missing_ok=True)
 
     def engine(self, source: EngineSource) -> bytes:
-        """Return the serialised engine: the cached one if it is whole, else a new build of minutes.
-
-        Raises BundleError when it cannot be built, StorageError when the folder cannot be used.
-        """
+        """The cached engine if whole, else a new one, after minutes. Raises BundleError, StorageError."""
         ingredients = self._ingredients(source)
         kept = self.folder / self.name(source)
         try:
@@ -327,7 +313,6 @@ class EngineCache:
         return engine
 
     def _ingredients(self, source: EngineSource) -> dict[str, Any]:
-        """Everything that an engine depends on. Raises BundleError when the graph cannot be read."""
         try:
             graph = hashlib.sha256(source.path.read_bytes())
             for weights in files_of(source.path):

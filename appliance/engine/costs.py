@@ -43,7 +43,6 @@ class StepCall:
 
     @property
     def tokens(self) -> int:
-        """Positions computed."""
         return self.rows * (self.frames + (self.reference if self.graph != "step_reply" else 0))
 
     @property
@@ -53,8 +52,6 @@ class StepCall:
 
 
 class CostTable:
-    """Estimates by kind and size of call."""
-
     def __init__(self, calls_of: Callable[[Steps], list[StepCall]], *, exact_shapes: bool) -> None:
         """`calls_of` gives the runtime calls of a step. Without exact shapes each combination of bucket and
         number of rows has its own correction."""
@@ -70,7 +67,6 @@ class CostTable:
         """Sum over all calls, as `predicted_s`, for the metrics."""
 
     def of(self, segment: Segment) -> Cost:
-        """Cost of a segment alone."""
         steps = tuple(self._estimate("step", [(segment, step)]) for step in range(segment.nfe))
         return Cost(self._estimate("open", [(segment, 0)]), steps, self._estimate("finish", [(segment, 0)]))
 
@@ -90,7 +86,6 @@ class CostTable:
             self._factors[size] = before + LEARNING * (ratio - before)
 
     def measure(self, call: str, steps: Steps, seconds: float) -> None:
-        """Add a call to the data of `fit`."""
         work, size = self._work(call, steps)
         self._measured.setdefault(call, []).append((work, seconds, size))
 
@@ -157,7 +152,6 @@ class CostTable:
 
 
 def _shape(segment: Segment, step: int) -> Hashable:
-    """Everything that the cost of a segment's step depends on."""
     return (
         segment.frames,
         segment.reference_frames,

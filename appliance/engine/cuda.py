@@ -29,8 +29,6 @@ Further bindings launch their kernels one by one.
 
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
-    """Contiguous memory on the device."""
-
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -130,7 +128,6 @@ class DeviceMemory:
 
     @property
     def stream(self) -> int:
-        """Address of the stream."""
         return int(self._stream)
 
     def interrupt(self, on: bool) -> None:
@@ -226,7 +223,6 @@ class DeviceMemory:
         self._call("cudaGraphLaunch", captured, self._stream)
 
     def drop(self, captured: Any) -> None:
-        """Release a graph from `capture`."""
         self._cuda.cudaGraphExecDestroy(captured)
 
     def close(self) -> None:

@@ -44,8 +44,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of a graph at one size."""
-
     graph: str
     frames: int
     reference: int
@@ -79,10 +77,7 @@ def graphs_of(sampling: Sampling) -> tuple[str, ...]:
 def compare(
     engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary, buckets: Sequence[int], rows: int
 ) -> Iterator[Comparison]:
-    """Compare every graph of `engine` with `exact`, the CPU's float32, in each bucket at 1 to `rows` rows.
-
-    `engine` needs `rows` lanes.
-    """
+    """Compare every graph of `engine`, which needs `rows` lanes, with `exact`, the CPU's float32."""
     manifest = engine.manifest
     bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
     grid = time_grid(agreement.NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)

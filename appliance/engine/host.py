@@ -45,8 +45,6 @@ class HostMemory:
     def wait(self) -> None:
         """Nothing to wait for: calls are synchronous."""
 
-    def settle(self) -> None:
-        """Nothing to do: no binding allocates."""
+    def settle(self) -> None: ...
 
-    def close(self) -> None:
-        """Nothing to do: graphs and arrays are freed with their last reference."""
+    def close(self) -> None: ...

@@ -25,8 +25,6 @@ def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Described:
-    """A tensor without memory."""
-
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
 

@@ -54,7 +54,6 @@ class ModulationTable:
         return indices
 
     def release(self, indices: NDArray[np.int32]) -> None:
-        """Release rows of `hold`."""
         np.subtract.at(self._holders, indices, 1)
 
     def _make_room(self, count: int, needed: Collection[np.float32]) -> None:

@@ -149,8 +149,6 @@ def _shapes_of(typed: Sequence[Mapping[str, Sequence[int]]]) -> list[tuple[int, 
 
 
 class Timed:
-    """A graph on the engine's CPU session, for timing."""
-
     def __init__(self, path: Path, threads: int = 0) -> None:
         """Raises BundleError when the runtime cannot read the file."""
         runtime = import_runtime()
@@ -158,7 +156,6 @@ class Timed:
         self._session = load_session(runtime, path, options, ["CPUExecutionProvider"])
 
     def __call__(self, feed: Mapping[str, HostArray]) -> float:
-        """Seconds of one run."""
         begun = time.perf_counter()
         self._session.run(None, dict(feed))
         return time.perf_counter() - begun

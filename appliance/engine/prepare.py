@@ -83,7 +83,6 @@ class Plan:
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
-    """True: these engines have passed the comparison."""
     speaking_bytes: int
     """Memory of a warm engine: weights and tensors, without kernels and working memory."""
     lanes: int
@@ -103,7 +102,6 @@ class Plan:
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
     def lines(self) -> list[str]:
-        """Text for a terminal."""
         lines = [
             f"engines for {self.device}, in {self.folder}",
             f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
@@ -135,10 +133,9 @@ class Plan:
 
 
 def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> tuple[str, ...]:
-    """Make sure that every engine is built and has passed; return the graphs that compute in float32.
+    """Return the graphs that compute in float32, once every engine has passed: minutes at the first start.
 
-    Takes minutes at the first start with a bundle, later only reads the engines. Raises BundleError when the
-    bundle is not for this device, StorageError when the cache cannot be used.
+    Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
@@ -150,9 +147,9 @@ def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes
 
 
 def gaining(step_ms: Sequence[float]) -> int:
-    """Number of rows that may share a call, from the times of a step with 1, 2, … rows.
+    """Rows that may share a call: each must save more than WORTHWHILE of its time alone, as in the scheduler.
 
-    The scheduler's rule: each further row must save more than WORTHWHILE of its time alone.
+    `step_ms` has the times of a step with 1, 2, … rows.
     """
     alone = step_ms[0]
     for rows, (fewer, more) in enumerate(itertools.pairwise(step_ms), 1):
@@ -274,7 +271,7 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """True if the platform and every stored engine, to the bit, are those of the record."""
+    """True if platform and engines are, to the bit, those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
     sources = engine_sources(bundle, backend, record.in_float32)
@@ -284,8 +281,7 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
 def _build_and_compare(
     bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
 ) -> tuple[dict[str, str], dict[str, float], dict[str, tuple[float, ...]]]:
-    """Return the reason of each graph that failed, the largest error of each graph, and, if none failed, the
-    step times, as in `Record`. Adds the time of each build to `build_s`."""
+    """(failed graph → reason, `Record.worst`, `Record.step_ms` if none failed); adds builds to `build_s`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     engine: Synthesizer | None = None
     try:
@@ -314,7 +310,7 @@ def _build_and_compare(
 def _compare(
     bundle: Bundle, engine: Synthesizer, backend: TrtBackend, open_backend: OpenBackend
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the reason of each graph that failed, and the largest error of each graph."""
+    """(failed graph → reason, `Record.worst`)"""
     exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
     failed: dict[str, Comparison] = {}
     worst: dict[str, float] = {}
@@ -342,7 +338,7 @@ def _compare(
 
 
 def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:
-    """Milliseconds of a step in each bucket and number of rows, as in `Record`."""
+    """`Record.step_ms`"""
     speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
     sampling, longest = bundle.manifest.defaults.sampling, bundle.manifest.max_frames
     step_ms: dict[str, tuple[float, ...]] = {}
@@ -359,7 +355,6 @@ def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dic
 
 
 def _fastest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
-    """Seconds of the fastest step of segments that step together."""
     lanes = [engine.open(segment) for segment in segments]
     try:
         fastest = math.inf

@@ -46,7 +46,6 @@ class References:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
-    """Places taken in any of the slabs."""
 
 
 class Slab:
@@ -62,10 +61,9 @@ class Slab:
         table: Tensor,
         references: References | None = None,
     ) -> None:
-        """`specs` are those of the step graphs that may run, which `graph` returns by name.
+        """`specs` are those of the step graphs that may run; `graph` loads one by name.
 
-        `sizes` has N, P and C as allocated; with exact shapes a row uses the start of its memory. Slabs of
-        equal P and `capacity` may share `references`.
+        `sizes` has N, P and C as allocated. Slabs of equal P and `capacity` may share `references`.
         """
         references = references or References()
         self._taken = references.taken
@@ -104,7 +102,6 @@ class Slab:
 
     @property
     def rows(self) -> int:
-        """Rows in use."""
         return len(self._rows)
 
     def join(self, frames: int, reference: int) -> SlabRow:

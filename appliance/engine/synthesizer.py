@@ -238,7 +238,6 @@ class Synthesizer:
 
     @property
     def can_interrupt(self) -> bool:
-        """See `Backend`."""
         return self._backend.can_interrupt
 
     def interrupt(self, on: bool) -> None:
@@ -287,7 +286,6 @@ class Synthesizer:
                 self.close(lane.id)
 
     def shutdown(self) -> None:
-        """Close every lane and release the backends."""
         for lane_id in list(self._lanes):
             self.close(lane_id)
         self._backend.close()

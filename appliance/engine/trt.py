@@ -2,10 +2,9 @@
 
 Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
 
-Bindings of step graphs are captured as CUDA graphs, which contain addresses and shapes. Each has its own
-execution context, since a context whose shapes change invalidates its graphs (TensorRT's issue 3798); all
-share one working memory. The first run is an ordinary one, as in trtexec (TensorRT 10.3,
-samples/common/sampleInference.cpp), and does the work that cannot be captured.
+Bindings of step graphs are captured as CUDA graphs, each with its own execution context, since a context
+whose shapes change invalidates its graphs (TensorRT's issue 3798). The first run is an ordinary one, as in
+trtexec (TensorRT 10.3, samples/common/sampleInference.cpp), and does the work that cannot be captured.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class TrtBound:
     """Tensors of one graph, and the number of the execution context that runs them."""
 
     captured: Any = None
-    """CUDA graph, from the second run on."""
 
     def __init__(
         self,
@@ -75,7 +73,6 @@ class TrtGraph:
     def __init__(
         self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, source: EngineSource
     ) -> None:
-        """Raises EngineFault when a context cannot be created."""
         self._backend, self._log, self._engine = backend, log, engine
         self._spec, self._profiles = source.spec, source.profiles
         self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
@@ -263,8 +260,8 @@ class TrtBackend(DeviceMemory):
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend`. Builds the engine, for minutes, where none is cached.
 
-        Also raises BundleError when it cannot be built, StorageError when the cache cannot be used,
-        EngineFault when TensorRT refuses the cached engine, which the next load rebuilds.
+        Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
+        engine, which the next load rebuilds.
         """
         source = EngineSource(path, spec, build.profiles_of(spec, shapes))
         engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,13 @@ def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, samplin
         runs = iter(range(1, 10_000))
         interrupt = threading.Thread(target=engine.interrupt, args=[True])
 
-        def before_run(graph: str, runs: Any = runs, n: int = n, interrupt: Any = interrupt) -> None:
+        def before_run(n: int, runs: Any, interrupt: threading.Thread, joins: bool, graph: str) -> None:
             if graph in VELOCITIES and next(runs) == n:
                 interrupt.start()
-                if not concurrently:  # noqa: B023
+                if joins:
                     interrupt.join()
 
-        backend.before_run = before_run
+        backend.before_run = partial(before_run, n, runs, interrupt, not concurrently)
         with pytest.raises(Interrupted):
             engine.step([lane.id])
         interrupt.join()

@@ -147,7 +147,7 @@ def test_rows_that_gain_nothing_cost_no_context_and_share_no_call(
     trt = TensorRT(Device())
     engine = opened(made, engines, trt)
     for sampling in SAMPLINGS:
-        solo(engine, segment(60, nfe=2, sampling=sampling))
+        solo(engine, segment(60, nfe=5, sampling=sampling))
     assert trt.device.counts["context"] == 3 * contexts + len(("condition", "update", "vocoder"))
     assert (engine.max_batch, trt.device.counts["build"]) == (lanes, 0)
     given = [segment(n, nfe=2, seed=n, guidance=0.0, reference=20) for n in (40, 50)]
