@@ -181,10 +181,16 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 @pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
     source = source_of(tiny, graph)
-    engine, timing = build.build(source, rtx, build.make_log(rtx))
+    engine, _ = build.build(source, rtx, build.make_log(rtx))
     assert len(source.profiles) == (4 if graph.startswith("step") else 1)
     assert engine
-    again, _ = build.build(source, rtx, build.make_log(rtx), timing)
+
+
+@pytest.mark.torch
+def test_a_build_takes_the_timing_cache_of_another(rtx: Any, tiny: Bundle) -> None:
+    source, log = source_of(tiny, "update"), build.make_log(rtx)
+    engine, timing = build.build(source, rtx, log)
+    again, _ = build.build(source, rtx, log, timing)
     assert len(again) == len(engine)
 
 
