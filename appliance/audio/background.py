@@ -1,4 +1,4 @@
-"""Background of a recording: its distance below the voice, and whether it has tones."""
+"""Level and tonality of a recording's background."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from numpy.typing import NDArray
 FRAME_S = 0.04
 LOUD_PERCENTILE = 90
 QUIET_PERCENTILE = 4
-"""Even 3 s without a pause have as many frames between words and in stops."""
+"""Even 3 s without a pause have this share of frames between words and in stops."""
 BAND_HZ = (150.0, 3_800.0)
 SMOOTHING_HZ = 500.0
-"""Wider than the distance of a hum's harmonics, narrower than the slope of a noise."""
+"""Width of the smoothing: above a hum's harmonic spacing, below the scale of a noise's slope."""
 SMALL = 1e-12
 
 
 @dataclass(frozen=True)
 class Background:
-    """Level and spectrum of a recording's quietest frames."""
+    """Measured in the quietest frames."""
 
     below_db: float
-    """Below its loud frames."""
+    """Distance below the loud frames."""
     flatness: float
-    """Geometric mean of their spectrum over its own surroundings: 0.56 of any noise, near 0 of tones."""
+    """Geometric mean of the spectrum over its smoothed self: 0.56 for noise, near 0 for tones."""
 
 
 def background(wave: NDArray[np.float32], rate_hz: int) -> Background | None:
-    """Measure (samples,) of float32; None where they are too few to tell."""
+    """Measure (samples,); None if there are fewer than 0.4 s."""
     size = round(FRAME_S * rate_hz)
     if len(wave) < 10 * size:
         return None

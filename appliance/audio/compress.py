@@ -1,4 +1,4 @@
-"""16-bit samples → FLAC, MP3, Ogg Opus and μ-law while they come, by the libsndfile that soundfile brings."""
+"""Streaming encoders for FLAC, MP3, Ogg Opus and μ-law, by soundfile's libsndfile."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from appliance.job import Encoding
 
 @dataclass(frozen=True)
 class Format:
-    """libsndfile's name of a format, and its limits."""
+    """A format in libsndfile's terms."""
 
     container: str
     codec: str
     rates_hz: tuple[int, ...] = ()
     """Empty: any."""
     level: float | None = None
-    """libsndfile's compression level; None: its own."""
+    """libsndfile's compression level; None: its default."""
     bitrate_mode: str | None = None
-    """libsndfile's; None: its own."""
+    """None: libsndfile's default."""
 
 
 FORMATS: dict[Encoding, Format] = {
     # Blocks of 1,152 samples; from level 3 of 8 on they have 4,096, half a second at 8 kHz.
     Encoding.FLAC: Format("FLAC", "PCM_16", level=0.25),
-    # A stream has no frame with its length: players then reckon it from the first frames' bit rate.
+    # Constant, since players estimate the length of a stream from its first frames' bit rate.
     Encoding.MP3: Format(
         "MP3",
         "MPEG_LAYER_III",
@@ -42,22 +42,22 @@ FORMATS: dict[Encoding, Format] = {
     Encoding.MULAW: Format("RAW", "ULAW"),
 }
 SET_OGG_PAGE_LATENCY_MS = 0x1302
-"""libsndfile's SFC_SET_OGG_PAGE_LATENCY_MS, which soundfile does not name."""
+"""libsndfile's command of that name, which soundfile lacks."""
 OGG_PAGE_MS = 50.0
-"""The least that libsndfile takes; its own is a second, in which nothing would leave."""
+"""libsndfile's minimum; its default of a second would delay the stream by as much."""
 
 
 def is_available(encoding: Encoding) -> bool:
-    """True if this machine's libsndfile writes it; an old system library may lack MP3 or Opus."""
+    """False where an old libsndfile lacks MP3 or Opus."""
     form = FORMATS[encoding]
     return bool(soundfile.check_format(form.container, form.codec))
 
 
 class Compressor:
-    """One reply's encoder. What it gives in all does not depend on how the samples were cut."""
+    """Encoder of one reply; the output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, encoding: Encoding, rate_hz: int) -> None:
-        """Raises soundfile.SoundFileError for a rate that the format does not have."""
+        """Raises soundfile.SoundFileError for an unsupported rate."""
         form = FORMATS[encoding]
         self._sink = _Sink()
         self._is_mp3 = encoding is Encoding.MP3
@@ -72,13 +72,15 @@ class Compressor:
         self._begun = False
 
     def push(self, samples: NDArray[np.int16], *, last: bool = False) -> bytes:
-        """Take the next (samples,); give the bytes that are final. `last` gives out all."""
+        """Encode the next (samples,); return the final bytes, with `last` all."""
         if len(samples):
             self._file.write(samples)
-        # Before the header is rewritten: a stream's is the first that was written, however it is cut.
+        # Taken before `close` rewrites the header: a stream keeps the first one.
         data = self._sink.take()
-        if self._is_mp3 and data and not self._begun:
-            data = _without_info(data)
+        # At its start an MP3 has a frame of zeros, where `close` would fill in the file's length. A decoder
+        # would play it, as 24 ms of silence.
+        if self._is_mp3 and data and not self._begun and not any(data[4:40]):
+            data = data[4:].lstrip(b"\0")
         self._begun = self._begun or bool(data)
         if last:
             self._file.close()
@@ -86,21 +88,21 @@ class Compressor:
         return data
 
     def whole(self, samples: NDArray[np.int16]) -> bytes:
-        """The file of all (samples,), with their number in its header where the format has one there."""
+        """A file of all (samples,), with its length in the header where the format has one."""
         self._file.write(samples)
         self._file.close()
         return bytes(self._sink.written)
 
 
 def alaw(samples: bytes) -> bytes:
-    """16-bit little-endian samples → as many bytes of G.711 A-law, without a header."""
+    """16-bit little-endian samples → G.711 A-law without a header."""
     buffer = io.BytesIO()
     soundfile.write(buffer, np.frombuffer(samples, "<i2"), 8_000, "ALAW", format="RAW")
     return buffer.getvalue()
 
 
 class _Sink:
-    """A file to libsndfile, which returns to its header when it closes. `take` has what was appended."""
+    """File object for libsndfile, which seeks back to the header when it closes."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -125,15 +127,7 @@ class _Sink:
         return data
 
     def take(self) -> bytes:
-        """Return the bytes appended since the last call; earlier ones have been sent and stay as they are."""
+        """Bytes appended since the last call; earlier ones have been sent."""
         data = bytes(self.written[self._taken :])
         self._taken = len(self.written)
         return data
-
-
-def _without_info(data: bytes) -> bytes:
-    """An MP3 stream without the frame of zeros at its start, where a file's length is filled in at its end.
-
-    A decoder would play it, as 24 ms of silence.
-    """
-    return data[4:].lstrip(b"\0") if not any(data[4:40]) else data

@@ -1,4 +1,4 @@
-"""Audio file → integer samples: wav, flac, ogg and mp3 of any usual rate, refused early when unfit."""
+"""Audio file (wav, flac, ogg, mp3) → integer samples."""
 
 from __future__ import annotations
 
@@ -13,42 +13,40 @@ from appliance.audio.recording import Recording
 from appliance.errors import InvalidReference
 
 MAX_DURATION_S = 60.0
-"""Limit before silence is cut: enough to find a 12-second reference in, and quick to decode."""
+"""Limit before silence is cut: ample for a 12-second reference, and quick to decode."""
 MAX_SAMPLES = 60 * 48_000 * 2
-"""Samples of all channels together: a minute of 48 kHz stereo, or a quarter of one at 192 kHz. To decode and
-trim that many takes under 100 MB."""
+"""Of all channels together: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
 BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
 FIELD = "audio"
 UNKNOWN_FRAMES = (1 << 63) - 1
-"""libsndfile's frame count for a stream whose header has no length."""
+"""libsndfile's frame count without a length in the header."""
 
 _BYTES_OF_SUBTYPE = {"PCM_S8": 1, "PCM_U8": 1, "PCM_24": 4, "PCM_32": 4, "FLOAT": 4, "DOUBLE": 4}
-"""Width of the samples that upstream would get; everything else, lossy codecs too, has 2 bytes."""
+"""Sample width in upstream; all other subtypes, lossy ones too, have 2 bytes."""
 _UNKNOWN_SIZES = (0, 0x7FFFFFFF, 0xFFFFFFFF)
-"""Data sizes that writers put into a header whose length they did not know."""
+"""Data sizes in headers of unknown length."""
 
 
 def decode(audio: bytes) -> Recording:
-    """The samples of a whole file, judged by its header before they are decoded.
+    """Decode a whole file, after checking its header.
 
-    Raises InvalidReference saying what is wrong: empty, not audio, another format or codec, too long, a rate
-    or number of channels outside the allowed ones, cut off, damaged.
+    Raises InvalidReference for a file that is empty, not audio, damaged, cut off, too long, or of a format,
+    codec, rate or number of channels that is not allowed.
     """
     if not audio:
         raise InvalidReference(FIELD, f"is empty: send {_FORMATS}")
     try:
         with soundfile.SoundFile(io.BytesIO(audio)) as file:
             _check_header(file)
-            _check_whole(audio, file.format)
+            _check_complete(audio, file.format)
             recording = Recording(_read(file), file.samplerate)
             expected = file.frames
     except soundfile.SoundFileError as error:
-        raise InvalidReference(
-            FIELD, f"is not audio that can be read ({_reason(error)}): send {_FORMATS}"
-        ) from error
+        reason = str(getattr(error, "error_string", error)).rstrip(". ")
+        raise InvalidReference(FIELD, f"is not audio that can be read ({reason}): send {_FORMATS}") from error
     if not len(recording.samples):
         raise InvalidReference(FIELD, "holds no samples")
     if len(recording.samples) < expected:
@@ -64,7 +62,7 @@ def _check_header(file: Any) -> None:
     if file.format not in FORMATS:
         raise InvalidReference(FIELD, f"has format {file.format}, allowed are {_FORMATS}")
     if not file.seekable():
-        # GSM 6.10, G.721 and NMS ADPCM, which libsndfile can only read in passing.
+        # GSM 6.10, G.721 and NMS ADPCM, which libsndfile only reads sequentially.
         raise InvalidReference(FIELD, f"has samples of kind {file.subtype}: save it as 16-bit PCM")
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         allowed = f"{RATES_HZ[0]} to {RATES_HZ[1]}"
@@ -84,7 +82,7 @@ def _check_header(file: Any) -> None:
 
 
 def _read(file: Any) -> Any:
-    """(frames, channels) in the integer type that upstream would decode to."""
+    """(frames, channels) in upstream's integer type."""
     width = _BYTES_OF_SUBTYPE.get(file.subtype, 2)
     if file.subtype.startswith("PCM"):
         samples = file.read(dtype="int32" if width == 4 else "int16", always_2d=True)
@@ -98,8 +96,8 @@ def _read(file: Any) -> Any:
     return samples
 
 
-def _check_whole(audio: bytes, format: str) -> None:
-    """The decoder passes over files that end too early; their containers tell."""
+def _check_complete(audio: bytes, format: str) -> None:
+    """Check the container's length: the decoder accepts files that end too early."""
     if format in ("WAV", "WAVEX"):
         promised, found = _wav_data_bytes(audio)
         if found < promised:
@@ -109,7 +107,7 @@ def _check_whole(audio: bytes, format: str) -> None:
 
 
 def _wav_data_bytes(audio: bytes) -> tuple[int, int]:
-    """(promised, found) bytes of a WAV file's samples; equal where the header does not know."""
+    """(promised, found) bytes of a WAV file's samples; equal where the header has no length."""
     position, chunk = 12, struct.Struct(">4sI" if audio.startswith(b"RIFX") else "<4sI")
     while position + chunk.size <= len(audio):
         name, size = chunk.unpack_from(audio, position)
@@ -132,7 +130,3 @@ def _last_ogg_page_lacks(audio: bytes) -> bool:
 
 def _cut_off(how: str) -> InvalidReference:
     return InvalidReference(FIELD, f"is cut off: {how}; send the whole file")
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "error_string", error)).rstrip(". ")

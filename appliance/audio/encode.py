@@ -1,4 +1,4 @@
-"""Float samples → bytes: rate conversion, 16-bit PCM, the WAV header; other encodings are compress.py's."""
+"""Float samples → bytes: rate conversion, 16-bit PCM, WAV; other encodings are in compress.py."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.job import Encoding
 
 RATES_HZ = (8_000, 48_000)
-"""Lowest and highest sample rate that can be asked for."""
+"""Lowest and highest output rate."""
 PCM_SCALE = 32_767
 BYTES_PER_SAMPLE = 2
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""Size field of a stream's header, as its length is not known yet; readers then read to the end."""
+"""Size field in the header of a stream of unknown length."""
 
 
 def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> Encoding:
-    """The encoding, if this machine can make it. Raises UnsupportedEncoding naming those that it can."""
+    """Raises UnsupportedEncoding, naming the possible ones, where libsndfile lacks an encoding."""
     possible = [one for one in Encoding if one not in compress.FORMATS or compress.is_available(one)]
     if encoding not in possible:
         names = ", ".join(one.name for one in possible)
@@ -32,7 +32,7 @@ def check_encoding(encoding: Encoding, field: str = "audio_config.encoding") -> 
 
 
 def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.sample_rate_hertz") -> int:
-    """The rate, if audio in that encoding can have it. Raises InvalidRequest naming the allowed ones."""
+    """Raises InvalidRequest for a rate that the encoding does not have, naming the allowed ones."""
     if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         raise InvalidRequest(field, f"must be from {RATES_HZ[0]} to {RATES_HZ[1]} Hz, not {rate_hz}")
     form = compress.FORMATS.get(encoding)
@@ -43,7 +43,7 @@ def check_rate(rate_hz: int, encoding: Encoding, field: str = "audio_config.samp
 
 
 class Resampler:
-    """Converts the rate of a stream; what it gives in all does not depend on how the stream was cut."""
+    """Streaming rate conversion; the output does not depend on how the samples are cut into chunks."""
 
     def __init__(self, rate_hz: int, to_rate_hz: int) -> None:
         self._stream = (
@@ -53,7 +53,7 @@ class Resampler:
         )
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> NDArray[np.float32]:
-        """Take the next (samples,); give those at the new rate that are final. `last` gives out all."""
+        """Convert the next (samples,); return the final ones, with `last` all."""
         if self._stream is None:
             return samples
         converted: NDArray[np.float32] = self._stream.resample_chunk(
@@ -63,14 +63,14 @@ class Resampler:
 
 
 class Encoder:
-    """Encodes a stream packet by packet. The header of a WAV is in front of the first one's samples."""
+    """Streaming encoder. A WAV's header precedes the first samples."""
 
     def __init__(self, encoding: Encoding, rate_hz: int) -> None:
         self._head = wav_header(rate_hz) if encoding is Encoding.WAV else b""
         self._compressor = compress.Compressor(encoding, rate_hz) if encoding in compress.FORMATS else None
 
     def push(self, samples: NDArray[np.float32], *, last: bool = False) -> bytes:
-        """Take the next (samples,) at the rate of the stream; give bytes that are final. `last` gives all."""
+        """Encode the next (samples,); return the final bytes, with `last` all."""
         if self._compressor is not None:
             return self._compressor.push(_int16(samples), last=last)
         head, self._head = self._head, b""
@@ -78,7 +78,7 @@ class Encoder:
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> bytes:
-    """A whole reply: the audio of the stream of the same samples, in a file that knows its length."""
+    """A whole file, with the same audio as a stream but its length in the header."""
     if encoding in compress.FORMATS:
         return compress.Compressor(encoding, rate_hz).whole(_int16(samples))
     head = wav_header(rate_hz, len(samples)) if encoding is Encoding.WAV else b""
@@ -86,7 +86,7 @@ def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> by
 
 
 def pcm16(samples: NDArray[np.float32]) -> bytes:
-    """16-bit little-endian: clipped to ±1, times 32,767, rounded to nearest with halves to even."""
+    """16-bit little-endian: clipped to ±1, times 32,767, rounded half to even."""
     return _int16(samples).tobytes()
 
 
@@ -96,7 +96,7 @@ def _int16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
 
 
 def wav_header(rate_hz: int, samples: int | None = None) -> bytes:
-    """44 bytes in front of 16-bit mono samples; `samples` None: as many as come."""
+    """44 bytes for 16-bit mono; `samples` None: unknown length."""
     size = UNKNOWN_SIZE if samples is None else samples * BYTES_PER_SAMPLE
     riff_size = UNKNOWN_SIZE if samples is None else 36 + size
     return struct.pack(

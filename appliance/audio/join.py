@@ -1,4 +1,4 @@
-"""Segments' audio → one stream: linear cross-fades, each sample given out as soon as it is final."""
+"""Segments' audio → one stream with linear cross-fades."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from numpy.typing import NDArray
 
 
 class Joiner:
-    """Cross-fades segments in order. All that it gives, put together, is what upstream makes of the list.
+    """Cross-fades segments in order; the whole output equals upstream's for the list of segments.
 
-    Two neighbours overlap by the cross-fade, or by the shorter of them. So only the last stretch of that
-    length is held back until the next segment, or the end, is there.
+    Neighbours overlap by the cross-fade, or the shorter of them, so only that many samples are held back.
     """
 
     def __init__(self, overlap_samples: int) -> None:
         if overlap_samples < 0:
             raise ValueError(f"overlap_samples must be at least 0, not {overlap_samples}")
         self._overlap = overlap_samples
-        # In float64, since a segment shorter than the overlap is faded more than once.
+        # float64, since a segment shorter than the overlap is faded more than once.
         self._held: NDArray[np.float64] = np.zeros(0)
 
     def push(
         self, samples: NDArray[np.float32], *, pause: int = 0, last: bool = False
     ) -> NDArray[np.float32]:
-        """Take (samples,) of the next segment; give (samples,) that are final. `last` gives out all.
+        """Take (samples,) of the next segment; return the final (samples,), with `last` all.
 
-        `pause` samples of silence follow it: they end its sound, and the next segment is not faded in.
+        `pause` samples of silence are appended; the next segment is then not cross-faded.
         """
         if (last or pause) and not len(self._held):
             joined: NDArray[np.floating] = samples
@@ -37,17 +36,17 @@ class Joiner:
         return np.concatenate([given, np.zeros(pause, np.float32)]) if pause else given
 
     def flush(self) -> NDArray[np.float32]:
-        """Give out what is held back, when no segment follows after all."""
+        """The held-back samples, when no segment follows."""
         return self.push(np.zeros(0, np.float32), last=True)
 
 
 def overlap_samples(cross_fade_s: float, rate_hz: int) -> int:
-    """Length of a cross-fade, rounded down as upstream does."""
+    """Rounded down, as in upstream."""
     return int(cross_fade_s * rate_hz)
 
 
 def crossfade(left: NDArray[np.floating], right: NDArray[np.floating], overlap: int) -> NDArray[np.float64]:
-    """`right` laid over the end of `left` by `overlap` samples, or as many as both have."""
+    """Overlap `right` with the end of `left` by `overlap` samples, or the shorter one's length."""
     overlap = min(overlap, len(left), len(right))
     kept = len(left) - overlap
     fade_out, fade_in = np.linspace(1, 0, overlap), np.linspace(0, 1, overlap)

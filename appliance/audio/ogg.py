@@ -1,19 +1,19 @@
-"""Ogg Opus → the packets inside it, for clients that decode Opus and read no Ogg (RFC 3533, RFC 7845)."""
+"""Ogg Opus → bare Opus packets, for clients that read no Ogg (RFC 3533, RFC 7845)."""
 
 from __future__ import annotations
 
 import struct
 
 HEAD_BYTES = 27
-"""Length of a page's header before the table of its segments' lengths."""
+"""Page header before its table of segment lengths."""
 FULL_SEGMENT = 255
-"""A segment of this length is followed by more of its packet."""
+"""Length of a segment whose packet continues."""
 HEADERS = 2
-"""Packets that are no audio: OpusHead and OpusTags."""
+"""Packets without audio: OpusHead and OpusTags."""
 
 
 class OpusPackets:
-    """A stream of Ogg pages, cut anywhere → each audio packet behind its length as little-endian int32."""
+    """A stream of Ogg pages → each audio packet, preceded by its length as little-endian int32."""
 
     def __init__(self) -> None:
         self._pages = b""
@@ -21,7 +21,7 @@ class OpusPackets:
         self._packets = 0
 
     def push(self, pages: bytes) -> bytes:
-        """Take the next bytes; give the packets that are complete."""
+        """Take the next bytes, cut anywhere; return the completed packets."""
         self._pages += pages
         framed = []
         while len(self._pages) >= HEAD_BYTES:

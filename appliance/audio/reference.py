@@ -1,14 +1,13 @@
-"""Reference audio → Features: trimmed, levelled, resampled and turned into a log-mel as upstream does it.
+"""Reference audio → Features: trimmed, levelled, resampled, log-mel, as in upstream, with two differences.
 
-Two things differ from upstream. Audio that stays over 12 s after trimming is refused, where upstream clips it
-but not its text. And rates are converted by soxr instead of torchaudio's short kernel.
+Over 12 s after trimming is refused, where upstream clips the audio but not its text. Rates are converted by
+soxr, not by torchaudio's short kernel.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import soxr
@@ -23,7 +22,7 @@ from appliance.errors import InvalidReference
 from appliance.job import MAX_REFERENCE_S, Features
 
 TRIM_VERSION = 1
-"""Part of every cache key of reference features: goes up when the same file would give other samples."""
+"""Part of the features' cache key; incremented when a file would give other samples."""
 
 MAX_REFERENCE_MS = 1_000 * MAX_REFERENCE_S
 MIN_REFERENCE_MS = 100
@@ -33,14 +32,14 @@ EDGE_DBFS = -42.0
 
 SHORT_MS = 3_000
 MIN_RMS = 0.001
-"""Least RMS of the channels' mean: raised to the usual 0.1, less would be their rounding errors, aloud."""
+"""Least RMS of the channels' mean; raised to 0.1, less would be amplified rounding errors."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
-"""Least distance between a voice and its background, in dB; with less it is heard in every reply."""
+"""Distance between voice and background below which replies reproduce the background."""
 MUSIC_DB, MUSIC_FLATNESS = 26.0, 0.33
 PACES_BYTES_PER_S = (3.0, 50.0)
-"""Speech has 8 to 25 bytes of UTF-8 a second in most languages, up to 45 in fast Hindi or Thai."""
+"""UTF-8 bytes: speech has 8 to 25 a second in most languages, up to 45 in fast Hindi or Thai."""
 
 
 def prepare(
@@ -48,17 +47,16 @@ def prepare(
 ) -> Features:
     """Decode, trim, level to an RMS of at least `level`, resample and transform an audio file.
 
-    `checkpoint` is called between these stages; what it raises ends the preparation. Raises InvalidReference
-    for audio that cannot be decoded, is silent, too long, or whose channels cancel each other.
+    `checkpoint` is called between stages and may raise to stop. Raises InvalidReference for audio that cannot
+    be decoded, is silent, too long, or whose channels cancel.
     """
     recording = decode(audio)
     checkpoint()
     recording = trim(recording)
     checkpoint()
     wave = recording.mono()
-    rms = _rms(wave)
-    if rms < MIN_RMS:
-        # Trimming has refused what is quiet in every channel.
+    rms = float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
+    if rms < MIN_RMS:  # though `trim` refuses audio that is quiet in every channel
         raise InvalidReference(
             FIELD,
             f"has channels that cancel each other (RMS {rms:.6f} of full scale when mixed): send one of them",
@@ -72,21 +70,26 @@ def prepare(
 
 
 def complete_transcript(transcript: str) -> str:
-    """The transcript with the ending that upstream gives it: ". " or "。"."""
+    """The transcript with upstream's ending: ". " or "。"."""
     if transcript.endswith((". ", "。")):
         return transcript
     return transcript + (" " if transcript.endswith(".") else ". ")
 
 
 def trim(recording: Recording) -> Recording:
-    """Pauses over 2 s shortened, silent edges cut, 50 ms of silence appended; every cut as upstream's.
+    """Shorten pauses over 2 s, cut silent edges, append 50 ms of silence, all as upstream.
 
-    Raises InvalidReference when nothing but silence is there, or more than 12 s remain.
+    Raises InvalidReference for silence, or when more than 12 s remain.
     """
     kept = _without_pauses(recording, LONG_PAUSES)
     if kept.duration_ms > MAX_REFERENCE_MS:
         kept = _without_pauses(recording, SHORT_PAUSES)
-    spoken = _without_edges(_at_least_16_bits(kept))
+    if kept.samples.itemsize == 1:  # pydub widens 8-bit audio when it joins it to its 16-bit silence
+        kept = Recording(kept.samples.astype(np.int16) << 8, kept.rate_hz)
+    spoken = kept.cut(leading_silence_ms(kept, EDGE_DBFS), kept.duration_ms)
+    end = spoken.duration_ms - leading_silence_ms(spoken.reversed(), EDGE_DBFS)
+    if end != spoken.duration_ms:
+        spoken = spoken.cut(0, end)
     if spoken.duration_ms < MIN_REFERENCE_MS:
         raise _silent()
     if spoken.duration_ms > MAX_REFERENCE_MS:
@@ -99,10 +102,7 @@ def trim(recording: Recording) -> Recording:
 
 
 def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
-    """Return plain sentences about what makes a trimmed recording a poor reference, though not a wrong one.
-
-    `wave` is the mean of its channels.
-    """
+    """Reasons for a poor voice, as sentences, in a trimmed recording whose channels' mean is `wave`."""
     found = []
     behind = background(wave[: -len(_closing_silence(recording).samples)], recording.rate_hz)
     if recording.duration_ms < SHORT_MS:
@@ -124,7 +124,7 @@ def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tup
 
 
 def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
-    """Why a transcript can hardly be what is said in that time, if so. Replies take its pace over."""
+    """A warning where the pace is outside PACES_BYTES_PER_S, since replies adopt the pace."""
     pace = len(transcript.encode()) / duration_s
     if PACES_BYTES_PER_S[0] <= pace <= PACES_BYTES_PER_S[1]:
         return ()
@@ -136,16 +136,12 @@ def transcript_warnings(transcript: str, duration_s: float) -> tuple[str, ...]:
 
 
 def resample(wave: NDArray[np.float32], rate_hz: int, to_rate_hz: int) -> NDArray[np.float32]:
-    """(samples,) at another rate; as many as torchaudio makes, on which the frame count depends."""
+    """(samples,) at another rate; their number is torchaudio's, since the frame count depends on it."""
     if rate_hz == to_rate_hz:
         return wave
-    wanted = math.ceil(len(wave) * to_rate_hz / rate_hz)
-    converted = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:wanted]
-    return np.pad(converted, (0, wanted - len(converted))).astype(np.float32, copy=False)
-
-
-def _rms(wave: NDArray[np.floating[Any]]) -> float:
-    return float(np.sqrt(np.mean(np.square(wave, dtype=np.float64))))
+    length = math.ceil(len(wave) * to_rate_hz / rate_hz)
+    converted = soxr.resample(wave, rate_hz, to_rate_hz, quality="VHQ")[:length]
+    return np.pad(converted, (0, length - len(converted))).astype(np.float32, copy=False)
 
 
 def _without_pauses(recording: Recording, pauses: Silence) -> Recording:
@@ -155,22 +151,8 @@ def _without_pauses(recording: Recording, pauses: Silence) -> Recording:
     return concatenate(kept)
 
 
-def _without_edges(recording: Recording) -> Recording:
-    whole = recording.duration_ms
-    recording = recording.cut(leading_silence_ms(recording, EDGE_DBFS), whole)
-    end = recording.duration_ms - leading_silence_ms(recording.reversed(), EDGE_DBFS)
-    return recording if end == recording.duration_ms else recording.cut(0, end)
-
-
-def _at_least_16_bits(recording: Recording) -> Recording:
-    """pydub widens 8-bit audio when it first joins it to its (16-bit) silence."""
-    if recording.samples.itemsize > 1:
-        return recording
-    return Recording(recording.samples.astype(np.int16) << 8, recording.rate_hz)
-
-
 def _closing_silence(recording: Recording) -> Recording:
-    # pydub makes 551 samples at 11,025 Hz and converts their rate.
+    # pydub makes 551 samples at 11,025 Hz and converts the rate.
     frames = 550 * recording.rate_hz // 11_025 + 1
     return Recording(
         np.zeros_like(recording.samples, shape=(frames, recording.samples.shape[1])), recording.rate_hz

@@ -1,4 +1,4 @@
-"""Segments' audio → a reply's bytes: cross-faded, resampled, encoded, off the engine's thread."""
+"""Segments' audio → a reply's bytes: cross-fade, resampling, encoding; not on the engine's thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reply:
     """Cross-fade, resampler and encoder of one reply."""
 
     def __init__(self, manifest: Manifest, encoding: Encoding, rate_hz: int, message_s: float) -> None:
-        """`message_s` is the longest audio in one message of a stream."""
+        """`message_s` is the longest audio of one message in a stream."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
@@ -26,26 +26,25 @@ class Reply:
         self._longest = round(message_s * self._rate_hz)
         self._kept: list[FloatArray] = []
         self._waiting = 0
-        """Samples that the encoder has and of which no byte has come."""
+        """Samples pushed into the encoder since its last byte."""
         self.samples = 0
-        """Given out or kept."""
+        """Output samples so far."""
         self.join_s = self.encode_s = 0.0
-        """Spent on cross-fade and rate, and on encoding."""
+        """Time of cross-fade and resampling, and of encoding."""
 
     @property
     def audio_s(self) -> float:
-        """Seconds of it."""
         return self.samples / self._rate_hz
 
     @property
     def is_costly(self) -> bool:
-        """True if encoding takes milliseconds per message."""
+        """True where encoding takes milliseconds per message."""
         return self._encoding in compress.FORMATS
 
     def messages(self, made: SegmentAudio) -> Iterator[tuple[bytes, int]]:
-        """The bytes of what is final now, and the samples encoded for them: at most `message_s`.
+        """(bytes, number of samples) for each message of at most `message_s`.
 
-        An encoder that works in blocks may give nothing for a stretch; the next bytes then count for both.
+        Where a block encoder returns no bytes, its samples count for the next message.
         """
         samples = self._join(made)
         pieces = np.array_split(samples, math.ceil(len(samples) / self._longest)) if len(samples) else []
@@ -58,15 +57,15 @@ class Reply:
             self.encode_s += time.perf_counter() - begun
             self._waiting += len(piece)
             if data or (last and self._waiting):
-                fed, self._waiting = self._waiting, 0
-                yield data, fed
+                count, self._waiting = self._waiting, 0
+                yield data, count
 
     def keep(self, made: SegmentAudio) -> None:
-        """Keep what is final now for `whole`."""
+        """Keep a segment's audio for `whole`."""
         self._kept.append(self._join(made))
 
     def whole(self) -> bytes:
-        """Everything that was kept."""
+        """The whole reply, from `keep`."""
         kept = self._kept or [np.zeros(0, np.float32)]
         samples = kept[0] if len(kept) == 1 else np.concatenate(kept)
         begun = time.perf_counter()

@@ -1,7 +1,6 @@
-"""Silent ranges of a recording: pydub's `split_on_silence` and `detect_leading_silence` on cumulative sums.
+"""pydub's `split_on_silence` and `detect_leading_silence` with the same cuts, on a cumulative sum of squares.
 
-pydub slides a window over the audio and takes its RMS anew at each stop. Here one running sum of squares
-serves them all: milliseconds instead of seconds for a 10-second reference, and the same cuts.
+Milliseconds for a 10-second reference, where pydub takes seconds for the RMS of each window.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ Milliseconds = NDArray[np.int64]
 
 
 class Loudness:
-    """RMS of any stretch of a recording."""
-
     def __init__(self, recording: Recording) -> None:
         samples = recording.samples
-        # Squares of 32-bit samples overflow 64 bits when summed; those of shorter ones are summed exactly.
+        # Sums of squared 32-bit samples overflow int64; those of shorter ones are exact.
         wide = np.float64 if samples.itemsize == 4 else np.int64
         self._sums: NDArray[Any] = np.zeros(len(samples) + 1, wide)
         np.square(samples[:, 0], out=self._sums[1:], dtype=wide)
@@ -33,7 +30,7 @@ class Loudness:
         self._recording = recording
 
     def rms(self, start_ms: Milliseconds, length_ms: int) -> NDArray[np.float64]:
-        """Root mean square of each stretch, cut down to a whole number as `audioop.rms` does."""
+        """RMS of the windows at these starts, truncated to integers as `audioop.rms` does."""
         recording, frames = self._recording, len(self._recording.samples)
         end_ms = np.minimum(start_ms + length_ms, recording.duration_ms)
         start, end = ((ms * recording.frames_per_ms).astype(np.int64) for ms in (start_ms, end_ms))
@@ -45,7 +42,7 @@ class Loudness:
 
 @dataclass(frozen=True)
 class Silence:
-    """pydub's parameters: the threshold of silence, and how much of it stays around what is kept."""
+    """pydub's parameters."""
 
     minimum_ms: int
     threshold_dbfs: float
@@ -54,7 +51,7 @@ class Silence:
 
 
 def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
-    """The stretches between silences, each with up to `keep_ms` of the silence beside it."""
+    """Pieces between silences, each with up to `keep_ms` of silence at either end."""
     kept = [[start - silence.keep_ms, end + silence.keep_ms] for start, end in sounding(recording, silence)]
     for left, right in itertools.pairwise(kept):
         if right[0] < left[1]:
@@ -63,7 +60,7 @@ def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
 
 
 def sounding(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
-    """(start, end) in milliseconds of what lies between silences, in order."""
+    """(start, end) in milliseconds of each piece between silences."""
     duration = recording.duration_ms
     silences = silent(recording, silence)
     if not silences:
@@ -79,7 +76,7 @@ def sounding(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
-    """(start, end) in milliseconds of every silence of at least `minimum_ms`, in order."""
+    """(start, end) in milliseconds of each silence of at least `minimum_ms`."""
     last = recording.duration_ms - silence.minimum_ms
     if last < 0:
         return []
@@ -90,7 +87,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
     quiet = starts[Loudness(recording).rms(starts, silence.minimum_ms) <= threshold]
     if not len(quiet):
         return []
-    # Quiet windows that touch are one silence, even if some between them are not quiet.
+    # Overlapping quiet windows are one silence, even if windows between them are not quiet.
     apart = np.diff(quiet)
     gaps = np.flatnonzero((apart > silence.minimum_ms) & (apart != silence.step_ms))
     first, final = np.append(0, gaps + 1), np.append(gaps, len(quiet) - 1)
@@ -98,7 +95,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def leading_silence_ms(recording: Recording, threshold_dbfs: float, step_ms: int = 10) -> int:
-    """Length of the leading silence, in steps; the whole duration if all is below the threshold."""
+    """Leading silence in multiples of `step_ms`; the whole duration if all is below the threshold."""
     starts: Milliseconds = np.arange(0, recording.duration_ms, step_ms, dtype=np.int64)
     level = Loudness(recording).rms(starts, step_ms) / recording.full_scale
     with np.errstate(divide="ignore"):

@@ -5,8 +5,8 @@ reference · C frames of convolution context · T tokens · M mels · D model wi
 dim_head) · S rows of the modulation table · K time values · L samples. An integer axis is fixed, a letter
 is symbolic.
 
-A guided lane has two rows, the conditional and the unconditional one, which need not run in one call. The
-step graphs give each row's velocity; `update` combines a lane's rows and takes the Euler step.
+A guided lane has two rows, conditional and unconditional, which may run in different calls. The step graphs
+give each row's velocity; `update` combines a lane's rows and takes the Euler step.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Axis = int | str
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""`step` is for runtimes of fixed shapes; the others run `step_keys` with an empty reference in its place."""
+"""`step` is for fixed shapes; other runtimes run `step_keys` with an empty reference instead."""
 STEPS = ("step", "step_keys", "step_reply")
-"""The graphs that run NFE times, and take nearly all the time."""
+"""The graphs that run NFE times."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
@@ -29,13 +29,11 @@ FINAL_ROWS = (
     2  # shift, scale of the last norm (upstream's linear gives scale first; rows here are shift first)
 )
 CONTEXT = 30
-"""C: frames on one side that a frame's convolutional position embedding sees (two kernels of 31)."""
+"""C: one-sided receptive field of the convolutional position embedding (two kernels of 31)."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One named input or output of a graph."""
-
     name: str
     dtype: DType
     axes: tuple[Axis, ...]
@@ -43,7 +41,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """Inputs and outputs of a graph, in order."""
+    """A graph's signature; inputs and outputs are in order."""
 
     name: str
     inputs: tuple[TensorSpec, ...]
@@ -70,7 +68,7 @@ class Dimensions:
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """Every AdaLN shift, scale and gate of K time values: all weights that see only t."""
+    """Every AdaLN shift, scale and gate of K time values: the weights that depend on t alone."""
     return GraphSpec(
         "modulation",
         (TensorSpec("t", "float32", ("K",)),),
@@ -81,8 +79,8 @@ def modulation(d: Dimensions) -> GraphSpec:
 def condition(d: Dimensions) -> GraphSpec:
     """The step-invariant part of the input projection of one segment, at its true length.
 
-    `ids` are shifted by one and padded with 0 (the filler) to N; `log_mel` is the reference padded with
-    zeros to N; `upsample_index` picks, for each frame, the token whose embedding it carries.
+    `ids` are shifted by one and padded to N with 0, the filler; `log_mel` is the reference padded to N with
+    zeros; `upsample_index` is the token of each frame.
     """
     inputs = [TensorSpec("ids", "int32", ("N",)), TensorSpec("log_mel", "float32", ("N", d.mels))]
     if d.upsamples_text:
@@ -91,7 +89,7 @@ def condition(d: Dimensions) -> GraphSpec:
 
 
 def step(d: Dimensions) -> GraphSpec:
-    """Velocity of R rows. Frames from `lengths` on are padding: masked, and their velocity means nothing."""
+    """Velocity of R rows. Frames from `lengths` on are padding: masked, their velocity undefined."""
     return GraphSpec("step", _row_inputs(d), (_velocity(d),))
 
 

@@ -1,6 +1,6 @@
-"""The log-mel spectrogram that a model reads: its parameters and its computation in numpy.
+"""The log-mel spectrogram of a model, in numpy.
 
-Two kinds exist. `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram`
+Two kinds. `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram`
 with power 1). `bigvgan`: frames that lie inside a padding of (n_fft - hop) / 2, Slaney's scale and area norm
 (librosa's `mel`). Both end in ln(max(x, 1e-5)).
 """
@@ -18,21 +18,21 @@ from numpy.typing import NDArray
 Kind = Literal["vocos", "bigvgan"]
 
 FLOOR = 1e-5
-"""Mel energies are raised to this before the logarithm, so silence reads ln 1e-5 = -11.5."""
+"""Least mel energy before the logarithm: silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 MEL_VERSION = 1
-"""Part of the fingerprint: goes up when the same spec would give other numbers."""
+"""Part of the fingerprint; incremented when a spec would give other numbers."""
 
 
 @dataclass(frozen=True)
 class MelSpec:
-    """Parameters of the log-mel, and every length that follows from them."""
+    """Parameters of the log-mel, and the lengths that follow from them."""
 
     kind: Kind
     sample_rate_hz: int = 24_000
     mels: int = 100
     hop: int = 256
-    """Samples from one frame to the next."""
+    """Samples per frame."""
     n_fft: int = 1024
     win: int = 1024
     """Samples under the Hann window, centred in n_fft."""
@@ -58,20 +58,20 @@ class MelSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Names the spec and this computation of it in cache keys."""
+        """Name of the spec and MEL_VERSION, for cache keys."""
         return (
             f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
         )
 
     def frames(self, samples: int) -> int:
-        """Length of the log-mel of so many samples."""
+        """Frames in the log-mel of `samples` samples."""
         return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
 
 
 def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
-    """(samples,) at the spec's rate → (frames, mels), within 1e-4 of upstream's float32 computation.
+    """(samples,) at the spec's rate → (frames, mels), within 1e-4 of upstream's float32.
 
-    Raises ValueError when `samples` is not one-dimensional or too short to be reflected at its ends.
+    Raises ValueError for more than one axis, or too few samples to reflect at the ends.
     """
     if samples.ndim != 1:
         raise ValueError(f"samples must have one axis, not shape {samples.shape}")
@@ -88,7 +88,7 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=8)
 def filterbank(spec: MelSpec) -> NDArray[np.float64]:
-    """(n_fft / 2 + 1, mels): triangles between neighbouring centres from 0 Hz to half the rate. Read only."""
+    """(n_fft / 2 + 1, mels): triangles between neighbouring centres from 0 Hz to half the rate. Read-only."""
     top = spec.sample_rate_hz / 2
     bins = np.linspace(0.0, top, spec.n_fft // 2 + 1)
     corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
@@ -119,8 +119,8 @@ def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
 @functools.lru_cache(maxsize=8)
 def _window(win: int, n_fft: int) -> NDArray[np.float32]:
     """(n_fft,) periodic Hann window, zeros beside it when it is shorter."""
-    # Rounded where torch rounds: near its ends 1 - cos loses digits, and a frame that only grazes the sound
-    # beside a silence is made of those values alone.
+    # Rounded as in torch: near the ends 1 - cos loses digits, and a frame that barely overlaps the sound
+    # depends on those values alone.
     angle = np.arange(win, dtype=np.float32) * np.float32(2.0 * np.pi / win)
     cosine = np.cos(angle, dtype=np.float64).astype(np.float32)
     hann = np.float32(0.5) - np.float32(0.5) * cosine

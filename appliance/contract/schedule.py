@@ -1,10 +1,7 @@
-"""Time grids of the flow ODE (uniform, EPSS, sway) and the noise that it begins with.
+"""Time grids of the flow ODE (uniform, EPSS, sway), in float64, and its initial noise.
 
-Times are computed in float64; float32 only at the graph's edge.
-
-EPSS: empirically pruned step sampling, arXiv 2505.19931, as `get_epss_timesteps` of upstream
-tabulates it; other step counts fall back to a uniform grid, as upstream's do.
-Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
+EPSS: empirically pruned step sampling, arXiv 2505.19931, from upstream's `get_epss_timesteps`; step counts
+that it lacks use a uniform grid, as in upstream. Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from numpy.typing import NDArray
 GRIDS = ("epss", "uniform")
 MAX_NFE = 64
 KEY_TIMES = (0.0, 0.076)
-"""Times from which `short-kv` computes the reference's keys and values anew: steps 0 and 4 of EPSS 7."""
+"""Times at which `short-kv` recomputes the reference's keys and values: steps 0 and 4 of EPSS 7."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),
@@ -28,14 +25,14 @@ EPSS_32NDS: dict[int, tuple[int, ...]] = {
     12: (0, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32),
     16: (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32),
 }
-"""Grid points in units of 1/32, by number of function evaluations."""
+"""NFE → grid points in units of 1/32."""
 
 
 @lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
     """(nfe + 1,) strictly increasing times, read-only; the model is evaluated at all but the last.
 
-    Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that folds time back.
+    Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that makes times decrease.
     """
     if not 1 <= nfe <= MAX_NFE:
         raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
@@ -55,7 +52,7 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np
 
 
 def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
-    """Steps that compute the reference's keys and values: those that first reach a key time, or every one."""
+    """Steps that compute the reference's keys and values: the first from each key time on, or all."""
     if sampling != "short-kv":
         return frozenset(range(len(times) - 1))
     reached = np.searchsorted(times[:-1], KEY_TIMES)
@@ -63,6 +60,6 @@ def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
 
 
 def noise(seed: int, segment: int, frames: int, mels: int) -> NDArray[np.float32]:
-    """(frames, mels) standard normal, the same on every machine."""
+    """(frames, mels) standard normal, equal on every machine."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, segment])))
     return generator.standard_normal((frames, mels), dtype=np.float32)

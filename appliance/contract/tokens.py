@@ -1,7 +1,4 @@
-"""Text → tokens → vocabulary indices, rule for rule as upstream's `convert_char_to_pinyin` does it.
-
-The word segmenter and the pinyin converter come in as callables, so that this file needs neither.
-"""
+"""Text → tokens → vocabulary indices, with the rules of upstream's `convert_char_to_pinyin`."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ from numpy.typing import NDArray
 from appliance.errors import BundleError
 
 Segmenter = Callable[[str], Sequence[str]]
-"""A text → its words; joined, they give the text again."""
+"""Text → words, whose concatenation is the text."""
 Pinyin = Callable[[str], Sequence[str]]
-"""A word → one syllable per character, its tone a digit at the end ("ni3")."""
+"""Word → a syllable per character, with the tone as a final digit ("ni3")."""
 
 UNKNOWN = 0
-"""Index of the space, as which every unknown token is read."""
+"""Unknown tokens map to the space, index 0, as in upstream."""
 
 _SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
 _NO_SPACE_AFTER = " :'\""
@@ -31,7 +28,7 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens that a model has embeddings for; a token's index is the number of its line, from 0."""
+    """A model's tokens, in the order of the file."""
 
     tokens: tuple[str, ...]
 
@@ -42,40 +39,36 @@ class Vocabulary:
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
-        """Token → index. Of a token listed twice the later line counts, as in upstream.
+        """Token → index: its line, from 0; the last one of duplicates, as in upstream.
 
-        Duplicates make upstream's size, and with it the embedding, smaller than the file: a token on a
-        line past that has no embedding and is unknown.
+        Duplicates make upstream's embedding smaller than the file: tokens on lines beyond it are unknown.
         """
         lines = {token: line for line, token in enumerate(self.tokens)}
         return {token: line for token, line in lines.items() if line < len(lines)}
 
     @functools.cached_property
     def size(self) -> int:
-        """Distinct tokens; a model has one embedding more, for the filler."""
+        """Number of distinct tokens; a model has one more embedding, for the filler."""
         return len(set(self.tokens))
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest that does not depend on how the file ended its lines."""
+        """Hex digest, independent of the file's line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
-        """(tokens,) indices before the shift by one that makes room for the filler."""
+        """(tokens,) indices, not yet shifted by one for the filler."""
         return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
 
 
 def parse_vocabulary(text: str) -> Vocabulary:
-    """One token per line, ended by LF, CRLF or CR; the last line may lack its end.
-
-    Raises ValueError when the first line is not a single space.
-    """
+    """One token per line (LF, CRLF or CR). Raises ValueError when the first line is not a single space."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines))
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a `vocab.txt`. Raises BundleError naming the file when it is missing or not a vocabulary."""
+    """Read a `vocab.txt`. Raises BundleError when it is missing or not a vocabulary."""
     try:
         return parse_vocabulary(path.read_bytes().decode("utf-8"))
     except OSError as error:
@@ -87,8 +80,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
     """Letters and signs one by one, Chinese characters as a space and a syllable each.
 
-    A word of plain ASCII is set off by a space from what stands before it, unless that is a space, a colon
-    or a quote. Nothing is spelled out: digits stay digits.
+    A word of ASCII is preceded by a space, except after a space, a colon or a quote. Digits stay digits.
     """
     tokens: list[str] = []
     for word in segment(text.translate(_SUBSTITUTES)):
@@ -107,7 +99,7 @@ def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
 
 def _syllables(word: str, pinyin: Pinyin) -> Iterator[str]:
     spoken = pinyin(word)
-    # A converter hands on what it cannot read as one piece, on which upstream fails.
+    # A converter returns unknown characters as one piece, on which upstream fails.
     if len(spoken) != len(word):
         spoken = [syllable for character in word for syllable in pinyin(character)]
     for character, syllable in zip(word, spoken, strict=True):

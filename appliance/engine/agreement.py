@@ -1,4 +1,4 @@
-"""Lossy arithmetic against the CPU's float32, measured by what other numbers of steps change."""
+"""Error of lossy arithmetic, relative to the error that few steps cause."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from appliance.job import FloatArray, Segment
 
 NFE, FINE_NFE = 7, 32
 ALLOWED = 0.25
-"""Largest share: up to it, a sample's error comes from its few steps, not from arithmetic."""
+"""Largest `share`: below it, most of a sample's error is that of its few steps."""
 
 
 def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
     """Mean absolute difference of the generated log-mel between `engine` and `exact` at NFE 7, divided by
     that between NFE 7 and NFE 32 on `exact`. Raises ValueError, EngineFault."""
-    wanted = _sample(exact, segment, NFE)
-    lossy = np.abs(_sample(engine, segment, NFE) - wanted).mean()
-    return float(lossy / np.abs(_sample(exact, segment, FINE_NFE) - wanted).mean())
+    expected = _sample(exact, segment, NFE)
+    lossy = np.abs(_sample(engine, segment, NFE) - expected).mean()
+    return float(lossy / np.abs(_sample(exact, segment, FINE_NFE) - expected).mean())
 
 
 def _sample(engine: Synthesizer, segment: Segment, nfe: int) -> FloatArray:
-    """(generated frames, M)"""
+    """(generated frames, M) log-mel."""
     defaults = engine.manifest.defaults
     times = time_grid(nfe, grid=defaults.grid, sway=defaults.sway)
     lane = engine.open(dataclasses.replace(segment, times=times))

@@ -1,4 +1,4 @@
-"""The runtime interface of the engine. `ort.py`, `openvino.py` and `trt.py` alone import their runtimes."""
+"""The runtime interface of the engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from appliance.contract.graphs import GraphSpec
 
 HostArray = NDArray[Any]
 Shapes = Mapping[str, Sequence[int]]
-"""Axis letter → sizes that will be bound, ascending; where shapes are exact, the least and the largest."""
+"""Axis letter → sizes that will be bound, ascending; with exact shapes, the least and the largest."""
 
 
 class Tensor(Protocol):
-    """Memory on the backend's device, of a fixed address, shape and element type."""
+    """Device memory with a fixed address, shape and element type."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -27,13 +27,11 @@ class Tensor(Protocol):
 
 
 class Bound(Protocol):
-    """A graph bound to the tensors that it reads and writes."""
-
     def run(self, *, release: bool = False) -> None:
-        """Compute, without waiting for a device; `release` gives working memory back to the system then.
+        """Compute, without waiting for a device; `release` then returns working memory to the system.
 
-        Raises EngineFault when the runtime refuses or fails, Interrupted when it was told to stop; its
-        outputs are undefined afterwards.
+        Raises EngineFault when the runtime fails, Interrupted after `Backend.interrupt`; either leaves the
+        outputs undefined.
         """
         ...
 
@@ -47,58 +45,54 @@ class Graph(Protocol):
 
 
 class Backend(Protocol):
-    """A runtime: loads graphs and owns memory."""
-
     name: str
-    """Name that manifests list under `backends`."""
+    """As in a manifest's `backends`."""
     label: str
     """The name, with the arithmetic of the steps where a graph does not fix it."""
     exact_shapes: bool
-    """True: any shape runs, empty tensors too, so rows are neither padded nor batched."""
+    """True: any shape runs, empty tensors too; rows are neither padded nor batched."""
     buckets: tuple[int, ...]
-    """Frames to which rows are padded, ascending; none where shapes are exact."""
+    """Frames to which rows are padded, ascending; empty with exact shapes."""
     max_batch: int
-    """Rows that one call may hold; see `rows` for those of one size."""
+    """Largest number of rows in one call, at any length."""
     builds: bool
-    """True: graphs are built for this device, and what they compute is compared with the CPU's numbers
-    before it is relied on; see `prepare.py`."""
+    """True: graphs are compiled for this device and verified before use; see `prepare.py`."""
     can_interrupt: bool
-    """True if `interrupt` ends a call under way."""
 
     def rows(self, frames: int) -> int:
-        """Rows of so many frames that one call may hold, at most `max_batch`."""
+        """Largest number of rows of that length in one call, at most `max_batch`."""
         ...
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """Load the graph `name`. Raises BundleError when the runtime cannot read the file."""
+        """Raises BundleError when the runtime cannot read the file."""
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        """New memory, filled with zeros."""
+        """Allocate memory filled with zeros."""
         ...
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> Tensor:
-        """A tensor of `shape` on the contiguous memory of `tensor` from index `at` on."""
+        """A tensor of `shape` on the memory of `tensor`, contiguous from index `at`."""
         ...
 
     def upload(self, array: HostArray, to: Tensor) -> None:
-        """to[...] = array, of the same shape. `array` may be changed as soon as this returns."""
+        """to[...] = array. `array` may be changed as soon as this returns."""
         ...
 
     def copy(self, source: Tensor, to: Tensor) -> None:
-        """to[...] = source, of the same shape; the two may not overlap."""
+        """to[...] = source; the two may not overlap."""
         ...
 
     def download(self, tensor: Tensor) -> HostArray:
-        """A host copy; waits for what computes it."""
+        """A host copy; waits for everything enqueued before."""
         ...
 
     def wait(self) -> None:
-        """Return when everything that was enqueued is computed. Raises EngineFault when it failed."""
+        """Wait for everything enqueued. Raises EngineFault when it failed."""
         ...
 
     def interrupt(self, on: bool) -> None:
-        """Make the call under way, and all until this is called with False, raise Interrupted. Any thread."""
+        """From True until False, the current call and all later ones raise Interrupted. Any thread."""
         ...
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""The demo voice as what backends are compared on: real speech, at any length."""
+"""Segments of real speech, from the demo voice, on which backends are compared."""
 
 from __future__ import annotations
 
@@ -27,26 +27,25 @@ TEXT = (
 
 
 def transcript(voice: str) -> str:
-    """Transcript of a demo voice's recording."""
     return VOICES.joinpath(f"{voice}.txt").read_text("utf-8").strip() + " "
 
 
 def samples(voice: str, rate_hz: int) -> FloatArray:
-    """(samples,) of a demo voice at the given rate, as loud as upstream makes a reference."""
+    """(samples,) of a demo voice, at the level of a reference in upstream."""
     with VOICES.joinpath(f"{voice}.wav").open("rb") as stream, wave.open(stream) as file:
         if (file.getnchannels(), file.getsampwidth()) != (1, 2):
             raise ValueError(f"{voice}.wav: must be 16-bit mono")
         stored, own_rate_hz = file.readframes(file.getnframes()), file.getframerate()
-    given = np.frombuffer(stored, "<i2") / 32768.0
+    recorded = np.frombuffer(stored, "<i2") / 32768.0
     if own_rate_hz != rate_hz:
-        length = len(given) * rate_hz // own_rate_hz
-        given = np.interp(np.arange(length) * own_rate_hz / rate_hz, np.arange(len(given)), given)
-    level = float(np.sqrt(np.mean(np.square(given))))
-    return (given * max(TARGET_RMS / level, 1.0)).astype(np.float32)
+        length = len(recorded) * rate_hz // own_rate_hz
+        recorded = np.interp(np.arange(length) * own_rate_hz / rate_hz, np.arange(len(recorded)), recorded)
+    rms = float(np.sqrt(np.mean(np.square(recorded))))
+    return (recorded * max(TARGET_RMS / rms, 1.0)).astype(np.float32)
 
 
-class Speech:
-    """The demo voice, repeated to any number of frames, and the tokens that it takes to say as much."""
+class DemoSpeech:
+    """The demo voice repeated to any number of frames, with a text of matching length."""
 
     def __init__(self, manifest: Manifest, vocabulary: Vocabulary) -> None:
         spec: MelSpec = manifest.mel
@@ -67,15 +66,18 @@ class Speech:
         guidance: float,
         seed: int = 0,
     ) -> Segment:
-        """`reply` frames after `reference` frames, begun at times[0] on the straight path to the voice."""
+        """A segment of `reference` + `reply` frames whose latents begin at times[0] on the straight path
+        from noise to the voice."""
+        text = transcript(VOICE)
         frames = reply + reference
+        tokens = max(round(len(text) * frames / len(self._log_mel)), 1)
         drawn = noise(seed, 0, frames, self._manifest.mel.mels)
         t = np.float32(times[0])
         drawn[reference:] = (1 - t) * drawn[reference:] + t * self.log_mel(reply)
         return Segment(
             index=0,
             text="",
-            ids=self._ids(frames),
+            ids=self._vocabulary.ids("".join(itertools.islice(itertools.cycle(text + TEXT), tokens))),
             frames=frames,
             reference_log_mel=self.log_mel(reference),
             reference_frames=reference,
@@ -84,9 +86,3 @@ class Speech:
             guidance=guidance,
             sampling=sampling,
         )
-
-    def _ids(self, frames: int) -> NDArray[np.int32]:
-        """Return as many tokens as the voice needs for so many frames."""
-        said = transcript(VOICE)
-        count = max(round(len(said) * frames / len(self._log_mel)), 1)
-        return self._vocabulary.ids("".join(itertools.islice(itertools.cycle(said + TEXT), count)))

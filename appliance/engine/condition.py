@@ -1,4 +1,4 @@
-"""A segment's step-invariant input: text and reference, projected once at the segment's true length."""
+"""The step-invariant part of a segment's input projection: text and reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Conditioner:
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """Run the condition graph; the result stays on the device until the next call."""
+        """Run the condition graph at the segment's true length; the next call overwrites the result."""
         host: dict[str, NDArray[np.int32] | FloatArray] = {
             "ids": padded_ids(segment.ids, segment.frames),
             "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
@@ -41,7 +41,7 @@ class Conditioner:
 
 
 def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:
-    """(T,) vocabulary indices → (N,): shifted by one, cut to N, filled up with 0, the filler token."""
+    """(T,) vocabulary indices → (N,): shifted by one, cut to N, padded with 0, the filler token."""
     out = np.zeros(frames, np.int32)
     cut = ids[:frames]
     out[: len(cut)] = cut + 1
@@ -49,14 +49,14 @@ def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:
 
 
 def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
-    """(frames of the reference, M) → (N, M); what is to be generated is zero."""
+    """(reference frames, M) → (N, M), padded with zeros."""
     out = np.zeros((frames, log_mel.shape[1]), np.float32)
     out[: len(log_mel)] = log_mel
     return out
 
 
 def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) the token that each frame carries: all equally long, the last ones longer by the remainder."""
+    """(N,) index of each frame's token: equal lengths, the last ones one frame longer for the remainder."""
     tokens = min(tokens, frames)
     repeat, remainder = divmod(frames, tokens)
     repeats = np.full(tokens, repeat)

@@ -1,6 +1,6 @@
 """Memory of an NVIDIA device through cuda-python: allocations, copies, and the one stream of a backend.
 
-Everything is enqueued on that stream, so copies and graphs follow one another without waiting for the host.
+Everything is enqueued on that stream, so copies and graphs run in order without the host waiting.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 STAGING_BYTES = 4 << 20
-"""Each half of the pinned memory through which uploads and downloads go."""
+"""Each of the two pinned buffers for uploads and downloads."""
 MAX_CAPTURED = 64
-"""CUDA graphs of a backend's steps, one for each binding; each keeps memory of the device.
+"""Most CUDA graphs of a backend, one for each binding, since each takes device memory.
 
 Further bindings launch their kernels one by one.
 """
@@ -29,15 +29,12 @@ Further bindings launch their kernels one by one.
 
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
-    """Contiguous memory on the device."""
-
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
     def nbytes(self) -> int:
-        """Bytes from `address` on."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -57,8 +54,8 @@ STATUSES: Mapping[int, type[EngineFault]] = {
     719: DeviceLost,  # cudaErrorLaunchFailure
     999: DeviceLost,  # cudaErrorUnknown: after a reset of the driver
 }
-"""CUDA's numbers (driver_types.h). After most of these, it says, the process has to end to use the device
-again; what is not among them is a fault of one call."""
+"""CUDA statuses (driver_types.h). After DeviceLost the process must end before the device can be used again;
+any other status is a fault of one call."""
 TEXTS = {
     "out of memory|failed to allocate": 2,
     "illegal memory access": 700,
@@ -67,7 +64,7 @@ TEXTS = {
     "misaligned address": 716,
     "unspecified launch failure": 719,
 }
-"""The same in words (`cudaGetErrorString`), as TensorRT quotes them without a number."""
+"""Messages (`cudaGetErrorString`) → status, since TensorRT quotes them without a number."""
 REMEDIES: Mapping[type[EngineFault], str] = {
     OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
     DeviceLost: "the daemon has to start again; look at dmesg where it repeats",
@@ -75,7 +72,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """The error of a CUDA status, or of the one that a runtime's message tells of, with its remedy."""
+    """The error of a CUDA status, else of the status found in a runtime's message, with a remedy."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         status = (
@@ -88,14 +85,14 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
-    """The memory of a backend that computes on one stream of a device."""
+    """The memory functions of `Backend`, for a runtime that computes on one stream of a device."""
 
     builds = False
     can_interrupt = False
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
-        """`backend` is named in errors. Raises BundleError without cuda-python, driver or device."""
+        """`backend` is the name in errors. Raises BundleError without cuda-python, driver or device."""
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
@@ -110,7 +107,7 @@ class DeviceMemory:
             self._call("cudaSetDevice", device)
             self._stream = self._call("cudaStreamCreateWithFlags", runtime.cudaStreamNonBlocking)
         except (DeviceLost, OutOfDeviceMemory):
-            raise  # another start may find the device well
+            raise  # temporary: another start may succeed
         except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
             raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
         self.device = device
@@ -118,7 +115,7 @@ class DeviceMemory:
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
     def identity(self) -> tuple[int, str, str]:
-        """Version of the driver as CUDA counts it (12060), compute capability ("8.7") and name of the device.
+        """Driver version as CUDA counts it (12060), compute capability ("8.7"), device name.
 
         Raises EngineFault.
         """
@@ -127,20 +124,17 @@ class DeviceMemory:
         return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
 
     def rows(self, frames: int) -> int:
-        """See `Backend.rows`."""
         return self.max_batch
 
     @property
     def stream(self) -> int:
-        """Address of the stream, for runtimes that compute on it."""
         return int(self._stream)
 
     def interrupt(self, on: bool) -> None:
-        """See `Backend.interrupt`."""
         raise NotImplementedError("what a device was given cannot be taken back")
 
     def empty(self, shape: Sequence[int], dtype: str) -> DeviceTensor:
-        """See `Backend.empty`. Raises EngineFault when the device's memory is full."""
+        """See `Backend`. Raises EngineFault when the device's memory is full."""
         kind = np.dtype(dtype)
         size = max(math.prod(shape) * kind.itemsize, 1)
         try:
@@ -152,12 +146,12 @@ class DeviceMemory:
         return DeviceTensor(address, tuple(shape), kind)
 
     def free(self, tensor: DeviceTensor) -> None:
-        """Give back what `empty` gave. Waits for the device. Raises EngineFault."""
+        """Free a tensor of `empty`, after waiting for the device. Raises EngineFault."""
         self._allocations.remove(tensor.address)
         self._call("cudaFree", tensor.address)
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> DeviceTensor:
-        """See `Backend.view`. Raises ValueError beyond the tensor's end."""
+        """See `Backend`. Raises ValueError beyond the tensor's end."""
         whole = cast(DeviceTensor, tensor)
         first = sum(i * math.prod(whole.shape[axis + 1 :]) for axis, i in enumerate(at))
         if first < 0 or first + math.prod(shape) > math.prod(whole.shape):
@@ -165,7 +159,7 @@ class DeviceMemory:
         return DeviceTensor(whole.address + first * whole.dtype.itemsize, tuple(shape), whole.dtype)
 
     def upload(self, array: HostArray, to: Tensor) -> None:
-        """See `Backend.upload`. Does not wait: the array is copied into pinned memory first."""
+        """See `Backend`. Does not wait: the array is copied into pinned memory first."""
         target = cast(DeviceTensor, to)
         if array.shape != target.shape:
             raise ValueError(f"could not broadcast {array.shape} to {target.shape}")
@@ -178,7 +172,6 @@ class DeviceMemory:
             self._call("cudaMemcpyAsync", target.address + first, address, len(piece), kind, self._stream)
 
     def copy(self, source: Tensor, to: Tensor) -> None:
-        """See `Backend.copy`."""
         given, target = cast(DeviceTensor, source), cast(DeviceTensor, to)
         if given.shape != target.shape or given.dtype != target.dtype:
             raise ValueError(f"cannot copy {given.shape} {given.dtype} to {target.shape} {target.dtype}")
@@ -187,7 +180,6 @@ class DeviceMemory:
             self._call("cudaMemcpyAsync", target.address, given.address, given.nbytes, kind, self._stream)
 
     def download(self, tensor: Tensor) -> HostArray:
-        """See `Backend.download`."""
         given = cast(DeviceTensor, tensor)
         out = np.empty(given.nbytes, np.uint8)
         kind = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost
@@ -200,18 +192,17 @@ class DeviceMemory:
         return out.view(given.dtype).reshape(given.shape)
 
     def wait(self) -> None:
-        """See `Backend.wait`."""
         self._call("cudaStreamSynchronize", self._stream)
 
     def settle(self) -> None:
-        """See `Backend.settle`."""
+        """Nothing to do: no binding allocates."""
 
     def capture(self, enqueue: Callable[[], None]) -> Any:
-        """A CUDA graph of what `enqueue` enqueues, which does not run. Raises EngineFault.
+        """A CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.
 
-        `enqueue` may neither wait nor allocate, nor touch memory of the host.
+        `enqueue` may neither wait, allocate, nor touch host memory.
         """
-        # Thread-local: what other threads do meanwhile does not end the capture.
+        # Thread-local: calls by other threads do not end the capture.
         mode = self._cuda.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("cudaStreamBeginCapture", self._stream, mode)
         try:
@@ -228,15 +219,14 @@ class DeviceMemory:
             self._cuda.cudaGraphDestroy(graph)
 
     def launch(self, captured: Any) -> None:
-        """Enqueue a graph that `capture` gave. Raises EngineFault."""
+        """Enqueue a graph from `capture`. Raises EngineFault."""
         self._call("cudaGraphLaunch", captured, self._stream)
 
     def drop(self, captured: Any) -> None:
-        """Release a graph that `capture` gave."""
         self._cuda.cudaGraphExecDestroy(captured)
 
     def close(self) -> None:
-        """See `Backend.close`. A device that has failed is left to the driver."""
+        """See `Backend`. Errors of a device that has failed are ignored."""
         for release, handles in (
             ("cudaStreamSynchronize", [self._stream]),
             ("cudaFree", self._allocations),
@@ -248,7 +238,7 @@ class DeviceMemory:
         self._cuda.cudaStreamDestroy(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """A function of the runtime; its result without the status. Raises EngineFault."""
+        """Call a function of the CUDA runtime; its result without the status. Raises EngineFault."""
         status, *results = getattr(self._cuda, name)(*arguments)
         if int(status):
             message = self._cuda.cudaGetErrorString(status)[1]
@@ -259,7 +249,7 @@ class DeviceMemory:
 
 @dataclass
 class _Staging:
-    """Pinned memory in two halves; one is written to again only when everything from it has been copied."""
+    """Two pinned buffers; one is reused only when all copies from it have ended."""
 
     call: Callable[..., Any]
     stream: Any
@@ -275,7 +265,7 @@ class _Staging:
         self._events = [self.call("cudaEventCreateWithFlags", self.flags) for _ in range(2)]
 
     def take(self, size: int) -> tuple[int, HostArray]:
-        """Address and bytes of the next `size`, at most STAGING_BYTES."""
+        """Address and bytes of the next `size` bytes, at most STAGING_BYTES."""
         if self._used + size > STAGING_BYTES:
             self.call("cudaEventRecord", self._events[self._half], self.stream)
             self._half, self._used = 1 - self._half, 0
@@ -285,8 +275,7 @@ class _Staging:
         return self._address + first, self._bytes[first : first + size]
 
     def close(self) -> None:
-        """Give the memory back."""
-        with contextlib.suppress(EngineFault):  # of a device that is lost
+        with contextlib.suppress(EngineFault):  # the device may be lost
             for event in self._events:
                 self.call("cudaEventDestroy", event)
             self.call("cudaFreeHost", self._address)

@@ -1,4 +1,4 @@
-"""Euler steps of the flow ODE: which rows a lane has, which step graph each runs, and the lane's update."""
+"""Euler steps of the flow ODE: the rows of a lane, the step graph that each runs, and the lane's update."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from appliance.contract.bundle import Sampling
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 from appliance.engine.costs import StepCall
-from appliance.engine.slab import References, Row, Slab
+from appliance.engine.slab import References, Slab, SlabRow
 from appliance.job import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
 """Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""
 RELEASE_FRAMES = 1024
-"""Length from which a last step's working memory is returned to the system."""
+"""Length from which the last step returns its working memory to the system."""
 
 
 @dataclass(eq=False)
 class LaneState:
-    """The engine's state of one open segment. Its latents are in its rows, the same in each."""
+    """State of an open segment. Each of its rows holds a copy of the latents."""
 
     segment: Segment
-    rows: list[Row]
+    rows: list[SlabRow]
     """The conditional row and, with guidance, the unconditional one."""
     start: int
-    """The segment's frame at which the latents begin: 0, or the end of a reference on its known path."""
+    """First frame of the segment that has latents: 0, or with `short` sampling the end of the reference."""
     times: NDArray[np.int32]
-    """(NFE,) rows of the modulation table."""
+    """(NFE,) indices into the modulation table."""
     weights: FloatArray
     """(NFE, 2) of the velocities: dt·(1 + w) and −dt·w."""
     done: int = 0
@@ -40,32 +40,32 @@ class LaneState:
 
     @property
     def steps_left(self) -> int:
-        """Steps until the latents are a log-mel."""
         return len(self.times) - self.done
 
 
 @dataclass
 class _Updates:
-    """A lane's bindings of `update`, for the places that its rows had."""
+    """A lane's bindings of the `update` graph, valid while its rows are at these places."""
 
     places: list[int]
     step: Bound
     path: Bound | None
+    """Moves the reference along its path; None without a reference beside the latents."""
 
 
 @dataclass
 class Flow:
-    """Owns the slabs and the step graphs, which are loaded when a lane that needs them is first opened."""
+    """Owns the slabs and the step graphs; a graph is loaded when the first lane that needs it is opened."""
 
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
     table: Tensor
     buckets: tuple[int, ...]
-    """Frames to which rows are padded; none where any shape runs."""
+    """Frames to which rows are padded; empty with exact shapes."""
     max_frames: int
     longest_reference: int
-    """Frames of the longest reference that a voice can have."""
+    """Frames."""
     max_lanes: int
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _slabs: dict[tuple[int, int], Slab] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Flow:
         self._weights = self.backend.empty((2,), "float32")
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take and fill rows for a segment with condition (2, N, D). Raises RuntimeError without room."""
+        """Take and fill the rows of a segment with condition (2, N, D). Raises RuntimeError without room."""
         start = 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
         frames = segment.frames - start
         w = segment.guidance
         guidance = (1.0 + w, -w) if w >= UNGUIDED_BELOW else (1.0,)
-        rows: list[Row] = []
+        rows: list[SlabRow] = []
         try:
             for i in range(len(guidance)):
                 reference = start if i == 0 else 0
@@ -109,9 +109,9 @@ class Flow:
     def step(self, lanes: Sequence[LaneState]) -> None:
         """Advance every lane by one step; each has one left.
 
-        Raises EngineFault. A lane that did not advance keeps its latents whole then.
+        Raises EngineFault; lanes that did not advance keep their latents.
         """
-        calls: dict[tuple[Slab, str], list[tuple[Row, int]]] = {}
+        calls: dict[tuple[Slab, str], list[tuple[SlabRow, int]]] = {}
         for lane in lanes:
             self._set_reference(lane)
             for row in lane.rows:
@@ -120,11 +120,17 @@ class Flow:
         release = any(lane.steps_left == 1 and lane.segment.frames >= RELEASE_FRAMES for lane in lanes)
         for (slab, graph), rows in calls.items():
             slab.run(graph, [row for row, _ in rows], [time for _, time in rows], release=release)
-        for lane in lanes:
-            self._update(lane)
+        for lane in lanes:  # latents += dt · v
+            frames = lane.rows[0].frames
+            self.backend.upload(lane.weights[lane.done], self._weights)
+            self._updates(lane).step.run()
+            new = self.backend.view(self._next, (frames, self.dimensions.mels))
+            for row in lane.rows:
+                self.backend.copy(new, row.view("latents", row.frames))
+            lane.done += 1
 
     def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
-        """The runtime's calls when these segments make these steps together."""
+        """The runtime calls in which these segments make these steps together."""
         rows: Counter[tuple[str, int, int]] = Counter()
         for segment, step in steps:
             start = 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
@@ -140,25 +146,25 @@ class Flow:
         ]
 
     def latents(self, lane: LaneState, skip: int = 0) -> Tensor:
-        """(frames from `start` + `skip` on, M) on the device."""
+        """(frames, M) on the device, from frame `start` + `skip`."""
         row = lane.rows[0]
         return row.view("latents", row.frames - skip, skip)
 
     def close(self, lane: LaneState) -> None:
-        """Give the lane's rows back, the last one first: none moves into the place of another."""
+        """Free the lane's rows, the last one first, so that none moves into the place of another."""
         for row in reversed(lane.rows):
             row.slab.leave(row)
 
     def sizes(self, sampling: Sampling) -> Iterator[tuple[int, int]]:
-        """Frames and reference frames of segments that, between them, need every slab and graph."""
+        """(frames, reference frames) of segments that together need every slab and graph."""
         if self.backend.exact_shapes:
             yield min(128, self.max_frames), 40
             return
-        for shortest, bucket in self._spread():
+        for shortest, bucket in self._bucket_ranges():
             if sampling == "exact":
                 yield bucket, 1
                 continue
-            for least, other in self._spread():
+            for least, other in self._bucket_ranges():
                 if least > self.longest_reference:
                     break
                 # The longest reply of its bucket that leaves room for a reference of the other.
@@ -167,14 +173,14 @@ class Flow:
                     reference = min(other, self.longest_reference, self.max_frames - reply)
                     yield reply + reference, reference
 
-    def _spread(self) -> Iterator[tuple[int, int]]:
-        """The least and the most frames of each bucket."""
+    def _bucket_ranges(self) -> Iterator[tuple[int, int]]:
+        """Least and most frames of each bucket."""
         least = 1
         for bucket in self.buckets:
             yield least, bucket
             least = bucket + 1
 
-    def _graph_for(self, lane: LaneState, row: Row, step: int) -> str:
+    def _graph_for(self, lane: LaneState, row: SlabRow, step: int) -> str:
         return self._graph_of(row.reference, step in lane.segment.key_steps)
 
     def _graph_of(self, reference: int, keys: bool) -> str:
@@ -183,14 +189,13 @@ class Flow:
         return "step_keys" if reference or self.backend.exact_shapes else "step"
 
     def _padded(self, frames: int, reference: int) -> tuple[int, int]:
-        """N and P with which a row is computed."""
+        """N and P of the row's call."""
         if self.backend.exact_shapes:
             return frames, reference
         bucket = {n: next(b for b in self.buckets if b >= n) for n in (frames, reference)}
         return bucket[frames], bucket[reference] if reference else 0
 
     def _slab(self, frames: int, reference: int) -> Slab:
-        """The slab of rows of that size."""
         if self.backend.exact_shapes:
             sizes = {"N": self.max_frames, "P": self.max_frames}
         else:
@@ -200,7 +205,7 @@ class Flow:
             names = ("step_keys", "step_reply") if sizes["P"] else ("step",)
             specs = {name: signatures(self.dimensions)[name] for name in names}
             sizes["C"] = CONTEXT
-            # Padded rows of a lane are together where there is no reference, as with `exact`.
+            # Without a reference, as with `exact`, both rows of a lane are in one slab.
             is_shared = sizes["P"] > 0 and not self.backend.exact_shapes
             references = self._references.setdefault(sizes["P"], References()) if is_shared else None
             capacity = self.max_lanes if is_shared else 2 * self.max_lanes
@@ -213,7 +218,7 @@ class Flow:
         return self._graphs[name]
 
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
-        """Write noise, condition and the ends of the reference's path into the lane's rows."""
+        """Write noise, condition and both ends of the reference's path into the lane's rows."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
         assert segment.noise is not None
         for i, row in enumerate(lane.rows):
@@ -231,7 +236,7 @@ class Flow:
             backend.copy(last, row.view_reference("context_condition", seen))
 
     def _set_reference(self, lane: LaneState) -> None:
-        """Set the reference's latents to (1 − t)·noise + t·mel, as often as the lane's step is tried."""
+        """Set the reference's latents to (1 − t)·noise + t·mel; repeated when a step is retried."""
         bound = self._updates(lane)
         if bound.path is None:
             return
@@ -240,16 +245,6 @@ class Flow:
         bound.path.run()
         seen = min(CONTEXT, first.reference)
         self.backend.copy(first.view_reference("reference", seen), first.view_reference("context", seen))
-
-    def _update(self, lane: LaneState) -> None:
-        """latents += dt · v"""
-        backend, frames = self.backend, lane.rows[0].frames
-        backend.upload(lane.weights[lane.done], self._weights)
-        self._updates(lane).step.run()
-        new = backend.view(self._next, (frames, self.dimensions.mels))
-        for row in lane.rows:
-            backend.copy(new, row.view("latents", row.frames))
-        lane.done += 1
 
     def _updates(self, lane: LaneState) -> _Updates:
         places = [row.place for row in lane.rows]

@@ -1,16 +1,18 @@
-"""Comparison of a backend's numbers with the CPU's float32, at every size that its graphs were built for.
+"""Comparison of a backend with the CPU's float32, at every size that its graphs were built for.
 
-TensorRT's engines have been silently wrong for this very model at sizes off those they were optimised for
-(its issue 4450), and fused attention at single batch sizes (4837): so each number of frames is compared at
-both its ends, at each number of rows, and one whole sample beside them.
+TensorRT's engines have been silently wrong for this model at sizes other than those they were optimised for
+(its issue 4450), and fused attention at single batch sizes (4837). So each bucket is compared at both ends
+and with each number of rows, and one whole sample besides.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,28 +21,29 @@ from appliance.contract.bundle import Precision, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.engine import agreement
-from appliance.engine.cases import Speech
+from appliance.engine.cases import DemoSpeech
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
 from appliance.job import FloatArray, Segment
 
 BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int8-qdq": 1e-1}
-"""Largest ‖a − b‖ / ‖b‖ of a graph's output. Half precision is 4e-3 off on a CPU; blank or broken audio is
-off by 1. Chosen, not measured: no device has been seen."""
+"""Largest ‖a − b‖ / ‖b‖ of a graph's output. Half precision has 4e-3 on a CPU, blank or broken audio 1.
+Chosen, not measured on a GPU."""
 WHOLE = "sample"
-"""Stands for all graphs together: a reply's log-mel at 7 steps, as `agreement` measures it."""
+"""In place of a graph's name: a whole log-mel at 7 steps, measured by `agreement.share`."""
 LENGTHS = (16, 128, 512, 1280)
-"""Frames at which condition and vocoder are compared, beside the bundle's longest."""
+"""Frames at which condition and vocoder are compared, besides the bundle's longest."""
 TIMES = np.array([0.3, 0.45, 0.6])
-"""Times of the compared steps, between noise and speech; only the first computes keys and values anew."""
+"""Times of the compared steps; only the first computes the reference's keys and values."""
 USUAL = (400, 350)
 """Frames of the reply and of the reference in the whole sample."""
+FAILED: NDArray[np.generic] = np.full(1, np.nan, np.float32)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of a graph at one size."""
-
     graph: str
     frames: int
     reference: int
@@ -51,7 +54,6 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """True if the error is within its bound."""
         return self.error <= self.bound
 
     def __str__(self) -> str:
@@ -63,7 +65,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
-    """The graphs that a bundle of this sampling runs on a backend of fixed shapes, but for `modulation`."""
+    """Graphs that a bundle of this sampling runs on a backend of fixed shapes, without `modulation`."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),
@@ -75,40 +77,33 @@ def graphs_of(sampling: Sampling) -> tuple[str, ...]:
 def compare(
     engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary, buckets: Sequence[int], rows: int
 ) -> Iterator[Comparison]:
-    """Every graph of `engine` against `exact`, at each of the buckets and at up to `rows` rows.
-
-    `exact` computes on the CPU in float32; `engine` needs as many lanes as there are rows.
-    """
+    """Compare every graph of `engine`, which needs `rows` lanes, with `exact`, the CPU's float32."""
     manifest = engine.manifest
-    bound, speech = BOUNDS[manifest.precision], Speech(manifest, vocabulary)
+    bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
     grid = time_grid(agreement.NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)
     for frames in sorted({n for n in LENGTHS if n < manifest.max_frames} | {manifest.max_frames}):
-        given = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
-        found, wanted = (_condition(one, given) for one in (engine, exact))
-        yield Comparison("condition", frames, 0, 1, distance(found, wanted), bound)
-        found, wanted = (_decoded(one, speech.log_mel(frames)) for one in (engine, exact))
-        yield Comparison("vocoder", frames, 0, 1, distance(found, wanted), bound)
+        segment = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
+        found, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
+        yield Comparison("condition", frames, 0, 1, distance(found, expected), bound)
+        mel = speech.log_mel(frames)
+        found, expected = (_or_failed(partial(one.decode, mel), FAILED) for one in (engine, exact))
+        yield Comparison("vocoder", frames, 0, 1, distance(found, expected), bound)
     yield from compare_steps(engine, exact, speech, buckets, rows)
     reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
     defaults = manifest.defaults
     whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
-    try:
-        share = agreement.share(engine, exact, whole)
-    except (DeviceLost, OutOfDeviceMemory):
-        raise
-    except EngineFault:
-        share = math.inf
+    share = _or_failed(partial(agreement.share, engine, exact, whole), math.inf)
     yield Comparison(WHOLE, reply, reference, 1, share, agreement.ALLOWED)
 
 
 def compare_steps(
-    engine: Synthesizer, exact: Synthesizer, speech: Speech, buckets: Sequence[int], rows: int
+    engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, buckets: Sequence[int], rows: int
 ) -> Iterator[Comparison]:
-    """The step graphs alone, as in `compare`."""
+    """Compare the step graphs alone, as in `compare`."""
     manifest = engine.manifest
     bound, used = BOUNDS[manifest.precision], graphs_of(manifest.defaults.sampling)
     for ends in _exact_ends(buckets):
-        # Without guidance each lane is one row, and the two ends of a bucket share its calls.
+        # Without guidance each lane is one row, so both ends of a bucket share calls.
         segments = [speech.segment(n - 1, 1, TIMES[:2], "exact", guidance=0.0, seed=n) for n in ends]
         yield from _steps(engine, exact, segments, ["step"], rows, bound)
     if "step_keys" in used:
@@ -122,16 +117,16 @@ def compare_steps(
             yield from _steps(engine, exact, segments, graphs, rows, bound)
 
 
-def distance(found: NDArray[np.generic], wanted: NDArray[np.generic]) -> float:
+def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
     """‖a − b‖ / ‖b‖, infinite where a number is not finite."""
     if not np.isfinite(found).all():
         return math.inf
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    a, b = found.astype(np.float64), expected.astype(np.float64)
     return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-12))
 
 
 def _exact_ends(buckets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The shortest and the longest row of each bucket; two frames are the least."""
+    """Shortest and longest row of each bucket, from two frames on."""
     least = 2
     for bucket in buckets:
         yield min(least, bucket), bucket
@@ -139,7 +134,7 @@ def _exact_ends(buckets: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _reply_ends(buckets: Sequence[int], longest_reference: int) -> Iterator[list[tuple[int, int]]]:
-    """Reply and reference frames at opposite ends of each pair of buckets that a segment can have."""
+    """(reply, reference) frames at opposite ends of each pair of buckets that a segment can have."""
     longest = buckets[-1]
     for reply_least, reply_most in itertools.pairwise((0, *buckets)):
         for least, most in itertools.pairwise((0, *buckets)):
@@ -160,18 +155,18 @@ def _steps(
     rows: int,
     bound: float,
 ) -> Iterator[Comparison]:
-    """The velocities of segments whose successive steps run these graphs, alone and several in one call."""
-    wanted = [_velocities(exact, [segment])[0] for segment in segments]
+    """Compare velocities of segments whose successive steps run these graphs, alone and batched."""
+    expected = [_velocities(exact, [segment])[0] for segment in segments]
     for count in range(1, rows + 1):
         for first in range(len(segments) if count == 1 else 1):
             order = [(first + n) % len(segments) for n in range(count)]
             found = _velocities(engine, [segments[n] for n in order])
             for step, graph in enumerate(graphs):
-                errors = [distance(f[step], wanted[n][step]) for n, f in zip(order, found, strict=True)]
+                errors = [distance(f[step], expected[n][step]) for n, f in zip(order, found, strict=True)]
                 worst = int(np.argmax(errors))
                 segment = segments[order[worst]]
                 known = len(segment.reference_log_mel)
-                # What is padded is the reply alone, but for `exact`, whose rows hold the reference too.
+                # With `exact` a row holds the reference too.
                 frames = (
                     (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
                 )
@@ -179,22 +174,23 @@ def _steps(
 
 
 def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[FloatArray]]:
-    """Return the change of generated frames by segment and step, stepping together; NaN on a fault."""
+    """Change of the generated frames by segment and step, stepped together; NaN after a fault."""
     lanes = [engine.open(segment) for segment in segments]
     moved: list[list[FloatArray]] = [[] for _ in segments]
     before = [
         segment.noise[len(segment.reference_log_mel) :] for segment in segments if segment.noise is not None
     ]
-    try:
+
+    def step() -> None:
         for _ in range(lanes[0].steps_left):
             engine.step([lane.id for lane in lanes])
             for n, (lane, segment) in enumerate(zip(lanes, segments, strict=True)):
                 after = engine.log_mel(lane.id)[len(segment.reference_log_mel) :]
                 moved[n].append(after - before[n])
                 before[n] = after
-    except (DeviceLost, OutOfDeviceMemory):
-        raise
-    except EngineFault:
+
+    try:
+        _or_failed(step, None)
         for steps, start in zip(moved, before, strict=True):
             steps += [np.full_like(start, np.nan)] * (lanes[0].steps_left - len(steps))
     finally:
@@ -203,19 +199,11 @@ def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[F
     return moved
 
 
-def _condition(engine: Synthesizer, segment: Segment) -> NDArray[np.generic]:
+def _or_failed(compute: Callable[[], T], failed: T) -> T:
+    """The result, or `failed` on an EngineFault other than a lost or full device, which it raises."""
     try:
-        return engine.condition(segment)
+        return compute()
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault:
-        return np.full(1, np.nan)
-
-
-def _decoded(engine: Synthesizer, log_mel: FloatArray) -> FloatArray:
-    try:
-        return engine.decode(log_mel)
-    except (DeviceLost, OutOfDeviceMemory):
-        raise
-    except EngineFault:
-        return np.full(1, np.nan, np.float32)
+        return failed

@@ -1,4 +1,4 @@
-"""The synthesizer that a configuration asks for: which backend, and whether it can be relied on."""
+"""Loads the synthesizer of a configuration: selects the backend and verifies it where it has to be."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
 from appliance.engine.backend import Backend
-from appliance.engine.backends import AUTO, Options, open_backend
+from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
-from appliance.engine.cases import Speech
+from appliance.engine.cases import DemoSpeech
 from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.prepare import OpenBackend
 from appliance.engine.sizes import buckets
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
-    """The synthesizer of a configuration; `report` is given lines about what takes minutes.
+    """Load by a configuration; `report` receives progress lines of builds.
 
     Raises BundleError, EngineFault, and what `report` raises.
     """
@@ -42,7 +42,7 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
-        # A fault of the box at this moment, not of the bundle: the next start may do better.
+        # A temporary fault of the machine, not of the bundle: another start may succeed.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise EngineFault(f"the engine cannot be loaded: {reason}") from error
     except Exception as error:
@@ -59,22 +59,22 @@ def load(
     cache: Path = EngineConfig.cache,
     report: Report = logger.debug,
 ) -> Synthesizer:
-    """A synthesizer on the backend of that name; auto: the first of AUTO that is here and can speak it.
+    """A synthesizer on the named backend; "auto": the first of AUTO that is installed and runs the bundle.
 
-    Raises BundleError, which names what each backend lacks.
+    Raises BundleError naming what each backend lacks.
     """
-    options = Options(threads, spinning, cache, report)
+    options = BackendOptions(threads, spinning, cache, report)
 
     def open_(name: str) -> Backend:
         return open_backend(name, options)
 
     if backend != "auto":
-        return _on(bundle, open_, backend, lanes)
+        return _synthesizer_on(backend, bundle, open_, lanes)
     missing: list[str] = []
     for name in AUTO:
         if name in bundle.manifest.backends:
             try:
-                return _on(bundle, open_, name, lanes)
+                return _synthesizer_on(name, bundle, open_, lanes)
             except BundleError as error:
                 logger.info("engine.backend auto: %s", error)
                 missing.append(str(error))
@@ -85,22 +85,22 @@ def load(
 
 
 def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
-    """Build and compare the engines that `load_for` would; with `dry_run`, report what that means.
+    """Build and compare engines as `load_for` would; with `dry_run`, only report the plan.
 
     Raises BundleError, StorageError.
     """
-    options = Options(config.threads, config.spinning, config.cache, report)
+    options = BackendOptions(config.threads, config.spinning, config.cache, report)
 
     def open_(name: str) -> Backend:
         return open_backend(name, options)
 
-    wanted = AUTO if config.backend == "auto" else (config.backend,)
+    names = AUTO if config.backend == "auto" else (config.backend,)
     try:
-        device = open_(wanted[0])
+        device = open_(names[0])
     except BundleError as error:
         if config.backend != "auto":
             raise
-        report(f"nothing is built for {' and '.join(wanted[1:])}; {error}")
+        report(f"nothing is built for {' and '.join(names[1:])}; {error}")
         return
     try:
         if not device.builds:
@@ -115,31 +115,28 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
         device.close()
 
 
-def _on(bundle: Bundle, open_: OpenBackend, name: str, lanes: int) -> Synthesizer:
+def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -> Synthesizer:
     device = open_(name)
     try:
-        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
-        wrong = (
-            _fused_is_wrong(bundle, open_) if name == FUSED and FUSED in bundle.manifest.variants else None
-        )
-        if wrong is not None:
+        in_float32 = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
+        variant = None
+        if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
                 "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
             )
-            device.label = f"{name} (plain attention)"
+            device.label, variant = f"{name} (plain attention)", "default"
         host = device if name == "ort-cpu" else open_("ort-cpu")
-        variant = "default" if wrong else None
-        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=safer)
+        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=in_float32)
     except Exception:
         device.close()
         raise
 
 
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
-    """A step that is not as with the default graphs on this device; None where all are.
+    """The first step in which the fused and the default graphs differ on this device; None if all agree.
 
-    Compared at the shortest number of frames, in padded rows, which a runtime without the kernel that the
-    masks are for computes otherwise.
+    Compared in the shortest bucket with padded rows: a runtime without the memory-efficient kernel reads the
+    masks of padding differently.
     """
     engines: list[Synthesizer] = []
     try:
@@ -151,11 +148,11 @@ def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
             except Exception:
                 device.close()
                 raise
-        speech = Speech(bundle.manifest, read_vocabulary(bundle.vocab))
+        speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
         shortest = buckets(device, bundle.manifest.max_frames)[:1]
         fused, plain = engines
         compared = compare_steps(fused, plain, speech, shortest, rows=2)
-        return next((one for one in compared if not one.holds), None)
+        return next((c for c in compared if not c.holds), None)
     finally:
         for engine in engines:
             engine.shutdown()

@@ -1,4 +1,4 @@
-"""Device memory that speaking takes: the engine's allocations, on a backend that only counts."""
+"""Device memory of a warm engine: its allocations, made on a backend that only counts them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from appliance.engine.synthesizer import Synthesizer
 
 
 def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
-    """Bytes of every tensor that a bundle has on a backend once it is warm, weights and scratch apart."""
+    """Bytes of all tensors of a warm engine, without weights and working memory."""
     counting = _Counting(backend)
     engine = Synthesizer(bundle, counting, host=_Counting(backend), lanes=lanes)
     engine.reserve()
@@ -25,14 +25,12 @@ def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Described:
-    """A tensor without memory."""
-
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
 
 
 class _Counting:
-    """Stands in for a backend, with its sizes; allocates nothing, computes nothing, counts."""
+    """A backend, graph and binding of the same sizes that computes and allocates nothing."""
 
     can_interrupt = builds = False
 

@@ -1,7 +1,4 @@
-"""OpenVINO on the CPU: the graphs of the default variant, their steps in bfloat16 where the processor has it.
-
-Its tensors are numpy arrays, whose memory the runtime shares: nothing is copied in or out.
-"""
+"""OpenVINO on the CPU, with steps in bfloat16 where that is faster. It shares numpy's memory."""
 
 from __future__ import annotations
 
@@ -19,22 +16,19 @@ from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 Precision = Literal["bf16", "f32"]
-"""Precision of the step graphs' arithmetic; the others compute in float32."""
-
-
+"""Precision of the step graphs; the others compute in float32."""
 PRODUCT = (256, 1024, 1024)
-"""Rows, columns of the rows, columns of the weight: what decides between bfloat16 and float32."""
+"""m, k, n of the matrix product whose time decides between bfloat16 and float32."""
 
 
 class OpenVinoBound:
-    """A request for inference, on tensors that share the memory of arrays."""
+    """An inference request on tensors that share the memory of arrays."""
 
     def __init__(self, compiled: Any, request: Any, arrays: list[Tensor]) -> None:
         self._compiled, self._request = compiled, request
         self._arrays = arrays  # keeps the memory valid
 
     def run(self, *, release: bool = False) -> None:
-        """See `Bound.run`."""
         try:
             self._request.infer()
             if release:
@@ -44,13 +38,10 @@ class OpenVinoBound:
 
 
 class OpenVinoGraph:
-    """A compiled model."""
-
     def __init__(self, runtime: Any, compiled: Any, spec: GraphSpec) -> None:
         self._runtime, self._compiled, self._spec = runtime, compiled, spec
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         arrays = {**inputs, **outputs}
         _check(self._spec, arrays)
         try:
@@ -63,7 +54,7 @@ class OpenVinoGraph:
 
 
 class OpenVinoBackend(HostMemory):
-    """The CPU plugin. Batches gain nothing there: rows run one by one at their true length."""
+    """The CPU plugin. Batching gains nothing on a CPU: rows run one by one at their true length."""
 
     name = "openvino"
     exact_shapes = True
@@ -71,8 +62,7 @@ class OpenVinoBackend(HostMemory):
     max_batch = 1
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
-        """`threads` 0 leaves the number to the runtime. `precision` of the steps; None takes bfloat16 where
-        the processor multiplies it quicker than float32."""
+        """`threads` 0: the runtime's choice. `precision` None: bfloat16 where it is measured to be faster."""
         try:
             import openvino
         except ImportError as missing:
@@ -82,30 +72,13 @@ class OpenVinoBackend(HostMemory):
         self._runtime, self._core = openvino, openvino.Core()
         self._options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}
         if precision is None:
-            # 0.5 of float32's time on an AMD Zen 5, 1.6 on an Intel Xeon with AVX512-BF16 and without AMX.
+            # 0.5 of float32's time on AMD Zen 5, 1.6 on an Intel Xeon with AVX512-BF16 but no AMX.
             has_bf16 = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-            precision = "bf16" if has_bf16 and self._product_s("bf16") < self._product_s("f32") else "f32"
+            precision = "bf16" if has_bf16 and product_s("bf16") < product_s("f32") else "f32"
         self.precision = precision
         self.label = f"{self.name} ({precision})"
 
-    def _product_s(self, precision: Precision) -> float:
-        """Seconds of a matrix product of a step's size on one thread, the quickest of some."""
-        ops = importlib.import_module("openvino.opset13")
-        rows = ops.parameter(PRODUCT[:2], np.float32)
-        weight = ops.constant(np.ones(PRODUCT[1:], np.float32))
-        model = self._runtime.Model([ops.matmul(rows, weight, False, False)], [rows])
-        options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": precision}
-        request = self._core.compile_model(model, "CPU", options).create_infer_request()
-        request.set_input_tensor(self._runtime.Tensor(np.ones(PRODUCT[:2], np.float32)))
-        seconds = []
-        for _ in range(20):
-            begun = time.perf_counter()
-            request.infer()
-            seconds.append(time.perf_counter() - begun)
-        return min(seconds)
-
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`. Any shape runs."""
         options = {**self._options, "INFERENCE_PRECISION_HINT": self.precision if name in STEPS else "f32"}
         try:
             compiled = self._core.compile_model(self._core.read_model(path), "CPU", options)
@@ -116,13 +89,30 @@ class OpenVinoBackend(HostMemory):
         return OpenVinoGraph(self._runtime, compiled, spec)
 
 
+def product_s(precision: Precision) -> float:
+    """Least seconds of 20 matrix products on one thread."""
+    runtime, ops = importlib.import_module("openvino"), importlib.import_module("openvino.opset13")
+    rows = ops.parameter(PRODUCT[:2], np.float32)
+    weight = ops.constant(np.ones(PRODUCT[1:], np.float32))
+    model = runtime.Model([ops.matmul(rows, weight, False, False)], [rows])
+    options = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": precision}
+    request = runtime.Core().compile_model(model, "CPU", options).create_infer_request()
+    request.set_input_tensor(runtime.Tensor(np.ones(PRODUCT[:2], np.float32)))
+    seconds = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        request.infer()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds)
+
+
 def _check(spec: GraphSpec, arrays: Mapping[str, Tensor]) -> None:
-    """Raise EngineFault for missing tensors and contradicting sizes: the runtime would return zeros."""
-    wanted = {tensor.name: tensor.axes for tensor in (*spec.inputs, *spec.outputs)}
-    if difference := wanted.keys() ^ arrays.keys():
+    """Raise EngineFault for missing tensors and contradicting sizes; the runtime would return zeros."""
+    expected = {tensor.name: tensor.axes for tensor in (*spec.inputs, *spec.outputs)}
+    if difference := expected.keys() ^ arrays.keys():
         raise EngineFault(f"OpenVINO: {spec.name}: missing or unknown: {', '.join(sorted(difference))}")
     sizes: dict[Axis, int] = {}
-    for name, axes in wanted.items():
+    for name, axes in expected.items():
         shape = arrays[name].shape
         fits = len(shape) == len(axes) and all(
             sizes.setdefault(axis, n if isinstance(axis, str) else axis) == n

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU. Its tensors are numpy arrays, bound by address: nothing is copied in or out."""
+"""ONNX Runtime on the CPU, which reads and writes numpy arrays by address."""
 
 from __future__ import annotations
 
@@ -16,27 +16,24 @@ from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault, Interrupted
 
-Options = tuple[Any, Any]
-"""Run options: the usual ones, and those that give working memory back."""
+RunOptions = tuple[Any, Any]
+"""The usual run options, and those that return working memory to the system."""
 
 
 class OrtBound:
-    """A session's binding to addresses."""
-
     def __init__(
         self,
         session: Any,
         binding: Any,
         tensors: list[Tensor],
-        options: Options,
+        options: RunOptions,
         fault: Callable[[str], EngineFault] = EngineFault,
     ) -> None:
-        """`fault` makes the error of a message of the runtime's."""
+        """`fault` turns a message of the runtime into an error."""
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
     def run(self, *, release: bool = False) -> None:
-        """See `Bound.run`."""
         options = self._options[release]
         try:
             self._session.run_with_iobinding(self._binding, options)
@@ -47,13 +44,10 @@ class OrtBound:
 
 
 class OrtGraph:
-    """A session."""
-
-    def __init__(self, session: Any, options: Options) -> None:
+    def __init__(self, session: Any, options: RunOptions) -> None:
         self._session, self._options = session, options
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         binding = self._session.io_binding()
         try:
             for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
@@ -66,7 +60,7 @@ class OrtGraph:
 
 
 class OrtBackend(HostMemory):
-    """The CPU execution provider. Batches gain nothing there: rows run one by one at their true length."""
+    """The CPU execution provider. Batching gains nothing on a CPU: rows run one by one, unpadded."""
 
     name = label = "ort-cpu"
     exact_shapes = True
@@ -75,26 +69,25 @@ class OrtBackend(HostMemory):
     can_interrupt = True
 
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
-        """`threads` 0 leaves the number to the runtime: one per physical core. `spinning` keeps idle threads
-        busy between operators: faster on cores that nobody else needs, slower on shared ones."""
+        """`threads` 0: the runtime's choice, one per physical core. `spinning` keeps idle threads busy, which
+        is faster on dedicated cores and slower on shared ones."""
         self._runtime = onnxruntime = import_runtime()
         self._options = _options_of(onnxruntime, threads, spinning=spinning)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     def interrupt(self, on: bool) -> None:
-        """See `Backend.interrupt`. The runtime looks before each node."""
+        """See `Backend`. The runtime checks before each node."""
         for options in self._run_options:
             options.terminate = on
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`. Any shape runs."""
         session = load_session(self._runtime, path, self._options, ["CPUExecutionProvider"])
         return OrtGraph(session, self._run_options)
 
 
 def import_runtime() -> Any:
-    """ONNX Runtime, which logs errors only."""
+    """ONNX Runtime, set to log errors only."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(3)
@@ -110,7 +103,7 @@ def _options_of(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
 
 
 def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[object]) -> Any:
-    """A session of a file. Raises BundleError when the runtime cannot read it."""
+    """Raises BundleError when the runtime cannot read the file."""
     try:
         return runtime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # the runtime's exceptions share no base class of their own
@@ -120,9 +113,9 @@ def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[obj
 def profile(
     path: Path, feed: Mapping[str, HostArray], *, threads: int = 0, runs: int = 1, optimised: bool = True
 ) -> list[dict[str, Any]]:
-    """Run a graph on the CPU and return what each node did in each of the counted runs, the first apart.
+    """Profile a graph on the CPU: one entry per node and run, after one run that is not counted.
 
-    Keys: name, op, seconds, inputs and outputs (shapes). Not optimised, the nodes are the file's own. Raises
+    Keys: name, op, seconds, inputs and outputs (shapes). Without `optimised` the nodes are the file's. Raises
     BundleError when the runtime cannot read the file.
     """
     runtime = import_runtime()
@@ -156,8 +149,6 @@ def _shapes_of(typed: Sequence[Mapping[str, Sequence[int]]]) -> list[tuple[int, 
 
 
 class Timed:
-    """A graph as the engine runs it on the CPU, for timing."""
-
     def __init__(self, path: Path, threads: int = 0) -> None:
         """Raises BundleError when the runtime cannot read the file."""
         runtime = import_runtime()
@@ -165,14 +156,13 @@ class Timed:
         self._session = load_session(runtime, path, options, ["CPUExecutionProvider"])
 
     def __call__(self, feed: Mapping[str, HostArray]) -> float:
-        """Run once; seconds."""
         begun = time.perf_counter()
         self._session.run(None, dict(feed))
         return time.perf_counter() - begun
 
 
 def products(size: int, *, threads: int = 0, runs: int = 100) -> float:
-    """Least seconds of some products of two (size, size) float32 matrices."""
+    """Least seconds of a product of two (size, size) float32 matrices."""
     draw = np.random.default_rng(0)
     given = {name: draw.random((size, size), dtype=np.float32) for name in ("a", "b")}
     with tempfile.TemporaryDirectory() as folder:
@@ -183,7 +173,7 @@ def products(size: int, *, threads: int = 0, runs: int = 100) -> float:
 
 
 def _product_model() -> bytes:
-    """The ONNX file of y = a·b, field by field of onnx.proto; the device has no package that writes one."""
+    """The ONNX file of y = a·b, encoded by hand (onnx.proto): the device has no package that writes one."""
 
     def field(number: int, value: bytes | int) -> bytes:
         if isinstance(value, int):

@@ -15,20 +15,17 @@ from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
-"""`AttentionBackend::EFFICIENT_ATTENTION`: the kernel that fused step graphs are masked for
-(`export/fused.py`). Asked for by name, it takes every length; others read those masks otherwise."""
+"""`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/fused.py`):
+other kernels read the masks differently."""
 
 
 class OrtCudaGraph:
-    """A session whose tensors are on the device."""
-
     def __init__(
         self, runtime: Any, session: Any, device: int, captured: itertools.count[int] | None
     ) -> None:
         self._runtime, self._session, self._device, self._captured = runtime, session, device, captured
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         binding = self._session.io_binding()
         try:
             for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
@@ -37,22 +34,17 @@ class OrtCudaGraph:
                     bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
         except Exception as error:  # the runtime's exceptions share no base class of their own
             raise EngineFault(f"ONNX Runtime: {error}") from error
-        options = self._options()
-        bound = [*inputs.values(), *outputs.values()]
-        return OrtBound(self._session, binding, bound, (options, options), fault_of)
-
-    def _options(self) -> Any:
-        """Run options of one binding: what is enqueued is not waited for, and a number for its capture."""
         options = self._runtime.RunOptions()
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self._captured is not None:
             number = next(self._captured)
             options.add_run_config_entry("gpu_graph_id", str(number if number <= MAX_CAPTURED else -1))
-        return options
+        bound = [*inputs.values(), *outputs.values()]
+        return OrtBound(self._session, binding, bound, (options, options), fault_of)
 
 
 class OrtCudaBackend(DeviceMemory):
-    """The CUDA execution provider, never with the CPU in its place."""
+    """The CUDA execution provider, never with the CPU provider as its fallback."""
 
     name = "ort-cuda"
     label = "ort-cuda"
@@ -69,14 +61,14 @@ class OrtCudaBackend(DeviceMemory):
                 "onnxruntime-gpu in place of onnxruntime"
             )
         super().__init__(self.name, device)
-        # CUDA and cuDNN from pip's packages, where the system has none. What it misses it prints.
+        # CUDA and cuDNN from pip's packages, where the system has none. It prints what is missing.
         if hasattr(runtime, "preload_dlls"):
             runtime.preload_dlls()
         self._runtime = runtime
         self._captured = itertools.count(1)
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`. Raises BundleError too when the provider cannot be started."""
+        """See `Backend`. Also raises BundleError when the provider cannot be started."""
         is_step = name in STEPS
         options = {
             "device_id": str(self.device),
@@ -87,7 +79,7 @@ class OrtCudaBackend(DeviceMemory):
             "enable_cuda_graph": str(int(is_step)),
         }
         session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
-        # A provider whose libraries are missing is replaced by the CPU, with a line in the log.
+        # Without its libraries the provider is replaced by the CPU one, with a line in the log.
         if PROVIDER not in (used := session.get_providers()):
             raise BundleError(
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "

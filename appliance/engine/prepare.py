@@ -1,8 +1,8 @@
-"""A bundle's engines for this device: built, compared with the CPU's numbers, and recorded as fit to speak.
+"""Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
-A graph that cannot be built, or whose numbers are wrong, is built once more from the bundle's variant that
-computes in float32; when that is wrong too, the bundle is not for this device. Engines that are relied on
-stay until their successors have passed.
+`ensure` is the entry: with a valid record it only reads the engines, else it calls `prepare`. A graph that
+cannot be built, or differs, is built again from the bundle's variant `float32`; if that fails too, the bundle
+is refused. Old engines stay until the new ones have passed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from appliance.contract.graphs import signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked
 from appliance.engine.backend import Backend
-from appliance.engine.build import WORKSPACE_BYTES, Recipe, files_of, profiles_of, write_whole
-from appliance.engine.cases import Speech
+from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of, write_whole
+from appliance.engine.cases import DemoSpeech
 from appliance.engine.gate import USUAL, WHOLE, Comparison, compare, graphs_of
 from appliance.engine.memory import tensor_bytes
 from appliance.engine.sizes import buckets, sizes
@@ -39,86 +39,79 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 2
 TIMED = np.linspace(0.3, 0.6, 6, dtype=np.float64)
-"""Times of the steps that are timed."""
+"""Time grid of the steps whose speed is measured."""
 KEPT_RECORDS = 2
-"""Bundles whose engines are kept: the one that was prepared last, and one to go back to."""
+"""Bundles whose engines are kept: the last prepared, and one to go back to."""
 MIB = 1 << 20
 
 OpenBackend = Callable[[str], Backend]
-"""Opens a backend of that name, with the configuration's threads and folders."""
+"""Opens a backend by name, with the options of the configuration."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A bundle's engines that have passed the comparison, on the platform where they did."""
+    """The engines of a bundle that passed the comparison, as stored in `<manifest's sha256>.json`."""
 
     format: int
     platform: dict[str, Any]
     engines: dict[str, str]
     """Graph → sha256 of its engine."""
     in_float32: dict[str, str]
-    """Graph → why it is computed in float32."""
+    """Graph → reason for its computing in float32."""
     worst: dict[str, float]
-    """Graph → the largest error that was found."""
+    """Graph → largest error."""
     build_s: dict[str, float]
-    """Graph → how long its build took; those that were kept are not among them."""
+    """Graph → duration of its build; cached ones are absent."""
     step_ms: dict[str, tuple[float, ...]]
-    """Frames of a bucket → what a step of its longest row takes, alone and in each number of rows."""
+    """Frames of a bucket → time of a step with its longest row, by number of rows from 1."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """One engine of a plan."""
-
+class PlannedEngine:
     graph: str
     profiles: int
     kept: bool
     size_bytes: int
-    """Bytes of the engine, or of the graph's weights where there is none."""
+    """Bytes of the cached engine, else of the graph's weights."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of what `prepare` would do."""
+    """The work that `prepare` would do, with estimates."""
 
     device: str
     folder: Path
-    parts: tuple[Part, ...]
+    engines: tuple[PlannedEngine, ...]
     compared: bool
-    """True if these engines have passed the comparison."""
     speaking_bytes: int
-    """Memory that speaking will take: weights and tensors, without kernels and working memory."""
+    """Memory of a warm engine: weights and tensors, without kernels and working memory."""
     lanes: int
     build_s: float | None
-    """Estimated from builds on this device; None where there was none."""
+    """Estimate from earlier builds on this device; None without any."""
     step_ms: Mapping[str, Sequence[float]]
-    """Step times of the record."""
 
     @property
     def disk_bytes(self) -> int:
-        """Estimated bytes of the engines to be built: the weights, and a tenth for kernels. A guess."""
-        return round(1.1 * sum(part.size_bytes for part in self.parts if not part.kept))
+        """Guess for the engines to be built: weights, and a tenth for kernels."""
+        return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.kept))
 
     @property
     def memory_bytes(self) -> int:
-        """Estimated memory of a build: three times the largest graph's weights, and workspace. A guess."""
-        largest = max((part.size_bytes for part in self.parts if not part.kept), default=0)
+        """Guess for a build: three times the largest graph's weights, and workspace."""
+        largest = max((engine.size_bytes for engine in self.engines if not engine.kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
     def lines(self) -> list[str]:
-        """Text for a terminal."""
         lines = [
             f"engines for {self.device}, in {self.folder}",
             f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
             "kernels and working memory apart",
         ]
-        for part in self.parts:
-            state = "kept" if part.kept else "to build"
-            about = "" if part.kept else "about "
-            lines.append(
-                f"{part.graph:<12} profiles {part.profiles:<3} {state:<9} {about}{part.size_bytes // MIB} MiB"
-            )
-        if missing := [part for part in self.parts if not part.kept]:
+        for engine in self.engines:
+            state = "kept" if engine.kept else "to build"
+            size = f"{'' if engine.kept else 'about '}{engine.size_bytes // MIB} MiB"
+            lines.append(f"{engine.graph:<12} profiles {engine.profiles:<3} {state:<9} {size}")
+        if missing := [engine for engine in self.engines if not engine.kept]:
             took = "minutes for each engine; none was built here yet"
             if self.build_s is not None:
                 took = f"about {max(math.ceil(self.build_s / 60), 1)} min, by earlier builds here"
@@ -140,10 +133,9 @@ class Plan:
 
 
 def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> tuple[str, ...]:
-    """The graphs that have to compute in float32, once every engine is built and has passed.
+    """Return the graphs that compute in float32, once every engine has passed: minutes at the first start.
 
-    Minutes at the first start with a bundle; without builds it reads the engines. Raises BundleError when
-    the bundle is not for this device, StorageError when the folder of engines is at fault.
+    Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
@@ -155,8 +147,10 @@ def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes
 
 
 def gaining(step_ms: Sequence[float]) -> int:
-    """How many rows may share a call, by what a step takes in each number of rows: as the scheduler judges,
-    a row more has to save a share of what it takes alone."""
+    """Rows that may share a call: each must save more than WORTHWHILE of its time alone, as in the scheduler.
+
+    `step_ms` has the times of a step with 1, 2, … rows.
+    """
     alone = step_ms[0]
     for rows, (fewer, more) in enumerate(itertools.pairwise(step_ms), 1):
         if alone - (more - fewer) <= WORTHWHILE * alone:
@@ -165,22 +159,19 @@ def gaining(step_ms: Sequence[float]) -> int:
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
-    """Return what `prepare` would do, and the memory that speaking takes with so many lanes.
-
-    Raises BundleError, StorageError.
-    """
+    """Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
     in_float32 = record.in_float32 if record else {}
-    parts, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
-    for graph, recipe in recipes(bundle, backend, in_float32).items():
-        size = backend.cache.size(recipe)
-        stored = sum(path.stat().st_size for path in files_of(recipe.path))
+    engines, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
+    for graph, source in engine_sources(bundle, backend, in_float32).items():
+        size = backend.cache.size(source)
+        stored = sum(path.stat().st_size for path in files_of(source.path))
         weights += stored
-        parts.append(Part(graph, len(recipe.profiles), bool(size), size or stored))
+        engines.append(PlannedEngine(graph, len(source.profiles), bool(size), size or stored))
     estimate = None
-    if known := [part for part in parts if part.graph in build_s]:
-        rate = sum(build_s[part.graph] for part in known) / sum(part.profiles for part in known)
-        estimate = rate * sum(part.profiles for part in parts if not part.kept)
+    if known := [engine for engine in engines if engine.graph in build_s]:
+        rate = sum(build_s[engine.graph] for engine in known) / sum(engine.profiles for engine in known)
+        estimate = rate * sum(engine.profiles for engine in engines if not engine.kept)
     platform = backend.cache.platform
     device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
     compared = record is not None and _is_valid(record, bundle, backend)
@@ -188,7 +179,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     return Plan(
         device,
         backend.cache.folder,
-        tuple(parts),
+        tuple(engines),
         compared,
         speaking,
         lanes,
@@ -198,47 +189,60 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
 
 
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
-    """Build what is missing, compare everything, and record it; `backend` says for which device and where.
+    """Build missing engines for `backend`, compare all, and write the record.
 
     Raises BundleError when a graph is wrong in float32 too, StorageError when the disk is full.
     """
     cache = backend.cache
-    for line in (planned := plan(bundle, backend, lanes)).lines():
+    planned = plan(bundle, backend, lanes)
+    for line in planned.lines():
         cache.announce(line)
-    _check_room(planned)
+    if planned.disk_bytes > (free := _free_bytes(planned.folder)):
+        raise StorageError(
+            f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
+            f"{free // MIB} MiB are free"
+        )
+    if planned.memory_bytes > (available := _available_bytes()):
+        logger.warning(
+            "building takes about %d MiB of memory, %d MiB are available",
+            planned.memory_bytes // MIB,
+            available // MIB,
+        )
     in_float32: dict[str, str] = {}
     build_s: dict[str, float] = {}
-    safer = bundle.manifest.variants.get(FLOAT32, {})
+    in_variant = bundle.manifest.variants.get(FLOAT32, {})
     while True:
-        failed, worst, step_ms = _attempt(bundle, open_backend, in_float32, build_s)
+        failed, worst, step_ms = _build_and_compare(bundle, open_backend, in_float32, build_s)
         if not failed:
             break
         for graph, why in failed.items():
-            if graph in in_float32 or graph not in safer:
+            if graph in in_float32 or graph not in in_variant:
                 raise BundleError(
                     f"{bundle.folder}: not for {cache.platform.device} with {backend.name}: {why}"
                 )
             refusal = f"the engine of {graph} is refused, float32 takes its place: {why}"
             cache.announce(refusal, logging.ERROR)
         in_float32 |= failed
-    engines = {g: cast(str, cache.digest(r)) for g, r in recipes(bundle, backend, in_float32).items()}
+    engines = {g: cast(str, cache.digest(r)) for g, r in engine_sources(bundle, backend, in_float32).items()}
     record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, step_ms)
     try:
         with locked(cache.folder):
             write_whole(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
-            _sweep(cache.folder)
+            _remove_old(cache.folder)
     except OSError as error:
         raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
     cache.announce("every engine is built and agrees with the CPU's numbers")
     return record
 
 
-def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) -> dict[str, Recipe]:
-    """Return the sources of each engine, by graph. Raises BundleError for a graph that is not there."""
+def engine_sources(
+    bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]
+) -> dict[str, EngineSource]:
+    """The source of each engine, by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
-        graph: Recipe(
+        graph: EngineSource(
             bundle.graph(graph, FLOAT32 if graph in in_float32 else usual),
             specs[graph],
             profiles_of(specs[graph], sizes(graph, manifest, backend)),
@@ -248,10 +252,7 @@ def recipes(bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]) 
 
 
 def read_record(folder: Path, bundle: Bundle) -> Record | None:
-    """The record of a bundle's engines; None where there is none, or it is damaged.
-
-    Raises StorageError where it may not be read.
-    """
+    """The record of a bundle's engines; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
     try:
         record: Record = from_mapping(Record, json.loads(path.read_bytes()), where=str(path))
@@ -270,26 +271,25 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """True if the stored engines are, to the bit, those that have passed here."""
+    """True if platform and engines are, to the bit, those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
-    made = recipes(bundle, backend, record.in_float32)
-    return record.engines == {graph: backend.cache.digest(recipe) for graph, recipe in made.items()}
+    sources = engine_sources(bundle, backend, record.in_float32)
+    return record.engines == {graph: backend.cache.digest(source) for graph, source in sources.items()}
 
 
-def _attempt(
+def _build_and_compare(
     bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
 ) -> tuple[dict[str, str], dict[str, float], dict[str, tuple[float, ...]]]:
-    """Graphs that failed and why, with these graphs in float32; the largest error of each; and, where all
-    are right, what their steps take."""
+    """(failed graph → reason, `Record.worst`, `Record.step_ms` if none failed); adds builds to `build_s`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     engine: Synthesizer | None = None
     try:
-        for graph, recipe in recipes(bundle, backend, in_float32).items():
-            if not backend.cache.size(recipe):
+        for graph, source in engine_sources(bundle, backend, in_float32).items():
+            if not backend.cache.size(source):
                 begun = time.monotonic()
                 try:
-                    backend.cache.engine(recipe)
+                    backend.cache.engine(source)
                 except BundleError as error:
                     return {graph: str(error)}, {}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
@@ -297,7 +297,7 @@ def _attempt(
         engine = Synthesizer(
             bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
         )
-        failed, worst = _compared(bundle, engine, backend, open_backend)
+        failed, worst = _compare(bundle, engine, backend, open_backend)
         return failed, worst, {} if failed else _step_times(bundle, engine, backend)
     except (DeviceLost, OutOfDeviceMemory):
         raise
@@ -307,9 +307,10 @@ def _attempt(
         (engine.shutdown if engine else backend.close)()
 
 
-def _compared(
+def _compare(
     bundle: Bundle, engine: Synthesizer, backend: TrtBackend, open_backend: OpenBackend
 ) -> tuple[dict[str, str], dict[str, float]]:
+    """(failed graph → reason, `Record.worst`)"""
     exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
     failed: dict[str, Comparison] = {}
     worst: dict[str, float] = {}
@@ -323,12 +324,12 @@ def _compared(
             worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
             if not one.holds:
                 failed.setdefault(one.graph, one)
-                if one.graph == "condition":  # which every step reads
+                if one.graph == "condition":  # an input of every step
                     break
     finally:
         exact.shutdown()
     reasons = {graph: str(one) for graph, one in failed.items()}
-    if [*reasons] == [WHOLE]:  # together they are wrong, and none is alone
+    if [*reasons] == [WHOLE]:  # wrong as a whole, though no graph fails alone
         reasons = dict.fromkeys(
             (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), reasons[WHOLE]
         )
@@ -337,55 +338,40 @@ def _compared(
 
 
 def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:
-    """Milliseconds of a step in each bucket and number of rows, as in `Record`."""
-    speech = Speech(bundle.manifest, read_vocabulary(bundle.vocab))
+    """`Record.step_ms`"""
+    speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
     sampling, longest = bundle.manifest.defaults.sampling, bundle.manifest.max_frames
-    took: dict[str, tuple[float, ...]] = {}
+    step_ms: dict[str, tuple[float, ...]] = {}
     for frames in buckets(backend, longest):
         reference = min(USUAL[1], frames // 2)
         reply = min(frames, longest - reference) if sampling != "exact" else frames - reference
-        # Without guidance each lane is one row. The first steps compute keys, the next one is captured.
+        # Without guidance each lane is one row. The first steps compute keys, the next is captured.
         segment = speech.segment(reply, reference, TIMED, sampling, guidance=0.0)
-        took[str(frames)] = tuple(
-            round(1e3 * _quickest_step(engine, [segment] * rows), 3)
+        step_ms[str(frames)] = tuple(
+            round(1e3 * _fastest_step(engine, [segment] * rows), 3)
             for rows in range(1, backend.max_batch + 1)
         )
-    return took
+    return step_ms
 
 
-def _quickest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
+def _fastest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
     lanes = [engine.open(segment) for segment in segments]
     try:
-        quickest = math.inf
+        fastest = math.inf
         for _ in range(lanes[0].steps_left):
             begun = time.monotonic()
             engine.step([lane.id for lane in lanes])
-            quickest = min(quickest, time.monotonic() - begun)
-        return quickest
+            fastest = min(fastest, time.monotonic() - begun)
+        return fastest
     finally:
         for lane in lanes:
             engine.close(lane.id)
 
 
-def _check_room(planned: Plan) -> None:
-    """Raise StorageError where the disk has no room; memory that may not suffice is a warning."""
-    if planned.disk_bytes > (free := _free_bytes(planned.folder)):
-        raise StorageError(
-            f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
-            f"{free // MIB} MiB are free"
-        )
-    if planned.memory_bytes > (available := _available_bytes()):
-        logger.warning(
-            "building takes about %d MiB of memory, %d MiB are available",
-            planned.memory_bytes // MIB,
-            available // MIB,
-        )
-
-
 def _free_bytes(folder: Path) -> int:
-    """Free space on the disk where the folder is or will be."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
+    """Free bytes on the disk where the folder is or will be."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 def _available_bytes() -> int:
@@ -396,8 +382,8 @@ def _available_bytes() -> int:
     return 0
 
 
-def _sweep(folder: Path) -> None:
-    """Remove the engines that none of the newest records names, and older records. Raises OSError."""
+def _remove_old(folder: Path) -> None:
+    """Remove all but the newest records, and the engines that these do not name. Raises OSError."""
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept: set[str] = set()
     for path in by_age[-KEPT_RECORDS:]:

@@ -1,4 +1,4 @@
-"""One case with everything given, on the device's own engine: for bug reports, and anyone's parity check."""
+"""Runs a case with all inputs given, on the device's engine: for bug reports and parity checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONAL = ("guidance", "sway", "grid", "sampling")
 
 
 def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
-    """Run a case file on the device's engine and write what comes out. Raises ApplianceError, OSError."""
+    """Run a case file and write its results. Raises ApplianceError, OSError."""
     engine = load_for(bundle, EngineConfig(lanes=1))
     try:
         write_result(out, *replay(engine, read_case(case, engine, nfe)))
@@ -33,8 +33,8 @@ def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
-    """(n_frames, M) log-mel with the reference's frames overwritten, and the vocoder over all n_frames:
-    no levels, cuts or fades."""
+    """(n_frames, M) log-mel with the reference's frames overwritten, and the (samples,) of all n_frames,
+    without levels, cuts or fades."""
     lane = engine.open(case)
     try:
         for _ in range(lane.steps_left):
@@ -46,8 +46,8 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 
 
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
-    """A case file: `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally
-    `guidance`, `sway`, `grid`, `sampling` (exact unless given).
+    """Read `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally `guidance`,
+    `sway`, `grid`, `sampling` (default: exact).
 
     Raises InvalidRequest naming the array that is missing or misshapen.
     """
@@ -89,7 +89,7 @@ def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
 
 def _arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
-        with path.open("rb") as stream:  # numpy leaves a file open that it cannot read
+        with path.open("rb") as stream:  # numpy does not close a file that it cannot read
             stored = np.load(stream, allow_pickle=False)
             if not isinstance(stored, NpzFile):
                 raise ValueError("it holds a single array")
@@ -106,6 +106,6 @@ def _scalar(name: str, value: object) -> Any:
 
 
 def write_result(path: Path, mel: FloatArray, wave: FloatArray) -> None:
-    """`mel` (n_frames, M) and `wave` (samples,), float32."""
+    """Write an .npz of `mel` (n_frames, M) and `wave` (samples,), float32."""
     with path.open("wb") as stream:
         np.savez(stream, mel=mel, wave=wave)

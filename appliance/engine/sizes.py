@@ -1,4 +1,4 @@
-"""The sizes at which a bundle's graphs run on a backend: what TensorRT's profiles are made from."""
+"""The sizes at which a bundle's graphs run on a backend; TensorRT's profiles are made from them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from appliance.job import MAX_REFERENCE_S
 
 
 def buckets(backend: Backend, longest: int) -> tuple[int, ...]:
-    """Frames to which rows are padded, the longest that is possible among them; none where any shape runs."""
+    """Frames to which rows are padded, ending with `longest`; empty with exact shapes."""
     if backend.exact_shapes:
         return ()
     return (*(b for b in backend.buckets if b < longest), longest)
 
 
 def longest_reference(manifest: Manifest) -> int:
-    """Frames of the longest reference that a voice can have."""
+    """Frames of the longest reference."""
     spec = manifest.mel
     return min(MAX_REFERENCE_S * spec.sample_rate_hz // spec.hop + 1, manifest.max_frames - 1)
 
 
 def sizes(graph: str, manifest: Manifest, backend: Backend) -> Shapes:
-    """Sizes of each symbolic axis of a graph, ascending; only step graphs are padded to buckets."""
+    """Sizes of each symbolic axis of a graph, ascending; only step graphs have buckets."""
     longest = manifest.max_frames
     frames = (buckets(backend, longest) if graph in STEPS else ()) or (1, longest)
     return {

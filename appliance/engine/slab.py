@@ -1,4 +1,4 @@
-"""Rows of one bucket in tensors that are allocated once: no step allocates, and no address changes."""
+"""Slabs: the tensors of one bucket's rows, allocated once, so that no step allocates or moves memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from appliance.engine.backend import Backend, Bound, Graph, Tensor
 
 
 @dataclass(eq=False)
-class Row:
-    """A latents sequence with one condition, in a slab for as long as its lane is open."""
+class SlabRow:
+    """A sequence of latents with one condition, in a slab while its lane is open."""
 
     slab: Slab
     place: int
     frames: int
-    """N, of which the velocity is computed."""
+    """N: frames of latents."""
     reference: int
-    """P: frames that stand before them on a known path."""
+    """P: frames of a reference before them, on a known path."""
 
     def view(self, name: str, frames: int | None = None, skip: int = 0) -> Tensor:
-        """The slab's tensor `name` of this row: `frames` frames (None: all that fit) from `skip` on."""
+        """This row of the tensor `name`: `frames` frames (None: all) from `skip` on."""
         whole = self.slab.tensors[name]
         rest = whole.shape[2:]
         return self.slab.backend.view(
@@ -31,7 +31,7 @@ class Row:
         )
 
     def view_reference(self, name: str, frames: int | None = None) -> Tensor:
-        """The last `frames` frames (None: all) of a tensor of the reference, which stands at its end."""
+        """The last `frames` frames (None: all) of a reference tensor, which is aligned to its end."""
         frames = self.reference if frames is None else frames
         held = self.slab.sizes_of(self)["C" if name.startswith("context") else "P"]
         return self.view(name, frames, held - frames)
@@ -39,18 +39,17 @@ class Row:
 
 @dataclass(eq=False)
 class References:
-    """Tensors of references of one length, in the same place as their rows, whichever slab those are in.
+    """Tensors of references of one bucket, shared by slabs: a row has the same place in all of them.
 
-    Keys and values of a reference are the largest tensors that there are: 90 kB a frame of a Base-size model.
+    A reference's keys and values are the largest tensors: 90 kB a frame of a Base-size model.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
-    """Places of rows in any of the slabs."""
 
 
 class Slab:
-    """Tensors for up to `capacity` rows, by the names of the step graphs that run on them."""
+    """Tensors for up to `capacity` rows, by the names of the step graphs' inputs and outputs."""
 
     def __init__(
         self,
@@ -62,10 +61,9 @@ class Slab:
         table: Tensor,
         references: References | None = None,
     ) -> None:
-        """`specs` are of the step graphs that may run, `graph` gives them by name.
+        """`specs` are those of the step graphs that may run; `graph` loads one by name.
 
-        `sizes` gives N, P and C as allocated; with exact shapes a row uses the start of its memory. Slabs of
-        the same P and `capacity` may share `references`.
+        `sizes` has N, P and C as allocated. Slabs of equal P and `capacity` may share `references`.
         """
         references = references or References()
         self._taken = references.taken
@@ -99,30 +97,32 @@ class Slab:
         }
         self._shared = shared
         self._index = np.zeros(capacity, np.int32)
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, SlabRow] = {}
         self._bounds: dict[tuple[str, int, int, int, int], Bound] = {}
 
     @property
     def rows(self) -> int:
-        """Rows that are taken."""
         return len(self._rows)
 
-    def join(self, frames: int, reference: int) -> Row:
-        """Take a row. Raises RuntimeError when all are taken."""
+    def join(self, frames: int, reference: int) -> SlabRow:
+        """Take a row. Raises RuntimeError when none is free."""
         free = [place for place in range(len(self._index)) if place not in self._taken]
         if not free:
             raise RuntimeError(f"all {len(self._index)} rows of a bucket are taken")
-        row = Row(self, free[0], frames, reference)
-        # Padding is masked, but what an earlier row left there may be NaN, and nothing times NaN is NaN.
+        row = SlabRow(self, free[0], frames, reference)
+        # Padding is masked, but an earlier row may have left NaN there, and 0 · NaN is NaN.
         for name, blank in self._blank.items():
             self.backend.copy(blank, row.view(name))
-        self._write_lengths(row)
+        for name, length in (("lengths", frames), ("reference_lengths", reference)):
+            if name in self.tensors:
+                cell = self.backend.view(self.tensors[name], (1,), (row.place,))
+                self.backend.upload(np.array([length], np.int32), cell)
         self._rows[row.place] = row
         self._taken.add(row.place)
         return row
 
-    def leave(self, row: Row) -> None:
-        """Give a row back. Where rows are batched, the last one moves into its place."""
+    def leave(self, row: SlabRow) -> None:
+        """Free a row. Where rows are batched, the last one moves into its place."""
         del self._rows[row.place]
         self._taken.discard(row.place)
         if self.backend.exact_shapes:
@@ -140,40 +140,39 @@ class Slab:
             self._taken.add(row.place)
             last.place = row.place
 
-    def sizes_of(self, row: Row) -> dict[str, int]:
-        """N, P and C with which a row is computed."""
+    def sizes_of(self, row: SlabRow) -> dict[str, int]:
+        """N, P and C of a row's call."""
         if not self.backend.exact_shapes:
             return self._sizes
         return {"N": row.frames, "P": row.reference, "C": min(row.reference, CONTEXT)}
 
-    def run(self, graph: str, rows: Sequence[Row], times: Sequence[int], *, release: bool = False) -> None:
-        """Run a step graph on rows, each at its row of the modulation table. Raises EngineFault."""
+    def run(
+        self, graph: str, rows: Sequence[SlabRow], times: Sequence[int], *, release: bool = False
+    ) -> None:
+        """Run a step graph on rows at `times`, indices into the modulation table. Raises EngineFault."""
         for row, time in zip(rows, times, strict=True):
             self._index[row.place] = time
         self.backend.upload(self._index, self.tensors["step_index"])
         for first, count in self._spans(sorted(row.place for row in rows)):
-            self._bound(graph, first, count).run(release=release)
+            sizes = self.sizes_of(self._rows[first])
+            key = (graph, first, count, sizes["N"], sizes["P"])
+            if key not in self._bounds:
+                spec = self._specs[graph]
+                inputs, outputs = (
+                    {t.name: self._span(t.name, t.axes, first, count, sizes) for t in tensors}
+                    for tensors in (spec.inputs, spec.outputs)
+                )
+                self._bounds[key] = self._graph(graph).bind(inputs, outputs)
+            self._bounds[key].run(release=release)
 
     def _spans(self, places: list[int]) -> Iterator[tuple[int, int]]:
-        """Neighbouring places as (first, count), as many each as one call may hold."""
+        """Runs of neighbouring places as (first, count), each within the limit of one call."""
         first, most = 0, self.backend.rows(self._sizes["N"])
         for i in range(1, len(places) + 1):
             full = i - first == most
             if i == len(places) or places[i] != places[i - 1] + 1 or full:
                 yield places[first], i - first
                 first = i
-
-    def _bound(self, graph: str, first: int, count: int) -> Bound:
-        sizes = self.sizes_of(self._rows[first])
-        key = (graph, first, count, sizes["N"], sizes["P"])
-        if key not in self._bounds:
-            spec = self._specs[graph]
-            inputs, outputs = (
-                {t.name: self._span(t.name, t.axes, first, count, sizes) for t in tensors}
-                for tensors in (spec.inputs, spec.outputs)
-            )
-            self._bounds[key] = self._graph(graph).bind(inputs, outputs)
-        return self._bounds[key]
 
     def _span(
         self, name: str, axes: Sequence[int | str], first: int, count: int, sizes: Mapping[str, int]
@@ -182,9 +181,3 @@ class Slab:
             return self._shared[name]
         shape = [count, *(int(sizes.get(str(axis), axis)) for axis in axes[1:])]
         return self.backend.view(self.tensors[name], shape, (first,))
-
-    def _write_lengths(self, row: Row) -> None:
-        for name, length in (("lengths", row.frames), ("reference_lengths", row.reference)):
-            if name in self.tensors:
-                cell = self.backend.view(self.tensors[name], (1,), (row.place,))
-                self.backend.upload(np.array([length], np.int32), cell)

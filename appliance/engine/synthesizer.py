@@ -1,11 +1,11 @@
-"""open · step · finish · close: the engine as the scheduler sees it. Called from one thread only."""
+"""The engine as the scheduler uses it: open · step · finish · close, from one thread only."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, get_args
@@ -27,22 +27,22 @@ from appliance.job import FloatArray, Segment
 
 T = TypeVar("T")
 MEASURE_S = 6.0
-"""Seconds for which the warm-up may measure where any shape runs; larger shapes are extrapolated."""
+"""Time limit of the warm-up's measurements with exact shapes; larger shapes are extrapolated."""
+MEASURED_FRAMES = (80, 160, 300, 560, 1000)
+"""Lengths that the warm-up measures with exact shapes."""
 PLACED_SIZES = 4
-"""Sizes, the shortest ones, at which the warm-up runs every place that a lane can have on a device."""
+"""Number of sizes, from the shortest, at which the warm-up runs a lane at every place of its slab."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A handle to an open segment."""
-
+class LaneHandle:
     id: int
     steps_left: int
 
 
 class Synthesizer:
-    """Owns graphs, lanes and tensors of one bundle on one backend."""
+    """Owns the graphs, lanes and tensors of one bundle on one backend."""
 
     def __init__(
         self,
@@ -54,10 +54,9 @@ class Synthesizer:
         variant: str | None = None,
         in_float32: Collection[str] = (),
     ) -> None:
-        """Load the graphs, of the backend's own variant where none is named; `host` computes modulation rows.
+        """Load the graphs of `variant` (None: the backend's), those in `in_float32` of the variant `float32`.
 
-        `in_float32` names the graphs whose arithmetic shall be float32 in a bundle of half precision.
-        Raises BundleError when the bundle is not for this backend.
+        `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
         """
         manifest = bundle.manifest
         if backend.name not in manifest.backends:
@@ -93,25 +92,25 @@ class Synthesizer:
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
         batched = manifest.batch_invariant and not backend.exact_shapes
-        # Both rows of a guided lane are in one call with `exact`; otherwise they have other lengths.
+        # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
         rows = 2 if manifest.defaults.sampling == "exact" else 1
         most = max(map(backend.rows, self._flow.buckets), default=1)
         self.max_batch = max(most // rows, 1) if batched else 1
-        """Lanes that may share a step; the cost table says whether it is worth while."""
+        """Lanes that may share a step; the cost table decides if that gains."""
         self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
 
     @property
     def backend(self) -> str:
-        """Label of the backend that computes the steps, with the graphs that need float32 there."""
+        """Label of the backend, with the graphs that run in float32 for safety."""
         safer = f" ({', '.join(self._in_float32)} in float32)" if self._in_float32 else ""
         return f"{self._backend.label}{safer}"
 
-    def open(self, segment: Segment) -> Lane:
-        """Condition on the segment and take a lane for it.
+    def open(self, segment: Segment) -> LaneHandle:
+        """Take a lane for a segment and compute its condition.
 
-        Raises ValueError for a segment that the bundle cannot hold, RuntimeError when every lane is taken.
+        Raises ValueError for a segment that does not fit the bundle, RuntimeError when every lane is taken.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -132,12 +131,12 @@ class Synthesizer:
             raise
         lane_id = next(self._ids)
         self._lanes[lane_id] = state
-        return Lane(lane_id, state.steps_left)
+        return LaneHandle(lane_id, state.steps_left)
 
     def step(self, lane_ids: Sequence[int]) -> None:
-        """Advance lanes by one step, in as few calls of the runtime as it can batch.
+        """Advance lanes by one step, in as few runtime calls as possible.
 
-        Raises ValueError for lanes that cannot step, EngineFault when the runtime fails: no lane is lost.
+        Raises ValueError for lanes that cannot step, EngineFault when the runtime fails; lanes survive both.
         """
         if not lane_ids or len(set(lane_ids)) < len(lane_ids):
             raise ValueError(f"one or more different lanes are stepped, not {list(lane_ids)}")
@@ -145,16 +144,16 @@ class Synthesizer:
         if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
             raise ValueError(f"lane {done[0]} has no step left")
         self._flow.step(states)
-        # Once a step: the scheduler picks the next one by what this one has taken.
+        # Once a step: the scheduler picks the next one by the time that this one took.
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
-        """(2, N, D) as the steps take it. Raises ValueError for a segment that the bundle cannot hold."""
+        """(2, N, D) condition. Raises ValueError for a segment that does not fit the bundle."""
         self.check(segment)
         return self._backend.download(self._condition(segment))
 
     def log_mel(self, lane_id: int) -> FloatArray:
-        """(N, M) the lane's latents, with the reference's frames overwritten by the true log-mel.
+        """(N, M) latents of a lane, with the reference's frames overwritten by its log-mel.
 
         Raises EngineFault when they are not finite.
         """
@@ -167,7 +166,7 @@ class Synthesizer:
         return mel
 
     def finish(self, lane_id: int) -> FloatArray:
-        """(samples,) of the generated part, at the model's rate and the reference's own level.
+        """(samples,) of the generated part, at the model's rate and the reference's original level.
 
         Raises EngineFault when the result is not finite, ValueError while steps are left.
         """
@@ -181,7 +180,7 @@ class Synthesizer:
         self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(known)))
         samples = self._decoder.run(len(known) + generated.shape[0])
         if not np.isfinite(samples).all():
-            self.log_mel(lane_id)  # names the flow where it is at fault
+            self.log_mel(lane_id)  # raises where the flow is at fault
             raise EngineFault("the vocoder produced numbers that are not finite")
         return samples if segment.gain == 1.0 else samples * np.float32(segment.gain)
 
@@ -194,30 +193,33 @@ class Synthesizer:
         return samples
 
     def close(self, lane_id: int) -> None:
-        """Give the lane back, finished or not."""
+        """Free a lane, finished or not."""
         state = self._lanes.pop(lane_id)
         self._flow.close(state)
         self._modulation.release(state.times)
 
     def reserve(self) -> None:
-        """Allocate what lanes of any size need, by opening one of each."""
+        """Allocate all tensors by opening a lane of each size."""
         defaults = self.manifest.defaults
         for frames, reference in self._flow.sizes(defaults.sampling):
             self.close(self.open(self._silence(frames, reference, 1, defaults.guidance)).id)
 
     def warm_up(self, nfe: int) -> None:
-        """Run every path once, guided and unguided, at each size where shapes matter; then measure costs."""
+        """Run every path at each size, guided and unguided; then measure and fit the costs."""
         sampling, guidance = self.manifest.defaults.sampling, self.manifest.defaults.guidance
         for frames, reference in self._flow.sizes(sampling):
             for w in (guidance, 0.0):
                 self._speak([self._silence(frames, reference, nfe, w)])
         if self._flow.buckets:
             for frames, reference in itertools.islice(self._flow.sizes(sampling), PLACED_SIZES):
-                # Each graph twice: a device's launches are captured in the second run of a binding.
+                # Each graph twice: the second run of a binding captures its CUDA graph.
                 steps = 4 if sampling == "short-kv" else 2
                 self._step_everywhere(self._silence(frames, reference, steps, guidance))
         begun = time.monotonic()
-        sizes = self._flow.sizes(sampling) if self._flow.buckets else self._measured_sizes()
+        sizes = self._flow.sizes(sampling)
+        if not self._flow.buckets:
+            lengths = (n for n in MEASURED_FRAMES if n <= self.manifest.max_frames)
+            sizes = ((n, n // part) for n in lengths for part in (4, 2))
         for frames, reference in sizes:
             if time.monotonic() - begun > MEASURE_S and not self._flow.buckets:
                 break
@@ -227,7 +229,7 @@ class Synthesizer:
         self.costs.fit()
         segment = self._silence(min(400, self.manifest.max_frames), 150, nfe, guidance)
         took_s = math.inf
-        for _ in range(3):  # the quickest: the others were disturbed
+        for _ in range(3):  # the fastest is the least disturbed
             begun = time.monotonic()
             self._speak([segment])
             took_s = min(took_s, time.monotonic() - begun)
@@ -236,39 +238,28 @@ class Synthesizer:
 
     @property
     def can_interrupt(self) -> bool:
-        """True if `interrupt` ends a call under way."""
         return self._backend.can_interrupt
 
     def interrupt(self, on: bool) -> None:
-        """Make the call under way, and all until this is called with False, raise Interrupted.
-
-        No lane is lost by it. Any thread may call it.
-        """
+        """See `Backend.interrupt`. Lanes survive. Any thread may call it."""
         self._backend.interrupt(on)
 
     def prove(self) -> None:
-        """Synthesise a short silence. Raises what is wrong."""
+        """Test the engine by synthesising a short silence. Raises any fault."""
         defaults = self.manifest.defaults
         self._speak([self._silence(min(64, self.manifest.max_frames), 20, 1, defaults.guidance)])
 
-    def _measured_sizes(self) -> Iterator[tuple[int, int]]:
-        """Frames and reference frames, the cheapest first."""
-        for frames in (80, 160, 300, 560, 1000):
-            if frames <= self.manifest.max_frames:
-                yield frames, frames // 4
-                yield frames, frames // 2
-
     def _speak(
-        self, segments: Sequence[Segment], took: Callable[[str, Steps, float], None] | None = None
+        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
     ) -> None:
-        """Synthesise segments together, telling what each call took."""
+        """Synthesise segments together; `measure` receives kind, steps and seconds of each call."""
 
         def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
             begun = time.monotonic()
-            made = make()
-            if took is not None:
-                took(kind, steps, time.monotonic() - begun)
-            return made
+            result = make()
+            if measure is not None:
+                measure(kind, steps, time.monotonic() - begun)
+            return result
 
         lanes = [call("open", [(segment, 0)], partial(self.open, segment)) for segment in segments]
         try:
@@ -282,8 +273,8 @@ class Synthesizer:
                 self.close(lane.id)
 
     def _step_everywhere(self, segment: Segment) -> None:
-        """Run the steps of a segment at every place, one lane at a time."""
-        opened: list[Lane] = []
+        """Run the steps of a segment at every place of its slabs, one lane at a time."""
+        opened: list[LaneHandle] = []
         try:
             for _ in range(self.max_lanes):
                 opened.append(self.open(segment))
@@ -295,7 +286,6 @@ class Synthesizer:
                 self.close(lane.id)
 
     def shutdown(self) -> None:
-        """Close every lane and release the backends."""
         for lane_id in list(self._lanes):
             self.close(lane_id)
         self._backend.close()
@@ -303,7 +293,7 @@ class Synthesizer:
             self._host.close()
 
     def check(self, segment: Segment) -> None:
-        """Raise ValueError for a segment that the bundle cannot hold, saying what is allowed."""
+        """Raise ValueError for a segment that does not fit the bundle, naming what is allowed."""
         mels, longest = self.manifest.mel.mels, self.manifest.max_frames
         if segment.frames > longest:
             raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")

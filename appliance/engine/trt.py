@@ -2,10 +2,9 @@
 
 Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
 
-Bindings of step graphs are captured as CUDA graphs, which hold the addresses and shapes of their capture.
-Each has an execution context to itself, in working memory that all share, as NVIDIA asks for: a change of a
-context's shapes changes state that its graphs rely on (TensorRT's issue 3798). An ordinary run comes first
-and does what cannot be captured, as in trtexec (TensorRT 10.3, samples/common/sampleInference.cpp).
+Bindings of step graphs are captured as CUDA graphs, each with its own execution context, since a context
+whose shapes change invalidates its graphs (TensorRT's issue 3798). The first run is an ordinary one, as in
+trtexec (TensorRT 10.3, samples/common/sampleInference.cpp), and does the work that cannot be captured.
 """
 
 from __future__ import annotations
@@ -22,21 +21,20 @@ import numpy as np
 from appliance.contract.graphs import STEPS, GraphSpec, TensorSpec
 from appliance.engine import build
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.build import EngineCache, Platform, Profile, Recipe, Report
+from appliance.engine.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
 from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 logger = logging.getLogger(__name__)
 
 ALIGNMENT = 256
-"""Bytes, of every address that TensorRT is given (`setTensorAddress` in NvInferRuntime.h)."""
+"""Bytes; required of every address (`setTensorAddress` in NvInferRuntime.h)."""
 
 
 class TrtBound:
-    """Tensors of one graph, and the execution context that runs their shapes."""
+    """Tensors of one graph, and the number of the execution context that runs them."""
 
     captured: Any = None
-    """CUDA graph of a run, from the second run on."""
 
     def __init__(
         self,
@@ -47,9 +45,9 @@ class TrtBound:
         *,
         is_alone: bool,
     ) -> None:
-        """`context` is the graph's number of it, `is_alone` says that no other binding uses it.
+        """`is_alone`: no other binding uses the context.
 
-        Raises EngineFault for an address that is not aligned where none was expected.
+        Raises EngineFault for a misaligned address of a tensor without an aligned copy.
         """
         self._graph, self.context, self.is_alone = graph, context, is_alone
         self.shapes = {name: tensor.shape for name, tensor in inputs.items()}
@@ -61,49 +59,52 @@ class TrtBound:
         self.after = [(placed[name], tensors[name]) for name in moved if name in outputs]
 
     def run(self, *, release: bool = False) -> None:
-        """See `Bound.run`. Working memory is of a fixed size, so `release` changes nothing."""
+        """See `Bound`. Working memory has a fixed size: `release` has no effect."""
         self._graph.run(self)
 
 
 class TrtGraph:
-    """An engine, with one execution context for each profile that is used, and one for each captured binding.
+    """An engine, with an execution context for each profile in use and each captured binding.
 
-    Bindings that are not captured take turns with the context of their profile, which is safe because a
-    context reads shapes and addresses when work is enqueued, and all work is enqueued on one stream.
+    Other bindings share the context of their profile: a context reads shapes and addresses when work is
+    enqueued, and all work is enqueued on one stream.
     """
 
-    def __init__(self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, recipe: Recipe) -> None:
-        """Raises EngineFault when a context cannot be made."""
+    def __init__(
+        self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, source: EngineSource
+    ) -> None:
         self._backend, self._log, self._engine = backend, log, engine
-        self._spec, self._profiles = recipe.spec, recipe.profiles
+        self._spec, self._profiles = source.spec, source.profiles
         self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
         self._workspace: DeviceTensor | None = None
         self._contexts: list[Any] = []
-        # Rows that gain nothing share no call: their profiles need no context.
+        # Profiles of more rows than `rows` allows are never used.
         self._shared = {
             number: self._add_context(number)
             for number, profile in enumerate(self._profiles)
             if "R" not in profile.axes or profile.axes["R"][0] <= backend.rows(profile.axes["N"][0])
         }
-        """Number of a profile → of the context that its bindings take turns with."""
+        """Number of a profile → number of the context that its bindings share."""
         self._last: dict[int, TrtBound] = {}
-        """Number of a context → the binding that it ran last, whose shapes and addresses it has."""
-        self._captures = recipe.spec.name in STEPS
+        """Number of a context → the binding whose shapes and addresses are set."""
+        self._captures = source.spec.name in STEPS
         self._captured: list[TrtBound] = []
-        # TensorRT takes addresses at multiples of 256 bytes. A row of a slab begins at a multiple of its own
-        # size, which for indices, lengths and some frames is no such multiple. Batches must be contiguous, so
-        # rows cannot be padded apart; these tensors go through aligned copies on the device instead, shared
-        # by all bindings. They are small: of a step 12 kB a row at most, where buckets are multiples of 16.
+        # A row of a slab begins at a multiple of its size, which for indices, lengths and some numbers of
+        # frames is not a multiple of ALIGNMENT. Batches must be contiguous, so rows cannot be padded apart;
+        # these tensors go through aligned copies on the device, shared by all bindings: of a step at most
+        # 12 kB a row, where buckets are multiples of 16.
         sizes = {axis for profile in self._profiles for axis in profile.axes}
         self._aligned = {
-            tensor.name: backend.empty(_greatest(tensor, self._profiles), tensor.dtype)
+            tensor.name: backend.empty(
+                tuple(np.max([p.shapes(tensor)[2] for p in self._profiles], axis=0).tolist()), tensor.dtype
+            )
             for tensor in (*self._spec.inputs, *self._spec.outputs)
             if {a for a in tensor.axes if isinstance(a, str)} <= sizes
             and not _starts_aligned(tensor, self._profiles)
         }
 
     def use(self, workspace: DeviceTensor) -> None:
-        """Compute in this working memory from now on. Captured runs hold its address: they are dropped."""
+        """Set the working memory. Captured graphs contain its address and are dropped."""
         self._drop_captured()
         self._last.clear()
         self._workspace = workspace
@@ -111,14 +112,13 @@ class TrtGraph:
             context.set_device_memory(workspace.address, workspace.nbytes)
 
     def close(self) -> None:
-        """Drop captured runs, contexts and engine; nothing may be under way."""
+        """Drop captured graphs, contexts and engine; the stream must be idle."""
         self._drop_captured()
         self._last.clear()
         self._contexts.clear()
         self._engine = None
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        """See `Graph.bind`."""
         sizes: dict[str, int] = {}
         for what, specs, tensors in (
             ("inputs", self._spec.inputs, inputs),
@@ -137,7 +137,7 @@ class TrtGraph:
         raise self._fault("no profile holds", sizes)
 
     def placed(self, name: str, tensor: DeviceTensor) -> DeviceTensor:
-        """The tensor itself where its address is aligned, else aligned memory of its shape."""
+        """The tensor itself if its address is aligned, else aligned memory of its shape."""
         if tensor.address % ALIGNMENT == 0:
             return tensor
         if name not in self._aligned:
@@ -145,13 +145,18 @@ class TrtGraph:
         return self._backend.view(self._aligned[name], tensor.shape)
 
     def run(self, bound: TrtBound) -> None:
-        """Enqueue a run, as one CUDA graph from a captured binding's second run on.
+        """Enqueue a run; from its second run on a binding with its own context is one CUDA graph.
 
-        Raises EngineFault when TensorRT or CUDA refuses it.
+        Raises EngineFault.
         """
         has_run = self._last.get(bound.context) is bound
         if bound.captured is None and bound.is_alone and has_run and self._captures:
-            self._capture(bound)
+            try:
+                bound.captured = self._backend.capture(partial(self._enqueue, bound))
+            except EngineFault as fault:
+                self._stop_capturing(fault)
+            else:
+                self._captured.append(bound)
         if bound.captured is None:
             self._enqueue(bound)
         else:
@@ -161,7 +166,7 @@ class TrtGraph:
         context = self._contexts[bound.context]
         for source, to in bound.before:
             self._backend.copy(source, to)
-        # The steps of a lane run one binding again and again: it is set once.
+        # Set once for the successive steps of a lane.
         if self._last.pop(bound.context, None) is not bound:
             for name, shape in bound.shapes.items():
                 if not context.set_input_shape(name, shape):
@@ -175,16 +180,8 @@ class TrtGraph:
         for source, to in bound.after:
             self._backend.copy(source, to)
 
-    def _capture(self, bound: TrtBound) -> None:
-        try:
-            bound.captured = self._backend.capture(partial(self._enqueue, bound))
-        except EngineFault as fault:
-            self._stop_capturing(fault)
-        else:
-            self._captured.append(bound)
-
     def _own_context(self, profile: int) -> int | None:
-        """The number of a context for one binding alone; None where it is not to be captured."""
+        """Number of a new context for one binding; None if the binding is not to be captured."""
         if not self._captures or not self._backend.reserve_capture():
             return None
         try:
@@ -200,7 +197,7 @@ class TrtGraph:
         )
 
     def _add_context(self, profile: int) -> int:
-        """The number of a new context on a profile. Raises EngineFault."""
+        """Number of a new context on a profile. Raises EngineFault."""
         engine, workspace = self._engine, self._workspace
         context = engine.create_execution_context(self._strategy)
         if context is None or not context.set_optimization_profile_async(profile, self._backend.stream):
@@ -221,26 +218,26 @@ class TrtGraph:
 
 
 class TrtBackend(DeviceMemory):
-    """Engines of this device; their working memory is shared, since one runs at a time."""
+    """Engines of this device; they share working memory, since one runs at a time."""
 
     name = "tensorrt"
     label = "tensorrt"
     builds = True
     exact_shapes = False
-    # With the bundle's longest length and one or two rows these are the eight profiles of a step graph.
+    # With the bundle's longest and one or two rows: eight profiles of a step graph.
     buckets: tuple[int, ...] = (384, 768, 1280)
-    # A guided lane. More lanes would gain little: from a few hundred frames on a Jetson's GPU is busy.
+    # One guided lane. More would gain little: a few hundred frames keep a Jetson's GPU busy.
     max_batch = 2
 
     def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
-        """`engines` is the folder that keeps built engines; `report` is given lines about builds.
+        """`engines` is the folder of the cache; `report` receives progress lines of builds.
 
         Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
         """
         self._runtime = build.import_runtime(self.name)
         super().__init__(self.name, device)
         try:
-            platform = Platform(self._runtime.__version__, *self.identity())
+            platform = EnginePlatform(self._runtime.__version__, *self.identity())
         except (DeviceLost, OutOfDeviceMemory):
             raise
         except EngineFault as fault:
@@ -254,28 +251,27 @@ class TrtBackend(DeviceMemory):
         self._workspace = self.empty((1,), "int8")
 
     def limit(self, rows: Mapping[int, int]) -> None:
-        """Let calls of a bucket hold so many rows, from the next `load` on. Engines stay as they are."""
+        """Limit the rows of a call by bucket, from the next `load` on. Engines are not rebuilt."""
         self._gaining = dict(rows)
 
     def rows(self, frames: int) -> int:
-        """See `Backend.rows`."""
         return min(self._gaining.get(frames, self.max_batch), self.max_batch)
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
-        """See `Backend.load`. Builds the engine, for minutes, where none is kept.
+        """See `Backend`. Builds the engine, for minutes, where none is cached.
 
-        Raises BundleError too when it cannot be built, StorageError when the folder of engines is at fault,
-        EngineFault when the kept engine is refused; the next load builds another.
+        Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
+        engine, which the next load rebuilds.
         """
-        recipe = Recipe(path, spec, build.profiles_of(spec, shapes))
-        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(recipe))
+        source = EngineSource(path, spec, build.profiles_of(spec, shapes))
+        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
         if engine is None:
             reason = self._log.reason()
-            if "memory" not in reason:  # something has changed that the cache does not know of
-                self.cache.drop(recipe)
+            if "memory" not in reason:  # something changed that the hash does not cover
+                self.cache.drop(source)
                 reason = f"; it is removed, the next start builds another{reason}"
             raise EngineFault(f"{path}: TensorRT refuses the kept engine{reason}")
-        graph = TrtGraph(self, self._runtime, self._log, engine, recipe)
+        graph = TrtGraph(self, self._runtime, self._log, engine, source)
         self._graphs.append(graph)
         if (needed := engine.device_memory_size_v2) > self._workspace.nbytes:
             self.free(self._workspace)
@@ -287,18 +283,17 @@ class TrtBackend(DeviceMemory):
         return graph
 
     def settle(self) -> None:
-        """See `Backend.settle`. Making a context allocates: no further binding is captured."""
+        """See `Backend`. No further binding is captured, since a context allocates."""
         self._to_capture = 0
 
     def reserve_capture(self) -> bool:
-        """Take one of the captured graphs that are left; False when there is none."""
+        """Count one more captured graph; False at the limit."""
         if self._to_capture == 0:
             return False
         self._to_capture -= 1
         return True
 
     def close(self) -> None:
-        """See `Backend.close`."""
         self._cuda.cudaStreamSynchronize(self._stream)  # contexts may not end while they compute
         for graph in self._graphs:
             graph.close()
@@ -309,19 +304,13 @@ class TrtBackend(DeviceMemory):
 def _check(
     spec: TensorSpec, tensor: Tensor, sizes: dict[str, int], fault: Callable[..., EngineFault]
 ) -> None:
-    """Note the sizes of a tensor's axes in `sizes`. Raises `fault` where they contradict it or the spec."""
+    """Add the sizes of a tensor's axes to `sizes`. Raises `fault` where they contradict it or the spec."""
     if tensor.dtype.name != spec.dtype or len(tensor.shape) != len(spec.axes):
         raise fault(f"{spec.name}: {tensor.dtype.name} {tensor.shape} is not {spec.dtype} {spec.axes}")
     for axis, size in zip(spec.axes, tensor.shape, strict=True):
-        wanted = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
-        if size != wanted:
-            raise fault(f"{spec.name}: {axis} is {size}, not {wanted}")
-
-
-def _greatest(tensor: TensorSpec, profiles: Sequence[Profile]) -> tuple[int, ...]:
-    """The greatest size of each axis in any profile."""
-    shapes = [profile.shapes(tensor)[2] for profile in profiles]
-    return tuple(map(max, zip(*shapes, strict=True)))
+        expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+        if size != expected:
+            raise fault(f"{spec.name}: {axis} is {size}, not {expected}")
 
 
 def _starts_aligned(tensor: TensorSpec, profiles: Sequence[Profile]) -> bool:
@@ -329,7 +318,7 @@ def _starts_aligned(tensor: TensorSpec, profiles: Sequence[Profile]) -> bool:
     size = np.dtype(tensor.dtype).itemsize
     for profile in profiles:
         least, _, greatest = profile.shapes(tensor)
-        # The memory of an axis that varies may have any size.
+        # A varying axis may have any size.
         inner = [n if n == m else 1 for n, m in zip(least[1:], greatest[1:], strict=True)]
         if math.prod(inner) * size % ALIGNMENT:
             return False

@@ -1,4 +1,4 @@
-"""Chat → text that can be read aloud, in English and Chinese: links, emoji, names, repeats, shouting."""
+"""Chat → speakable text, in English and Chinese: links, markup, emoji, names, repeats, shouting, numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Literal
 import emoji
 
 from appliance.text import english, mandarin
-from appliance.text.marks import SAID
+from appliance.text.marks import TEXT_MARKS
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
 
 HAN = r"\u3400-\u9fff"
 _TLDS = "com|net|org|io|tv|gg|cn|me|co|uk|de|jp|fm|ly|be|dev|app|xyz|info|live|link"
-_LINK_END = r"(?<![.,!?;:)\]'\"])"  # the sentence's, not the link's
+_LINK_END = r"(?<![.,!?;:)\]'\"])"  # punctuation at the end is the sentence's
 LINK = (
     rf"(?:https?://|www\.)[^\s{HAN}，。！？、]+{_LINK_END}"
     rf"|(?<![\w@.])[\w-]+(?:\.[\w-]+)*\.(?:{_TLDS})(?:/[^\s{HAN}，。！？]*{_LINK_END})?(?!\w|\.\w)"
@@ -31,13 +31,13 @@ _KAOMOJI = (
     rf"[(（](?=[^()（）]*[°□◕‿﹏ω・｡´｀╯╰ಠಥ▽△∀≧≦\u0361])[^()（）A-Za-z0-9{HAN}]{{1,16}}[)）]"
     rf"[^\sA-Za-z0-9{HAN},.!?，。！？]*(?:\s?┻[━─]+┻)?"
 )
-"""A face between brackets, with its arms and its table."""
+"""A face in brackets, with arms and a table."""
 _SKIN = (
     r"\s?:?\s?(?:light|medium-light|medium|medium-dark|dark) skin tone"
     r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
 )
 MOST_EMOJI = 3
-"""Different emoji of one run that are named."""
+"""Most emoji named in one run."""
 _ACRONYMS = frozenset(
     str.split(
         "GG WP LOL LMAO ROFL OMG WTF AFK BRB IDK IMO TBH FYI DIY ASAP TTS OBS PC UK USA EU UN AI TV DJ "
@@ -57,7 +57,7 @@ _SHORT_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Manners:
-    """Choices for input that has more than one reading."""
+    """The configuration's choices for input with more than one reading."""
 
     links: Literal["name", "drop"] = "name"
     emoji: Literal["name", "drop"] = "name"
@@ -66,9 +66,9 @@ class Manners:
 
 
 def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
-    """Make a chat line speakable, where not `chinese` in English words alone."""
+    """Make a chat line speakable; without `chinese` in English words only."""
     whole = chinese and is_chinese(text.text, manners.language)
-    # Before the joiners go that make one emoji of several.
+    # Before `normalise` removes the joiners within an emoji.
     _name_emoji(text, manners, "zh" if whole else "en")
     text.text = normalise(text.text)
     text.sub("width", r"[^\x00-\x7f]+", lambda m: "".join(map(_plain_letter, m[0])))
@@ -84,17 +84,22 @@ def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
     text.sub("emote", rf"\[([\w{HAN}]{{1,12}})\]", lambda m: _named(_words(m[1]), manners))
     text.sub("emoticon", _EMOTICON, lambda m: " heart " if m[0] == "<3" and not whole else " ")
     text.sub("emoticon", _KAOMOJI, " ")
-    text.sub("name", r"(?<!\w)@(\w+)", lambda m: _digits(_words(m[1]), whole))
+    digit = mandarin.digit if whole else english.digit
+    text.sub(
+        "name",
+        r"(?<!\w)@(\w+)",
+        lambda m: " ".join(re.sub(r"\d", lambda d: digit(d[0]), _words(m[1])).split()),
+    )
     text.sub("hashtag", r"(?<!\w)#([^\W\d]\w*)#?", lambda m: _words(m[1]))
-    _shorten(text)
-    _calm(text)
+    _shorten_repeats(text)
+    _lower_shouting(text)
     clauses = re.split(r"(?<=[，。！？；!?;])|(?<=[,.])(?=\s\D)", text.text)
-    text.text = "".join(_spoken(text, clause, whole, chinese) for clause in clauses)
+    text.text = "".join(_numbers_in_words(text, clause, whole, chinese) for clause in clauses)
     text.text = tidied(text.text)
 
 
 def tidied(text: str) -> str:
-    """Remove doubled or leading punctuation, and spaces before it."""
+    """Without doubled or leading punctuation, and without spaces before punctuation."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"(?<=[a-z]) -(?=[A-Z])", "-", text)
@@ -102,19 +107,19 @@ def tidied(text: str) -> str:
     text = re.sub(r"([,，、])(?:[,，、]\s?)+", r"\1", text)
     text = re.sub(r"[,，、:：]\s?([.!?。！？])", r"\1", text)
     text = re.sub(r"([.!?。！？])\s?[,，]", r"\1", text)
-    return re.sub(rf"^[\s,.;:，。、：!?！？…-]+(?=[\w({SAID}])", "", text).strip()
+    return re.sub(rf"^[\s,.;:，。、：!?！？…-]+(?=[\w({TEXT_MARKS}])", "", text).strip()
 
 
 def is_chinese(text: str, default: str = "en") -> bool:
-    """True if a text is read in Chinese: half as many Chinese characters as words in letters are enough."""
+    """True with at least half as many Chinese characters as words in letters; `default` without either."""
     text = re.sub(f"{MAIL}|{LINK}", "", text)
     han, words = len(re.findall(rf"[{HAN}]", text)), len(re.findall(r"[A-Za-z]{2,}", text))
     return 2 * han >= words if han or words else default == "zh"
 
 
-def _spoken(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
-    """A clause with its numbers in words, in the language of the clause, else of the whole."""
-    if not chinese:  # which will be left out, and its characters are no part of a number's word
+def _numbers_in_words(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
+    """A clause with its numbers in words of its own language, else of the whole line's."""
+    if not chinese:  # Chinese characters will be dropped, and do not join a number
         clause = re.sub(rf"(?<=[{HAN}])(?=\d)|(?<=\d)(?=[{HAN}])", " ", clause)
     chinese = chinese and is_chinese(clause, "zh" if whole else "en")
     part = Rewriting(clause, text.changes)
@@ -123,7 +128,7 @@ def _spoken(text: Rewriting, clause: str, whole: bool, chinese: bool) -> str:
 
 
 def _plain_letter(character: str) -> str:
-    """A letter or digit of another width or style as the plain one: Ａ, 𝕳, ①; ½ and ℃ as they are typed."""
+    """Ａ, 𝕳, ① → A, H, 1; ½ and ℃ → 1/2 and °C; other characters unchanged."""
     plain = unicodedata.normalize("NFKC", character)
     if character in "℃℉":
         return plain
@@ -141,56 +146,48 @@ def _words(name: str) -> str:
     return " ".join(name.split())
 
 
-def _digits(name: str, chinese: bool) -> str:
-    """A name with its digits one by one."""
-    spell = mandarin.digit if chinese else english.digit
-    return " ".join(re.sub(r"\d", lambda m: spell(m[0]), name).split())
-
-
 def _named(name: str, manners: Manners) -> str:
     return f" {name} " if manners.emoji == "name" else " "
 
 
 def _name_emoji(text: Rewriting, manners: Manners, language: str) -> None:
-    """Each run of emoji is named once, or dropped."""
+    """Replace each run of emoji by their names, each emoji of the line once, or drop them."""
     found = emoji.emoji_list(text.text)
     if not found:
         return
-    given, spoken, at = text.text, "", 0
+    original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
-    for one in found:
-        if runs and not given[int(runs[-1][-1]["match_end"]) : int(one["match_start"])].strip():
-            runs[-1].append(one)
+    for match in found:
+        if runs and not original[int(runs[-1][-1]["match_end"]) : int(match["match_start"])].strip():
+            runs[-1].append(match)
         else:
-            runs.append([one])
+            runs.append([match])
     named: set[str] = set()
+    comma = "，" if language == "zh" else ", "
     for run in runs:
         start, end = int(run[0]["match_start"]), int(run[-1]["match_end"])
-        names = list(dict.fromkeys(_emoji_name(str(one["emoji"]), language) for one in run))
+        names = list(dict.fromkeys(_emoji_name(str(match["emoji"]), language) for match in run))
         new = [name for name in names if name and name not in named][:MOST_EMOJI]
         named.update(new)
-        mark = "，" if language == "zh" else ", "
-        said = mark.join(new) if manners.emoji == "name" else ""
-        before = given[at:start].rstrip()
-        joint = mark if said and before and before[-1] not in ",.!?;:，。！？；：" else " "
-        spoken += before + (joint + said if said else "")
-        after = given[end:].lstrip()[:1]
-        spoken += mark if said and after and after not in ",.!?;:，。！？；：" else " "
-        text.note("emoji", given[start:end], said)
+        words = comma.join(new) if manners.emoji == "name" else ""
+        before = original[at:start].rstrip()
+        joint = comma if words and before and before[-1] not in ",.!?;:，。！？；：" else " "
+        rewritten += before + (joint + words if words else "")
+        after = original[end:].lstrip()[:1]
+        rewritten += comma if words and after and after not in ",.!?;:，。！？；：" else " "
+        text.note("emoji", original[start:end], words)
         at = end
-    text.text = spoken + given[at:].lstrip()
+    text.text = rewritten + original[at:].lstrip()
 
 
 def _emoji_name(character: str, language: str) -> str:
+    """Name without its skin tone; empty for a character without a name."""
     name = emoji.demojize(character, language=language, delimiters=("", ""), version=None)
-    if name == character:
-        return ""
-    words = name.replace("_", " ")
-    return re.sub(_SKIN, "", words).strip()
+    return "" if name == character else re.sub(_SKIN, "", name.replace("_", " ")).strip()
 
 
-def _shorten(text: Rewriting) -> None:
-    """Runs of characters and words, as a person would say them."""
+def _shorten_repeats(text: Rewriting) -> None:
+    """At most three of a repeated character or word."""
     text.sub("repeat", r"([!！])[!！]+", r"\1")
     text.sub("repeat", r"([?？])[?？]+", r"\1")
     text.sub("repeat", r"[!?！？]{2,}", lambda m: "？" if "？" in m[0] else "?" if "?" in m[0] else "!")
@@ -198,12 +195,13 @@ def _shorten(text: Rewriting) -> None:
     text.sub("repeat", r"([~～,，、-])\1+", r"\1")
     text.sub("repeat", rf"([{HAN}])\1{{3,}}", r"\1\1\1")
     text.sub("repeat", rf"([{HAN}]{{2,6}}?)\1{{3,}}", r"\1\1\1")
-    text.sub("repeat", r"([a-z])\1{2,}", _letters)
+    text.sub("repeat", r"([a-z])\1{2,}", _shortened_letters)
     text.sub("repeat", r"([a-z]{2,3}?)\1{3,}", r"\1\1\1")
-    text.sub("repeat", rf"(?<!\S)([{SAID}]|\S{{2,40}})(?:\s+\1){{3,}}(?!\S)", r"\1 \1 \1")
+    text.sub("repeat", rf"(?<!\S)([{TEXT_MARKS}]|\S{{2,40}})(?:\s+\1){{3,}}(?!\S)", r"\1 \1 \1")
 
 
-def _letters(match: re.Match[str]) -> str | None:
+def _shortened_letters(match: re.Match[str]) -> str | None:
+    """LOOOL → LOL, noooo → noo; three of a letter that stands alone."""
     letter, text = match[1], match.string
     alone = not (
         text[match.start() - 1 : match.start()].isalpha() or text[match.end() : match.end() + 1].isalpha()
@@ -215,8 +213,8 @@ def _letters(match: re.Match[str]) -> str | None:
     return letter if match[0].isupper() else match[0][:2]
 
 
-def _calm(text: Rewriting) -> None:
-    """Shouting in lower case: words of four letters and more, and the short ones beside them."""
+def _lower_shouting(text: Rewriting) -> None:
+    """Lower the case of shouted words: from four letters on, common short ones, all in a shouted line."""
     letters = [c for c in text.text if c.isascii() and c.isalpha()]
     shouted = len(letters) >= 5 and sum(c.isupper() for c in letters) > 0.6 * len(letters)
 

@@ -1,4 +1,4 @@
-"""Normalise a text and check that it can be spoken: not empty, not too long."""
+"""Normalises and validates the text of a request."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from appliance.text.normalise import normalise
 
 
 def clean(text: str, *, limit_characters: int, field: str = "text") -> str:
-    """The text in its normal form.
-
-    Raises InvalidRequest naming `field` when nothing is left to speak or more than the limit was sent.
-    """
-    # Counted as it came, so that an endless text costs nothing.
+    """Raises InvalidRequest naming `field` for a text that is empty or over the limit."""
+    # Counted before the work, so that an endless text costs nothing.
     if len(text) > limit_characters:
         raise InvalidRequest(field, f"has {len(text)} characters, at most {limit_characters} are allowed")
     cleaned = normalise(text)

@@ -1,8 +1,9 @@
-"""Numbers and signs of chat in English words. Each rule leaves alone what stands inside a word."""
+"""Numbers and signs of chat in English words: `speak` applies RULES. No rule matches inside a word."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from appliance.text.numbers import (
     LONGEST,
@@ -77,96 +78,13 @@ _FRACTIONS = {
 _OUT_OF = {"5", "10", "20", "100"}
 
 
-def speak(text: Rewriting) -> None:
-    """Rewrite the numbers and signs of an English text."""
-    for kind, pattern, to in (
-        ("sign", r"\s?²", " squared"),
-        ("sign", r"\s?³", " cubed"),
-        ("range", r"(?<=\d:\d\d)\s?[-–~]\s?(?=\d{1,2}:\d\d)", " to "),
-        ("laughter", rf"{_START}23{{3,}}{_END}", "ha ha ha"),
-        ("number", rf"{_START}(6{{3,}}){_END}", lambda m: english_digits(m[1][:3])),
-        (
-            "unit",
-            rf"{_START}(\d)'(\d{{1,2}})\"?(?!\w)",
-            lambda m: f"{english(int(m[1]))} foot {english(int(m[2]))}",
-        ),
-        (
-            "number",
-            rf"{_START}(\d{{1,3}}(?:\.\d{{3}}){{2,}}){_END}",
-            lambda m: english_decimal(m[1].replace(".", "")),
-        ),
-        ("number", rf"{_START}911{_END}", "nine one one"),
-        ("sign", r"\b24/7\b", "twenty-four seven"),
-        ("sign", r"\bC\+\+", "C plus plus"),
-        ("sign", r"\b([CF])#(?!\w)", r"\1 sharp"),
-        ("sign", r"(?<!\w)w/o\b", "without"),
-        ("sign", r"(?<!\w)w/(?=\s|\w)", "with "),
-        ("date", rf"{_START}(\d{{4}})-(\d{{1,2}})-(\d{{1,2}}){_END}", _iso_date),
-        (
-            "date",
-            rf"\b({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?",
-            _month_day,
-        ),
-        ("time", rf"{_START}(\d{{1,2}}):(\d{{2}})(?::\d{{2}})?\s?([ap])\.?m\b\.?", _clock),
-        ("time", rf"{_START}(\d{{1,2}})\s?([ap])\.?m\b\.?", lambda m: _hour(m[1], m[2])),
-        ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}):(\d{{2}}){_END}", _duration),
-        ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}){_END}", lambda m: _clock_24(m[1], m[2])),
-        (
-            "score",
-            rf"{_START}(\d{{1,2}}):(\d{{1,2}}){_END}",
-            lambda m: f"{english(int(m[1]))} to {english(int(m[2]))}",
-        ),
-        ("version", rf"(?<![\w.])v\.?\s?(\d+(?:\.\d+)*){_END}", lambda m: f"version {_points(m[1])}"),
-        ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
-        ("phone", rf"{_START}\+?\d{{1,4}}(?:[ -]\d{{2,4}}){{2,}}{_END}", _phone),
-        ("phone", rf"{_START}(?:\+\d{{7,}}|0\d{{6,}}){_END}", lambda m: english_digits(m[0])),
-        ("money", rf"(-?)([$€£¥])({_NUMBER})()(?=off(?!\w))", lambda m: f"{_money_before(m)} "),
-        ("money", rf"(-?)([$€£¥])\s?({_NUMBER})\s?([kmb])?(?![\w.]\w)", _money_before),
-        ("money", rf"{_START}({_NUMBER})\s?([€£])", lambda m: _money(m[1], m[2])),
-        ("percent", rf"{_MINUS}({_NUMBER})\s?%", _percent),
-        ("unit", rf"{_MINUS}({_NUMBER})\s?°\s?([CF])?(?!\w)", _degrees),
-        ("unit", rf"{_START}(\d{{3,4}})([pi])(?!\w)", lambda m: f"{_pairs(m[1])} {m[2]}"),
-        ("unit", rf"{_START}({_NUMBER})\s?({'|'.join(_UNITS)})(?![\w/])", _unit),
-        ("number", rf"{_START}({_NUMBER})k(?!\w)", _thousands),
-        ("number", rf"{_START}({_NUMBER})([MB])(?!\w)", _millions),
-        ("number", rf"{_START}(1\d|20)(\d0)s\b", lambda m: f"{english(int(m[1]))} {_tens(m[2])}"),
-        ("number", rf"{_START}(\d+)(st|nd|rd|th)\b", lambda m: english_ordinal(int(m[1]))),
-        ("number", rf"{_START}(\d{{2}})s\b", _decade),
-        (
-            "number",
-            rf"{_START}({_NUMBER})(?=(?:hp|xp|usd|eur|off|subs?|bits?)(?!\w))",
-            lambda m: f"{english_decimal(m[1])} ",
-        ),
-        ("number", r"(?<!\w)#(\d+)(?!\w)", lambda m: f"number {english_decimal(m[1])}"),
-        ("sign", r"(?<=\d)\s?-\s?(?=\d+\s?=)", " minus "),
-        ("fraction", r"(?<=\d) (?=\d/\d(?![\d/]))", " and "),
-        ("fraction", rf"{_START}(\d+)/(\d+){_END}", _slash),
-        ("range", rf"{_START}({_NUMBER})\s?[-–~]\s?({_NUMBER}){_END}", _range),
-        ("sign", r"(?<=\d)\s?[x×*]\s?(?=\d+(?!\w))|(?<=\w)\s?×\s?(?=\d)", " times "),
-        ("sign", r"(?<!\w)[x×]\s?(\d+)(?!\w)", lambda m: f"times {english_decimal(m[1])}"),
-        ("sign", rf"{_START}(\d+)x(?!\w)", lambda m: f"{english_decimal(m[1])} times"),
-        ("sign", r"\s?\+\s?(?=\d)", " plus "),
-        ("year", rf"\b(in|since|by|until|of|from|year|early|late) ((?:19|20)\d\d){_END}", _year),
-        ("number", rf"{_MINUS}{_NUMBER}(?![\w]|[.,]\d)", lambda m: _number(m[0])),
-        ("sign", r"\s?&\s?", " and "),
-        ("sign", r"\s?=\s?", " equals "),
-        ("sign", r"(?<=\S)\s?\+(?=\s|$|[,.!?])", " plus"),
-        ("sign", r"\s\+\s", " plus "),
-        ("sign", r"(?<=\w)/(?=\w)", " "),
-        ("sign", r"~(?=\w)", "about "),
-        ("sign", r"(?<=\w)\s?%(?!\w)", " percent"),
-        ("sign", r"(?<!\w)@(?=\s)", "at"),
-    ):
-        text.sub(kind, pattern, to)
-
-
 def digit(character: str) -> str:
-    """A digit that stands inside a word."""
+    """A digit within a word."""
     return f" {english_digits(character)} "
 
 
 def number(plain: str, ordinal: bool) -> str:
-    """A number without separators, as how many or which one."""
+    """A cardinal or ordinal number without separators."""
     return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
 
 
@@ -197,10 +115,6 @@ def _minutes(minute: int) -> str:
     if not minute:
         return ""
     return f"{'oh ' if minute < 10 else ''}{english(minute)} "
-
-
-def _hour(hour: str, half: str) -> str | None:
-    return f"{english(int(hour))} {half.lower()} m" if 1 <= int(hour) <= 12 else None
 
 
 def _clock_24(hour: str, minute: str) -> str | None:
@@ -283,10 +197,6 @@ def _millions(match: re.Match[str]) -> str | None:
     return scale and f"{english_decimal(match[1])} {scale}"
 
 
-def _decade(match: re.Match[str]) -> str | None:
-    return _tens(match[1]) if match[1][1] == "0" and match[1][0] > "1" else None
-
-
 def _tens(digits: str) -> str:
     """80 → "eighties"."""
     words = english(int(digits))
@@ -310,14 +220,106 @@ def _range(match: re.Match[str]) -> str:
     return f"{english_decimal(match[1])} to {english_decimal(match[2])}"
 
 
-def _year(match: re.Match[str]) -> str:
-    return f"{match[1]} {english_year(int(match[2]))}"
-
-
 def _number(number: str) -> str:
+    """A number; digit by digit if it is long or begins with 0."""
     digits = number.lstrip("-+")
     if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (
         digits[0] == "0" and digits.isdigit() and len(digits) > 1
     ):
         return english_digits(digits)
     return english_decimal(number)
+
+
+RULES: tuple[tuple[str, str, str | Callable[[re.Match[str]], str | None]], ...] = (
+    ("sign", r"\s?²", " squared"),
+    ("sign", r"\s?³", " cubed"),
+    ("range", r"(?<=\d:\d\d)\s?[-–~]\s?(?=\d{1,2}:\d\d)", " to "),
+    ("laughter", rf"{_START}23{{3,}}{_END}", "ha ha ha"),
+    ("number", rf"{_START}(6{{3,}}){_END}", lambda m: english_digits(m[1][:3])),
+    (
+        "unit",
+        rf"{_START}(\d)'(\d{{1,2}})\"?(?!\w)",
+        lambda m: f"{english(int(m[1]))} foot {english(int(m[2]))}",
+    ),
+    (
+        "number",
+        rf"{_START}(\d{{1,3}}(?:\.\d{{3}}){{2,}}){_END}",
+        lambda m: english_decimal(m[1].replace(".", "")),
+    ),
+    ("number", rf"{_START}911{_END}", "nine one one"),
+    ("sign", r"\b24/7\b", "twenty-four seven"),
+    ("sign", r"\bC\+\+", "C plus plus"),
+    ("sign", r"\b([CF])#(?!\w)", r"\1 sharp"),
+    ("sign", r"(?<!\w)w/o\b", "without"),
+    ("sign", r"(?<!\w)w/(?=\s|\w)", "with "),
+    ("date", rf"{_START}(\d{{4}})-(\d{{1,2}})-(\d{{1,2}}){_END}", _iso_date),
+    (
+        "date",
+        rf"\b({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?",
+        _month_day,
+    ),
+    ("time", rf"{_START}(\d{{1,2}}):(\d{{2}})(?::\d{{2}})?\s?([ap])\.?m\b\.?", _clock),
+    (
+        "time",
+        rf"{_START}(\d{{1,2}})\s?([ap])\.?m\b\.?",
+        lambda m: f"{english(int(m[1]))} {m[2].lower()} m" if 1 <= int(m[1]) <= 12 else None,
+    ),
+    ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}):(\d{{2}}){_END}", _duration),
+    ("time", rf"{_START}(\d{{1,2}}):(\d{{2}}){_END}", lambda m: _clock_24(m[1], m[2])),
+    (
+        "score",
+        rf"{_START}(\d{{1,2}}):(\d{{1,2}}){_END}",
+        lambda m: f"{english(int(m[1]))} to {english(int(m[2]))}",
+    ),
+    ("version", rf"(?<![\w.])v\.?\s?(\d+(?:\.\d+)*){_END}", lambda m: f"version {_points(m[1])}"),
+    ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
+    ("phone", rf"{_START}\+?\d{{1,4}}(?:[ -]\d{{2,4}}){{2,}}{_END}", _phone),
+    ("phone", rf"{_START}(?:\+\d{{7,}}|0\d{{6,}}){_END}", lambda m: english_digits(m[0])),
+    ("money", rf"(-?)([$€£¥])({_NUMBER})()(?=off(?!\w))", lambda m: f"{_money_before(m)} "),
+    ("money", rf"(-?)([$€£¥])\s?({_NUMBER})\s?([kmb])?(?![\w.]\w)", _money_before),
+    ("money", rf"{_START}({_NUMBER})\s?([€£])", lambda m: _money(m[1], m[2])),
+    ("percent", rf"{_MINUS}({_NUMBER})\s?%", _percent),
+    ("unit", rf"{_MINUS}({_NUMBER})\s?°\s?([CF])?(?!\w)", _degrees),
+    ("unit", rf"{_START}(\d{{3,4}})([pi])(?!\w)", lambda m: f"{_pairs(m[1])} {m[2]}"),
+    ("unit", rf"{_START}({_NUMBER})\s?({'|'.join(_UNITS)})(?![\w/])", _unit),
+    ("number", rf"{_START}({_NUMBER})k(?!\w)", _thousands),
+    ("number", rf"{_START}({_NUMBER})([MB])(?!\w)", _millions),
+    ("number", rf"{_START}(1\d|20)(\d0)s\b", lambda m: f"{english(int(m[1]))} {_tens(m[2])}"),
+    ("number", rf"{_START}(\d+)(st|nd|rd|th)\b", lambda m: english_ordinal(int(m[1]))),
+    ("number", rf"{_START}([2-9]0)s\b", lambda m: _tens(m[1])),
+    (
+        "number",
+        rf"{_START}({_NUMBER})(?=(?:hp|xp|usd|eur|off|subs?|bits?)(?!\w))",
+        lambda m: f"{english_decimal(m[1])} ",
+    ),
+    ("number", r"(?<!\w)#(\d+)(?!\w)", lambda m: f"number {english_decimal(m[1])}"),
+    ("sign", r"(?<=\d)\s?-\s?(?=\d+\s?=)", " minus "),
+    ("fraction", r"(?<=\d) (?=\d/\d(?![\d/]))", " and "),
+    ("fraction", rf"{_START}(\d+)/(\d+){_END}", _slash),
+    ("range", rf"{_START}({_NUMBER})\s?[-–~]\s?({_NUMBER}){_END}", _range),
+    ("sign", r"(?<=\d)\s?[x×*]\s?(?=\d+(?!\w))|(?<=\w)\s?×\s?(?=\d)", " times "),
+    ("sign", r"(?<!\w)[x×]\s?(\d+)(?!\w)", lambda m: f"times {english_decimal(m[1])}"),
+    ("sign", rf"{_START}(\d+)x(?!\w)", lambda m: f"{english_decimal(m[1])} times"),
+    ("sign", r"\s?\+\s?(?=\d)", " plus "),
+    (
+        "year",
+        rf"\b(in|since|by|until|of|from|year|early|late) ((?:19|20)\d\d){_END}",
+        lambda m: f"{m[1]} {english_year(int(m[2]))}",
+    ),
+    ("number", rf"{_MINUS}{_NUMBER}(?![\w]|[.,]\d)", lambda m: _number(m[0])),
+    ("sign", r"\s?&\s?", " and "),
+    ("sign", r"\s?=\s?", " equals "),
+    ("sign", r"(?<=\S)\s?\+(?=\s|$|[,.!?])", " plus"),
+    ("sign", r"\s\+\s", " plus "),
+    ("sign", r"(?<=\w)/(?=\w)", " "),
+    ("sign", r"~(?=\w)", "about "),
+    ("sign", r"(?<=\w)\s?%(?!\w)", " percent"),
+    ("sign", r"(?<!\w)@(?=\s)", "at"),
+)
+"""Kind of change, pattern, replacement; applied in order, since later rules match what earlier ones leave."""
+
+
+def speak(text: Rewriting) -> None:
+    """Rewrite the numbers and signs of a text."""
+    for kind, pattern, to in RULES:
+        text.sub(kind, pattern, to)

@@ -1,8 +1,9 @@
-"""Numbers and signs of chat in Chinese words."""
+"""Numbers and signs of chat in Chinese words: `speak` applies RULES."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from appliance.text.numbers import LONGEST, chinese, chinese_decimal, chinese_digits
 from appliance.text.rewrite import Rewriting
@@ -27,7 +28,7 @@ _UNITS = {
     "h": "小时",
     "hz": "赫兹",
 }
-_SAID = {
+_WORDS = {
     "666": "六六六",
     "888": "八八八",
     "520": "五二零",
@@ -35,77 +36,21 @@ _SAID = {
     "996": "九九六",
     "007": "零零七",
 }
-"""Numbers that are words of their own in chat."""
-
-
-def speak(text: Rewriting) -> None:
-    """Rewrite the numbers and signs of a Chinese text."""
-    for kind, pattern, to in (
-        ("sign", r"\s?²", "平方"),
-        ("sign", r"\s?³", "立方"),
-        ("range", r"(?<=\d[:：]\d\d)\s?[-–~～]\s?(?=\d{1,2}[:：]\d\d)", "到"),
-        ("laughter", rf"{_START}23{{2,}}(?![\d元块个人.%])", "哈哈哈"),
-        ("goodbye", r"(?<![\d.])88(?=$|[。！!~，,\s])", "拜拜"),
-        ("number", rf"{_START}(6{{3,}}|8{{3,}}|520|1314|996|007)(?![\d.%A-Za-z元块个])", _said),
-        (
-            "name",
-            r"(?:QQ|微信|群|号|ID|房间|拨打|报警)[是为:：]?\s?(\d{3,})(?![\d-])",
-            lambda m: m[0].replace(m[1], chinese_digits(m[1])),
-        ),
-        ("date", rf"{_START}(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _iso_date),
-        ("date", r"(?<!\d)(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
-        ("date", r"(?<!\d)(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
-        ("time", rf"{_START}(\d{{1,2}})[:：](\d{{2}})(?:[:：]\d{{2}})?\s?([ap])\.?m(?![A-Za-z])", _clock_12),
-        ("time", rf"{_START}(\d{{1,2}})\s?([ap])m(?![A-Za-z])", lambda m: _clock(m[1], "0", m[2])),
-        ("time", rf"{_START}(\d{{1,2}})[:：](\d{{2}}){_END}", lambda m: _clock(m[1], m[2])),
-        ("score", rf"{_START}(\d+)[:：比](\d+){_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
-        ("version", r"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*)(?=版)", lambda m: _points(m[1])),
-        ("version", rf"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*){_END}", lambda m: f"版本{_points(m[1])}"),
-        ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
-        ("phone", rf"{_START}(?:1\d{{10}}|0\d{{6,}}){_END}", lambda m: chinese_digits(m[0])),
-        ("phone", rf"{_START}\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}{_END}", _phone),
-        ("money", rf"([$€£¥￥])\s?({_NUMBER})([kw万])?", _money),
-        ("money", rf"{_START}({_NUMBER})([$€£])", lambda m: f"{_quantity(m[1])}{_CURRENCIES[m[2]]}"),
-        ("percent", rf"{_START}100\s?[%％]", "百分之百"),
-        (
-            "percent",
-            rf"(-?)({_NUMBER})\s?[%％]",
-            lambda m: f"{'负' if m[1] else ''}百分之{chinese_decimal(m[2])}",
-        ),
-        ("unit", rf"(-?)({_NUMBER})\s?(?:°\s?C|℃)", lambda m: f"{_below(m[1])}{chinese_decimal(m[2])}摄氏度"),
-        ("unit", rf"(-?)({_NUMBER})\s?°", lambda m: f"{_below(m[1])}{chinese_decimal(m[2])}度"),
-        ("unit", rf"{_START}(\d{{3,4}})p(?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
-        ("unit", rf"{_START}({_NUMBER})\s?({'|'.join(_UNITS)})(?![A-Za-z/])", _unit),
-        ("number", rf"{_START}({_NUMBER})([kw])(?![A-Za-z])", _scaled),
-        ("unit", rf"{_START}(\d)米(\d{{2}})(?!\d)", lambda m: f"{_quantity(m[1])}米{chinese_digits(m[2])}"),
-        ("sign", r"(?<=\d)\s?-\s?(?=\d+\s?=)", "减"),
-        ("sign", r"(?<![A-Za-z])([CF])#", r"\1井"),
-        ("range", rf"{_START}({_NUMBER})\s?[-–~～]\s?({_NUMBER}){_END}", _range),
-        ("fraction", rf"{_START}(\d{{1,2}})/(\d{{1,2}}){_END}", _slash),
-        ("number", r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
-        ("sign", r"(?<![A-Za-z\d])\+(\d+)", lambda m: f"加{_plain(m[1])}"),
-        ("sign", r"(?<![A-Za-z])\s?[x×*]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
-        ("sign", r"\s?\+\s?(?=\d)", "加"),
-        ("number", rf"{_START}2(?=[{_MEASURES}])", "两"),
-        ("number", rf"(?<![\d.A-Za-z])-?{_NUMBER}(?![\d])", lambda m: _plain(m[0])),
-        ("sign", r"\s?=\s?", "等于"),
-        ("sign", r"\s?&\s?", "和"),
-        ("sign", r"\s?\+\s?", "加"),
-    ):
-        text.sub(kind, pattern, to)
+"""Numbers that are words in chat."""
 
 
 def digit(character: str) -> str:
-    """A digit that stands inside a word."""
+    """A digit within a word."""
     return chinese_digits(character)
 
 
 def number(plain: str, ordinal: bool) -> str:
-    """A number without separators, as how many or which one."""
+    """A cardinal or ordinal number without separators."""
     return f"第{chinese(int(plain))}" if ordinal else _plain(plain)
 
 
 def _plain(number: str) -> str:
+    """A number; digit by digit if it is long or begins with 0."""
     digits = number.lstrip("-")
     if len(digits.partition(".")[0].replace(",", "")) > LONGEST or (
         digits[0] == "0" and digits.isdigit() and len(digits) > 1
@@ -119,19 +64,11 @@ def _quantity(number: str) -> str:
     return "两" if number == "2" else chinese_decimal(number)
 
 
-def _said(match: re.Match[str]) -> str:
-    return _SAID.get(match[1]) or chinese_digits(match[1][:3])
-
-
 def _iso_date(match: re.Match[str]) -> str | None:
     year, month, day = match.groups()
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return None
     return f"{chinese_digits(year)}年{chinese(int(month))}月{chinese(int(day))}日"
-
-
-def _clock_12(match: re.Match[str]) -> str | None:
-    return _clock(match[1], match[2], match[3])
 
 
 def _clock(hour: str, minute: str, half: str = "") -> str | None:
@@ -157,10 +94,6 @@ def _money(match: re.Match[str]) -> str:
 
 def _phone(match: re.Match[str]) -> str | None:
     return chinese_digits(match[0]) if sum(c.isdigit() for c in match[0]) >= 9 else None
-
-
-def _below(sign: str) -> str:
-    return "零下" if sign else ""
 
 
 def _unit(match: re.Match[str]) -> str | None:
@@ -190,3 +123,76 @@ def _slash(match: re.Match[str]) -> str:
     if 1 <= a <= 12 and 1 <= b <= 31:
         return f"{chinese(a)}月{chinese(b)}日"
     return f"{chinese(a)}比{chinese(b)}"
+
+
+RULES: tuple[tuple[str, str, str | Callable[[re.Match[str]], str | None]], ...] = (
+    ("sign", r"\s?²", "平方"),
+    ("sign", r"\s?³", "立方"),
+    ("range", r"(?<=\d[:：]\d\d)\s?[-–~～]\s?(?=\d{1,2}[:：]\d\d)", "到"),
+    ("laughter", rf"{_START}23{{2,}}(?![\d元块个人.%])", "哈哈哈"),
+    ("goodbye", r"(?<![\d.])88(?=$|[。！!~，,\s])", "拜拜"),
+    (
+        "number",
+        rf"{_START}(6{{3,}}|8{{3,}}|520|1314|996|007)(?![\d.%A-Za-z元块个])",
+        lambda m: _WORDS.get(m[1]) or chinese_digits(m[1][:3]),
+    ),
+    (
+        "name",
+        r"(?:QQ|微信|群|号|ID|房间|拨打|报警)[是为:：]?\s?(\d{3,})(?![\d-])",
+        lambda m: m[0].replace(m[1], chinese_digits(m[1])),
+    ),
+    ("date", rf"{_START}(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_END}", _iso_date),
+    ("date", r"(?<!\d)(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
+    ("date", r"(?<!\d)(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
+    (
+        "time",
+        rf"{_START}(\d{{1,2}})[:：](\d{{2}})(?:[:：]\d{{2}})?\s?([ap])\.?m(?![A-Za-z])",
+        lambda m: _clock(m[1], m[2], m[3]),
+    ),
+    ("time", rf"{_START}(\d{{1,2}})\s?([ap])m(?![A-Za-z])", lambda m: _clock(m[1], "0", m[2])),
+    ("time", rf"{_START}(\d{{1,2}})[:：](\d{{2}}){_END}", lambda m: _clock(m[1], m[2])),
+    ("score", rf"{_START}(\d+)[:：比](\d+){_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
+    ("version", r"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*)(?=版)", lambda m: _points(m[1])),
+    ("version", rf"(?<![A-Za-z\d.])v\.?(\d+(?:\.\d+)*){_END}", lambda m: f"版本{_points(m[1])}"),
+    ("version", rf"{_START}(\d+(?:\.\d+){{2,}}){_END}", lambda m: _points(m[1])),
+    ("phone", rf"{_START}(?:1\d{{10}}|0\d{{6,}}){_END}", lambda m: chinese_digits(m[0])),
+    ("phone", rf"{_START}\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}{_END}", _phone),
+    ("money", rf"([$€£¥￥])\s?({_NUMBER})([kw万])?", _money),
+    ("money", rf"{_START}({_NUMBER})([$€£])", lambda m: f"{_quantity(m[1])}{_CURRENCIES[m[2]]}"),
+    ("percent", rf"{_START}100\s?[%％]", "百分之百"),
+    (
+        "percent",
+        rf"(-?)({_NUMBER})\s?[%％]",
+        lambda m: f"{'负' if m[1] else ''}百分之{chinese_decimal(m[2])}",
+    ),
+    (
+        "unit",
+        rf"(-?)({_NUMBER})\s?(?:°\s?C|℃)",
+        lambda m: f"{'零下' if m[1] else ''}{chinese_decimal(m[2])}摄氏度",
+    ),
+    ("unit", rf"(-?)({_NUMBER})\s?°", lambda m: f"{'零下' if m[1] else ''}{chinese_decimal(m[2])}度"),
+    ("unit", rf"{_START}(\d{{3,4}})p(?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
+    ("unit", rf"{_START}({_NUMBER})\s?({'|'.join(_UNITS)})(?![A-Za-z/])", _unit),
+    ("number", rf"{_START}({_NUMBER})([kw])(?![A-Za-z])", _scaled),
+    ("unit", rf"{_START}(\d)米(\d{{2}})(?!\d)", lambda m: f"{_quantity(m[1])}米{chinese_digits(m[2])}"),
+    ("sign", r"(?<=\d)\s?-\s?(?=\d+\s?=)", "减"),
+    ("sign", r"(?<![A-Za-z])([CF])#", r"\1井"),
+    ("range", rf"{_START}({_NUMBER})\s?[-–~～]\s?({_NUMBER}){_END}", _range),
+    ("fraction", rf"{_START}(\d{{1,2}})/(\d{{1,2}}){_END}", _slash),
+    ("number", r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
+    ("sign", r"(?<![A-Za-z\d])\+(\d+)", lambda m: f"加{_plain(m[1])}"),
+    ("sign", r"(?<![A-Za-z])\s?[x×*]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
+    ("sign", r"\s?\+\s?(?=\d)", "加"),
+    ("number", rf"{_START}2(?=[{_MEASURES}])", "两"),
+    ("number", rf"(?<![\d.A-Za-z])-?{_NUMBER}(?![\d])", lambda m: _plain(m[0])),
+    ("sign", r"\s?=\s?", "等于"),
+    ("sign", r"\s?&\s?", "和"),
+    ("sign", r"\s?\+\s?", "加"),
+)
+"""Kind of change, pattern, replacement; applied in order, since later rules match what earlier ones leave."""
+
+
+def speak(text: Rewriting) -> None:
+    """Rewrite the numbers and signs of a text."""
+    for kind, pattern, to in RULES:
+        text.sub(kind, pattern, to)

@@ -1,4 +1,4 @@
-"""One form for each text: what looks the same is the same, and what cannot be seen is gone."""
+"""Unicode normalisation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import unicodedata
 _WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
-"""Control, format (zero-width, bidirectional, soft hyphen, joiners, byte order mark), lone surrogates."""
+"""Categories: control, format (zero-width, bidirectional, soft hyphen, joiners, BOM), lone surrogates."""
 
 
 def normalise(text: str) -> str:
-    """Composed (NFC), without invisible characters, each run of white space a single space, none at the ends.
+    """NFC, without invisible characters, with single spaces and none at the ends.
 
-    An invisible character would read as a space to the model and count in the length of the speech.
+    The model reads an invisible character as a space, and it counts in the length of the speech.
     """
     text = _WHITESPACE.sub(" ", text)
     text = "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE)

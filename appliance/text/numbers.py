@@ -21,11 +21,11 @@ _HAN = "零一二三四五六七八九"
 _PLACES = ("", "十", "百", "千")
 _MYRIADS = ("", "万", "亿")
 LONGEST = 12
-"""Digits of a number that is read as one; longer ones are read digit by digit."""
+"""Digits of the longest number that is read as one, not digit by digit."""
 
 
 def english(number: int) -> str:
-    """1299 → "one thousand two hundred ninety-nine". Any number of up to LONGEST digits."""
+    """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
     if number < 0:
         return f"minus {english(-number)}"
     if number < 20:
@@ -72,7 +72,7 @@ def english_decimal(number: str) -> str:
 
 
 def chinese(number: int) -> str:
-    """10500 → "一万零五百". Any number of up to LONGEST digits."""
+    """10500 → "一万零五百"; up to LONGEST digits."""
     if number < 0:
         return f"负{chinese(-number)}"
     if number == 0:
@@ -86,11 +86,12 @@ def chinese(number: int) -> str:
         if group:
             if words and group < 1_000:
                 words += "零"
-            words += _group(group) + _MYRIADS[place]
+            words += _chinese_group(group) + _MYRIADS[place]
     return words.removeprefix("一") if words.startswith("一十") else words
 
 
-def _group(number: int) -> str:
+def _chinese_group(number: int) -> str:
+    """A number under 10,000."""
     words = ""
     for place in range(3, -1, -1):
         digit = number // 10**place % 10

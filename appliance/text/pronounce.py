@@ -43,7 +43,7 @@ def pronounce(text: Rewriting, words: Mapping[str, str], marks: Marks) -> None:
         if say is None:
             return match[0]
         text.note("pronunciation", match["word"], say)
-        return marks.said(say)
+        return marks.text(say)
 
     text.text = pattern.sub(marked, unicodedata.normalize("NFC", text.text))
 

@@ -1,4 +1,4 @@
-"""A text that is rewritten by patterns, and what was changed in it."""
+"""Rewriting of a text by patterns, with a list of the changes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MOST_CHARACTERS = 60
 
 @dataclass
 class Rewriting:
-    """A text under way. Only the first MOST_CHANGES changes are kept."""
+    """A text being rewritten, with the first MOST_CHANGES changes."""
 
     text: str
     changes: list[Change] = field(default_factory=list)
 
     def sub(self, kind: str, pattern: str, to: str | Callable[[re.Match[str]], str | None]) -> None:
-        """Replace each match; a callable that returns None leaves it as it is. Case is ignored."""
+        """Replace each match, ignoring case; None from a callable leaves it unchanged."""
 
         def replaced(match: re.Match[str]) -> str:
             new = match.expand(to) if isinstance(to, str) else to(match)
@@ -33,7 +33,6 @@ class Rewriting:
         self.text = _compiled(pattern).sub(replaced, self.text)
 
     def note(self, kind: str, before: str, after: str) -> None:
-        """Remember a change."""
         if len(self.changes) < MOST_CHANGES:
             before, after = (shortened(text.strip()) for text in (before, after))
             self.changes.append(Change(kind, before, after))

@@ -1,4 +1,4 @@
-"""Characters outside the vocabulary: mapped to what it holds, or dropped and named; never a silent space."""
+"""The front end: a request's text → text that the bundle's vocabulary can say, and the list of changes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PUNCTUATION = {
     ",": " ",
     ".": " ",
 }
-"""Punctuation by what is nearest to it; followed more than once, as far as the vocabulary needs."""
+"""Nearest substitutes; applied repeatedly until the vocabulary has the result."""
 _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": " at ", "$": " dollars "} | {
     "€": " euros ",
     "£": " pounds ",
@@ -83,7 +83,7 @@ _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": "
 
 
 class Front:
-    """Texts as they come → texts that a vocabulary can say. Any thread may use it."""
+    """The rewriting of texts for one vocabulary. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, manners: Manners | None = None) -> None:
         self.manners = manners or Manners()
@@ -100,13 +100,13 @@ class Front:
     def speakable(
         self, text: str, handling: Handling = Handling.CHAT, words: Mapping[str, str] = MappingProxyType({})
     ) -> Spoken:
-        """A text as it is to be spoken, each of `words` as its value. Raises InvalidRequest for bad SSML."""
+        """Rewrite a text; `words` are pronunciations. Raises InvalidRequest for bad SSML."""
         marks = Marks()
         if PRIVATE.search(text):
             text = PRIVATE.sub(" ", text)
         changed = Rewriting(text)
         if handling is Handling.SSML:
-            self._mark(changed, marks)
+            self._read_ssml(changed, marks)
         pronounce(changed, words, marks)
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
@@ -115,9 +115,9 @@ class Front:
         spoken = ""
         pauses: list[Pause] = []
         for part, pause_s in marks.parts(changed.text):
-            said = self._within_vocabulary(Rewriting(marks.restored(part), changed.changes)).strip()
-            if any(character.isalnum() for character in said):
-                spoken += f" {tidied(said)}" if spoken else said
+            sayable = self._within_vocabulary(Rewriting(marks.restored(part), changed.changes)).strip()
+            if any(character.isalnum() for character in sayable):
+                spoken += f" {tidied(sayable)}" if spoken else sayable
             if spoken and pause_s:
                 before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
                 pauses.append(Pause(len(spoken), before_s + pause_s))
@@ -127,8 +127,8 @@ class Front:
         )
         return Spoken(spoken, changes, tuple(pauses))
 
-    def _mark(self, text: Rewriting, marks: Marks) -> None:
-        """Read SSML: marks in place of what it says of pauses and readings."""
+    def _read_ssml(self, text: Rewriting, marks: Marks) -> None:
+        """Replace an SSML document by its text, with marks for pauses and readings."""
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
         language = mandarin if self._chinese and is_chinese(plain, self.manners.language) else english
@@ -137,13 +137,14 @@ class Front:
             if isinstance(piece, ssml.Break):
                 text.text += f" {marks.pause(piece.seconds)} "
             elif isinstance(piece, ssml.SayAs):
-                said = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))
-                text.note(piece.how, piece.written, said)
-                text.text += marks.said(said)
+                reading = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))
+                text.note(piece.how, piece.written, reading)
+                text.text += marks.text(reading)
             else:
                 text.text += piece
 
     def _within_vocabulary(self, text: Rewriting) -> str:
+        """Replace characters outside the vocabulary; drop and note those without a substitute."""
         if all(map(self._can_say, text.text)):
             return text.text
         chinese = self._chinese and is_chinese(text.text, self.manners.language)
@@ -151,36 +152,39 @@ class Front:
         parts: list[str] = []
         dropped = ""
         for character in f"{text.text} ":
-            said = self._said(character, digit)
-            if said is None:
+            substitute = self._substitute(character, digit)
+            if substitute is None:
                 dropped += character
                 continue
             if dropped and not character.isspace():
                 text.note("unsayable", dropped, "")
                 parts.append(" ")
                 dropped = ""
-            if said != character and character.isalnum():
-                text.note("letter", character, said)
-            parts.append(said)
+            if substitute != character and character.isalnum():
+                text.note("letter", character, substitute)
+            parts.append(substitute)
         if dropped:
             text.note("unsayable", dropped, "")
         return tidied("".join(parts))
 
-    def _said(self, character: str, digit: Callable[[str], str]) -> str | None:
-        """Replacement of a character; None if there is none."""
+    def _substitute(self, character: str, digit: Callable[[str], str]) -> str | None:
+        """None without a substitute that the vocabulary can say."""
         if self._can_say(character):
             return character
         if character.isascii() and character.isdigit():
-            return self._all(digit(character))
+            return self._within(digit(character))
         for table in (_LETTERS, _SIGNS, _PUNCTUATION):
             if character in table:
-                return self._all(table[character])
+                return self._within(table[character])
         base = "".join(c for c in unicodedata.normalize("NFKD", character) if not unicodedata.combining(c))
-        return self._all(base) if base and base != character else None
+        return self._within(base) if base and base != character else None
 
-    def _all(self, text: str) -> str | None:
-        """A mapping, each character of which may itself be mapped."""
-        said = [
-            c if self._can_say(c) else self._all(_PUNCTUATION[c]) if c in _PUNCTUATION else None for c in text
-        ]
-        return None if None in said else "".join(c for c in said if c is not None)
+    def _within(self, text: str) -> str | None:
+        """A substitute, its punctuation substituted as far as needed; None if it cannot be said."""
+        sayable = ""
+        for c in text:
+            part = c if self._can_say(c) else self._within(_PUNCTUATION[c]) if c in _PUNCTUATION else None
+            if part is None:
+                return None
+            sayable += part
+        return sayable

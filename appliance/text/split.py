@@ -1,6 +1,6 @@
-"""Text → pieces that are synthesised one by one: as upstream cuts, or a short one first, then growing ones.
+"""Text → pieces, one per segment: as upstream chunks it, or a short first piece, then growing ones.
 
-Sizes are UTF-8 bytes, since upstream's estimate of a text's duration goes by them.
+Sizes are UTF-8 bytes, from which upstream estimates durations.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 FIRST_MIN_S = 1.0
-"""No piece is planned shorter than this; the model mumbles on less."""
+"""Shortest planned piece; the model mumbles on less."""
 FIRST_MAX_S = 4.0
-"""The first piece is cut at a space, if it must be, rather than let the listener wait for more."""
+"""Longest first piece, cut at a space if necessary."""
 WORTH_A_CUT = 1 / 3
-"""So much sooner must the first sound come for a text to be cut. Every piece is made together with its
-reference, so a cut works through the reference once more: a short text may cost half as much again."""
+"""Split only if it reduces the time to first audio by this share: every piece recomputes the reference's
+frames, so splitting a short text may cost 50 % more."""
 GROWTH = 2.0
-"""Each piece may be so much longer than the one before, whose playing hides its making."""
+"""Largest ratio of a piece to the one before, during whose playback it is synthesised."""
 
 _UPSTREAM_BREAK = re.compile(r"(?<=[;:,.!?])\s+|(?<=[；：，。！？])")
 
 
 def chunk_text(text: str, max_bytes: int) -> list[str]:
-    """Upstream's `chunk_text`: sentences and clauses packed greedily; one alone over budget stays whole."""
+    """Upstream's `chunk_text`: clauses packed greedily; a longer one stays whole."""
     chunks: list[str] = []
     chunk = ""
     for sentence in filter(None, _UPSTREAM_BREAK.split(text)):
@@ -42,14 +42,14 @@ def chunk_text(text: str, max_bytes: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Budgets:
-    """Limits of a piece, in bytes."""
+    """Sizes of pieces, in bytes."""
 
     minimum: int
-    """Wanted of every piece; met unless the text itself is shorter or nothing else can be cut."""
+    """Kept to unless the text is shorter or has no other place to cut."""
     first: int
     largest: int
     reference: int = 0
-    """Bytes that the reference's transcript adds to each piece."""
+    """Size of the reference's transcript, computed with each piece."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.first <= self.largest:
@@ -59,23 +59,22 @@ class Budgets:
 
     @classmethod
     def at_pace(cls, bytes_per_second: float, *, minimum: int, largest: int, reference: int = 0) -> Budgets:
-        """Budgets of a voice that speaks so fast; `minimum` is a floor and `largest` a ceiling in bytes."""
+        """Budgets for a voice's pace; `minimum` is a floor and `largest` a ceiling in bytes."""
         least = min(max(int(FIRST_MIN_S * bytes_per_second), minimum, 1), max(largest, 1))
         first = min(max(int(FIRST_MAX_S * bytes_per_second), least), max(largest, 1))
         return cls(least, first, max(largest, 1), reference)
 
     def worth_a_cut(self, first: int, text: int) -> bool:
-        """True if a first piece of so many bytes sounds enough sooner than the whole text."""
+        """True if a first piece of that size is heard enough earlier than the whole text, as WORTH_A_CUT."""
         return text > self.largest or self.reference + first <= (1 - WORTH_A_CUT) * (self.reference + text)
 
 
 def split_low_latency(text: str, budgets: Budgets) -> list[str]:
-    """A short first piece, then growing ones; nothing but white space at the cuts is lost.
+    """A short first piece, then growing ones; only white space at the cuts is lost.
 
-    The first ends with the shortest clause that is long enough. The others are as long as their budget lets
-    them, and end with a sentence where one ends in the budget's second half, else with a clause, else at a
-    space, else between characters. A number or URL is never cut, even if that breaks the budget. A text
-    whose first cut is not worth its work stays whole.
+    The first ends with the shortest clause that is long enough. The others fill their budget and end with a
+    sentence if one ends in its second half, else with a clause, at a space, or between characters. Numbers
+    or URLs are never cut, even over budget. A text that is not `worth_a_cut` stays whole.
     """
     text = text.strip()
     sizes = [0, *itertools.accumulate(map(_bytes, text))]
@@ -98,7 +97,7 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
 
 
 def first_within(text: str, most: int) -> str:
-    """The start of a text, of at most so many bytes: up to a clause's end, else a space, else anywhere."""
+    """The start of a text within `most` bytes: to a clause's end, else a space, else anywhere."""
     fitting = [at for at in breaks(text) if _bytes(text[: at.end]) <= most]
     clauses = [at for at in fitting if at.rank >= Rank.CLAUSE]
     spaces = [at for at in fitting if at.rank >= Rank.IDEOGRAPH]
@@ -109,7 +108,7 @@ def first_within(text: str, most: int) -> str:
 
 
 def cut_to_fit(text: str, most: int) -> list[str]:
-    """A text in pieces of at most so many bytes each; nothing but white space at the cuts is lost."""
+    """A text in pieces of at most `most` bytes; only white space at the cuts is lost."""
     pieces = []
     while _bytes(text) > most:
         piece = first_within(text, most)
@@ -119,7 +118,7 @@ def cut_to_fit(text: str, most: int) -> list[str]:
 
 
 class Rank(enum.IntEnum):
-    """Quality of a place to cut a text at."""
+    """Quality of a place to cut at."""
 
     LETTER = 0
     IDEOGRAPH = 1
@@ -130,27 +129,28 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Break:
-    """A place where a text may be cut."""
+    """A place to cut at."""
 
     end: int
-    """End of the piece before."""
+    """End of the left piece."""
     next: int
-    """Start of the piece after; white space may lie between."""
+    """Start of the right piece, after white space."""
     rank: Rank
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A break seen from where a piece starts."""
+    """A break, relative to the start of a piece."""
 
     at: Break
     size: int
-    """Bytes of the piece that it would end."""
+    """Bytes of the piece."""
     left: int
     """Bytes after it."""
 
 
 def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Break:
+    """The policy of `split_low_latency` for one piece."""
     fitting = [cut for cut in ahead if cut.size <= budget]
     roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
     if first:
@@ -183,15 +183,15 @@ _WHOLE = re.compile(
 
 
 def breaks(text: str) -> Iterator[Break]:
-    """Every place where `text` may be cut, in order, with the best of its ranks."""
+    """Every place to cut `text` at, in order, with the best of its ranks."""
     found: dict[int, Break] = {}
     for rank, pattern in reversed(_PUNCTUATION):
         for match in pattern.finditer(text):
             found[match.end()] = Break(len(text[: match.end()].rstrip()), match.end(), rank)
     for place in range(1, len(text)):
-        between = _between(text[place - 1], text[place])
-        if between is not None:
-            found.setdefault(place, Break(place, place, between))
+        rank_between = _rank_between(text[place - 1], text[place])
+        if rank_between is not None:
+            found.setdefault(place, Break(place, place, rank_between))
     wholes = [match.span() for match in _WHOLE.finditer(text)]
     for place in sorted(found):
         cut = found[place]
@@ -202,8 +202,8 @@ def breaks(text: str) -> Iterator[Break]:
             yield cut
 
 
-def _between(left: str, right: str) -> Rank | None:
-    """The rank of a cut between two characters, if there may be one."""
+def _rank_between(left: str, right: str) -> Rank | None:
+    """The rank of a cut between two characters; None if they belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if unicodedata.combining(right):

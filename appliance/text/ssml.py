@@ -20,28 +20,26 @@ STRENGTHS: Mapping[str, float] = {
     "strong": 0.8,
     "x-strong": 1.2,
 }
-"""Seconds; the standard leaves them to the speaker."""
+"""Seconds; the standard leaves them open."""
 ELEMENTS = ("speak", "p", "s", "break", "sub", "say-as")
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
-"""Values of interpret-as that say what the text around would not."""
+"""Values of interpret-as that change the reading."""
 AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
-"""Values that the front end recognises by itself."""
+"""Values that the front end recognises without them."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """A silence."""
-
     seconds: float
 
 
 @dataclass(frozen=True)
 class SayAs:
-    """A text that is to be read in a way of its own."""
+    """A text with a prescribed reading."""
 
     text: str
     how: str
-    """One of SPELT, or "sub": as it is."""
+    """One of SPELT, or "sub": verbatim."""
     written: str
 
 
@@ -49,7 +47,7 @@ Piece = str | Break | SayAs
 
 
 def parse(text: str) -> list[Piece]:
-    """The pieces of an SSML document, in order. Raises InvalidRequest."""
+    """Pieces of an SSML document, in order. Raises InvalidRequest."""
     if "<!DOCTYPE" in text:
         raise _wrong("a DOCTYPE is not allowed")
     reader = _Reader()
@@ -65,7 +63,7 @@ def parse(text: str) -> list[Piece]:
 
 
 class _Reader:
-    """Handlers that the parser calls; nested elements use no stack."""
+    """Target of the XML parser."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] = []
@@ -131,7 +129,7 @@ def _seconds(attributes: Mapping[str, str]) -> float:
 
 
 def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
-    """The words of a piece. `digit` says one, `number` a whole one, the flag asking for an ordinal."""
+    """The reading of a piece. `number` takes digits and True for an ordinal."""
     if piece.how == "sub":
         return piece.text
     if piece.how in ("cardinal", "number", "ordinal"):

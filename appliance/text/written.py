@@ -1,4 +1,4 @@
-"""A text that is still being written → pieces that can be spoken already."""
+"""A text that arrives bit by bit → complete pieces."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from appliance.text.split import Budgets, Rank, breaks
 
 
 class Written:
-    """Collects text and gives away each clause once it is complete.
+    """Collects text and returns each piece once it is complete.
 
-    A clause is complete when the character after its end is known, so that "3." may still become "3.5". The
-    first piece is the first clause that is long enough, or, where none has ended yet, the words that are
-    there; the later ones end with a sentence, or with a clause once they are as long as a first piece may be,
-    and never grow beyond the largest.
+    A clause is complete when the character after its end is known, since "3." may become "3.5". The first
+    piece is the first clause that is long enough or, before any ends, the words so far. Later ones end with a
+    sentence, or with a clause from `budgets.first` on, and do not exceed `budgets.largest`.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -20,7 +19,7 @@ class Written:
         self._is_first = True
 
     def add(self, text: str) -> list[str]:
-        """The pieces that are complete with this text."""
+        """Pieces completed by this text."""
         self._text += text
         pieces = []
         while (end := self._end()) is not None:
@@ -30,16 +29,16 @@ class Written:
         return [piece for piece in pieces if piece]
 
     def rest(self) -> str:
-        """Return the rest, at the end of the input."""
+        """The remaining text, at the end of the input."""
         rest, self._text, self._is_first = self._text.strip(), "", True
         return rest
 
     def _end(self) -> tuple[int, int] | None:
-        """Return the end of the next piece and the start of the one after it; None while it is incomplete."""
+        """End of the next piece and start of the one after it; None while it is incomplete."""
         budgets = self._budgets
         limit = budgets.first if self._is_first else budgets.largest
         best = None
-        # White space tells as much as any character that comes after it.
+        # White space completes a clause as any following character would.
         known = f"{self._text}." if self._text[-1:].isspace() else self._text
         for cut in breaks(known):
             size = len(self._text[: cut.end].encode())

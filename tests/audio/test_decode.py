@@ -214,10 +214,9 @@ FUZZED = [
 ]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_bytes_are_prepared_or_refused(seed, capfd):
+def test_damaged_bytes_are_prepared_or_refused(capfd):
     """Nothing but InvalidReference is raised, nor printed by the decoder's callbacks."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(1)
     for case in range(300):
         audio = bytearray(FUZZED[case % len(FUZZED)])
         # Most damage is in the header, where the decisions are.

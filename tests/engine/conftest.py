@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +23,8 @@ TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "exact": lambda _: OrtBackend(1),
     "padded": lambda _: Bucketed(),
-    "device": lambda _: open_on(Device(delay_s=1e-4), (64, 128)),
-    "tensorrt": lambda engines: open_trt_on(Device(delay_s=1e-4), engines, (64, 128)),
+    "device": lambda _: open_on(Device(), (64, 128)),
+    "tensorrt": lambda engines: open_trt_on(Device(), engines, (64, 128)),
 }
 
 
@@ -31,6 +32,12 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
 def tiny() -> Bundle:
     """float32, v1, width 64, two blocks; random weights."""
     return contract.read(TINY)
+
+
+@pytest.fixture(scope="session")
+def short(tiny: Bundle) -> Bundle:
+    """`tiny` with 256 frames at most: its warm-up and comparison are quick."""
+    return dataclasses.replace(tiny, manifest=dataclasses.replace(tiny.manifest, max_frames=256))
 
 
 @pytest.fixture

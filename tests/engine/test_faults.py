@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 from appliance.contract.bundle import Sampling
 from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.vocoder import Decoder
 from appliance.errors import EngineFault, Interrupted
 from appliance.job import FloatArray, Segment
 from tests.engine.lanes import (
@@ -53,24 +54,31 @@ def fail(backend: Watching, graphs: tuple[str, ...], n: int) -> None:
 
 
 @pytest.mark.parametrize("sampling", ["exact", "short-kv"])
-def test_a_call_that_is_interrupted_can_be_made_again(engine: Synthesizer, sampling: Sampling) -> None:
-    given = segment(1500, nfe=3, sampling=sampling)
+def test_a_call_that_is_interrupted_can_be_made_again(make_engine: Make, sampling: Sampling) -> None:
+    """Before its first node, and while it runs, in each of a step's runs."""
+    backend = Watched()
+    engine = make_engine(backend, lanes=1)
+    given = segment(1000, nfe=3, sampling=sampling)
     wanted = solo(engine, given)
     lane = engine.open(given)
-    interrupted = 0
-    for delay_s in (0.0, 0.001, 0.003, 0.01, 0.03):
-        threading.Timer(delay_s, engine.interrupt, [True]).start()
-        with contextlib.suppress(Interrupted):
-            while engine._lanes[lane.id].steps_left:
-                engine.step([lane.id])
-            break
-        interrupted += 1
-        time.sleep(0.05)  # a timer that comes late
+    for n, concurrently in ((1, False), (2, True), (1, True)):
+        runs = iter(range(1, 10_000))
+        interrupt = threading.Thread(target=engine.interrupt, args=[True])
+
+        def before_run(n: int, runs: Any, interrupt: threading.Thread, joins: bool, graph: str) -> None:
+            if graph in VELOCITIES and next(runs) == n:
+                interrupt.start()
+                if joins:
+                    interrupt.join()
+
+        backend.before_run = partial(before_run, n, runs, interrupt, not concurrently)
+        with pytest.raises(Interrupted):
+            engine.step([lane.id])
+        interrupt.join()
         engine.interrupt(False)
-    engine.interrupt(False)
-    while engine._lanes[lane.id].steps_left:
+    backend.before_run = lambda graph: None
+    for _ in range(3):
         engine.step([lane.id])
-    assert interrupted
     np.testing.assert_array_equal(moved(engine, lane.id, given), wanted)
 
 
@@ -201,7 +209,7 @@ def test_a_fault_names_the_flow_or_the_vocoder(either: Synthesizer, monkeypatch:
         lane = either.open(given)
         either.step([lane.id])
         with monkeypatch.context() as patch:
-            patch.setattr(either._decoder, "run", lambda frames: np.full(256, np.nan, np.float32))
+            patch.setattr(Decoder, "run", lambda decoder, frames: np.full(256, np.nan, np.float32))
             with pytest.raises(EngineFault, match=f"the {at_fault} produced numbers that are not finite"):
                 either.finish(lane.id)
         if at_fault == "flow":

@@ -19,10 +19,10 @@ from appliance.config import load as read_config
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
-from appliance.engine import agreement
+from appliance.engine import agreement, openvino
 from appliance.engine.backend import Graph, HostArray
 from appliance.engine.backends import open_backend
-from appliance.engine.openvino import OpenVinoBackend, Precision
+from appliance.engine.openvino import OpenVinoBackend, Precision, product_s
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
@@ -74,9 +74,8 @@ def bf16(make: Make) -> Synthesizer:
 
 
 def has_bf16() -> bool:
-    return "BF16" in OpenVinoBackend(1, precision="f32")._core.get_property(
-        "CPU", "OPTIMIZATION_CAPABILITIES"
-    )
+    core = importlib.import_module("openvino").Core()
+    return "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 @pytest.mark.parametrize(("bf16_s", "label"), [(0.5, "openvino (bf16)"), (1.5, "openvino (f32)")])
@@ -84,13 +83,12 @@ def test_the_quicker_arithmetic_is_taken(monkeypatch: pytest.MonkeyPatch, bf16_s
     if not has_bf16():
         pytest.skip("this processor has no bfloat16")
     seconds = {"bf16": bf16_s, "f32": 1.0}
-    monkeypatch.setattr(OpenVinoBackend, "_product_s", lambda self, precision: seconds[precision])
+    monkeypatch.setattr(openvino, "product_s", seconds.__getitem__)
     assert open_backend("openvino").label == label
 
 
 def test_a_product_is_timed_in_both_arithmetics() -> None:
-    backend = OpenVinoBackend(1, precision="f32")
-    assert all(1e-5 < backend._product_s(precision) < 1.0 for precision in ("bf16", "f32"))
+    assert all(1e-5 < product_s(precision) < 1.0 for precision in get_args(Precision))
 
 
 @pytest.fixture
@@ -197,13 +195,13 @@ def test_a_daemon_says_on_what_it_speaks(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_lanes_of_any_length_take_turns(make: Make, engine: Synthesizer) -> None:
-    openvino, given = make("f32"), [lanes.segment(n, seed=n) for n in (41, 130)]
+    engine_f32, given = make("f32"), [lanes.segment(n, seed=n) for n in (41, 130)]
     wanted = [lanes.solo(engine, segment) for segment in given]
-    opened = [openvino.open(segment).id for segment in given]
+    opened = [engine_f32.open(segment).id for segment in given]
     for _ in range(5):
-        openvino.step(opened)
+        engine_f32.step(opened)
     for lane, segment, want in zip(opened, given, wanted, strict=True):
-        assert lanes.relative(lanes.moved(openvino, lane, segment), want) <= EXACT
+        assert lanes.relative(lanes.moved(engine_f32, lane, segment), want) <= EXACT
 
 
 def test_only_the_steps_are_lossy(bf16: Synthesizer, make: Make, engine: Synthesizer) -> None:

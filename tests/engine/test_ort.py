@@ -14,7 +14,7 @@ import pytest
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine.backend import Graph, HostArray
-from appliance.engine.backends import Options, open_backend
+from appliance.engine.backends import BackendOptions, open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError, EngineFault
 
@@ -137,7 +137,7 @@ def test_threads_and_spinning_reach_the_session(
             super().__init__(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    backend = open_backend("ort-cpu", Options(threads=3, spinning=spinning))
+    backend = open_backend("ort-cpu", BackendOptions(threads=3, spinning=spinning))
     modulation(backend, tiny)  # type: ignore[arg-type]
     (options,) = made
     assert options.intra_op_num_threads == 3

@@ -11,7 +11,7 @@ import pytest
 from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Bound, Tensor
 from appliance.engine.ort import HostMemory
-from appliance.engine.slab import Row, Slab
+from appliance.engine.slab import Slab, SlabRow
 
 pytestmark = pytest.mark.once
 
@@ -55,11 +55,11 @@ def slab(*, exact: bool = False, max_batch: int = 1, capacity: int = 8) -> tuple
     return Slab(backend, specs, lambda name: backend, SIZES, capacity, table), backend  # type: ignore[arg-type]
 
 
-def joined(slab: Slab, lengths: Sequence[tuple[int, int]]) -> list[Row]:
+def joined(slab: Slab, lengths: Sequence[tuple[int, int]]) -> list[SlabRow]:
     return [slab.join(frames, reference) for frames, reference in lengths]
 
 
-def content(row: Row, *, exact: bool) -> dict[str, Any]:
+def content(row: SlabRow, *, exact: bool) -> dict[str, Any]:
     """All that the slab holds of a row; where shapes are exact, all that counts."""
     out = {}
     for name, tensor in row.slab.tensors.items():

@@ -39,7 +39,7 @@ OBJECTS = {
     "context": "IExecutionContext",
 }
 """What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
-OURS = {"log", "profile", "recipe", "graph", "bound"}
+OURS = {"log", "profile", "source", "graph", "bound"}
 """Parameters of our own types among those."""
 WEAK = {
     ("layer", "precision"),
@@ -180,32 +180,38 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 @pytest.mark.torch
 @pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
-    recipe = recipe_of(tiny, graph)
-    engine, timing = build.build(recipe, rtx, build.make_log(rtx))
-    assert len(recipe.profiles) == (4 if graph.startswith("step") else 1)
+    source = source_of(tiny, graph)
+    engine, _ = build.build(source, rtx, build.make_log(rtx))
+    assert len(source.profiles) == (4 if graph.startswith("step") else 1)
     assert engine
-    again, _ = build.build(recipe, rtx, build.make_log(rtx), timing)
+
+
+@pytest.mark.torch
+def test_a_build_takes_the_timing_cache_of_another(rtx: Any, tiny: Bundle) -> None:
+    source, log = source_of(tiny, "update"), build.make_log(rtx)
+    engine, timing = build.build(source, rtx, log)
+    again, _ = build.build(source, rtx, log, timing)
     assert len(again) == len(engine)
 
 
-def recipe_of(bundle: Bundle, graph: str) -> build.Recipe:
+def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
     """Two lengths and up to two rows of a step graph; any length of the others."""
     spec = signatures(bundle.manifest.dimensions)[graph]
     frames = (64, 128) if graph.startswith("step") else (1, bundle.manifest.max_frames)
     shapes = {"N": frames, "P": (64, 128), "R": (1, 2), "C": (30,), "S": (128,)}
-    return build.Recipe(bundle.graph(graph), spec, build.profiles_of(spec, shapes))
+    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, shapes))
 
 
 @pytest.mark.torch
 def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
-    recipe, log = recipe_of(tiny, "update"), build.make_log(rtx)
+    source, log = source_of(tiny, "update"), build.make_log(rtx)
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no graph")
     with pytest.raises(BundleError, match=rf"^{broken}: TensorRT {rtx.__version__} cannot parse it: \S"):
-        build.build(build.Recipe(broken, recipe.spec, recipe.profiles), rtx, log)
+        build.build(build.EngineSource(broken, source.spec, source.profiles), rtx, log)
     two = build.Profile({"N": (2, 1, 2)})
     with pytest.raises(BundleError, match=r"update.onnx: TensorRT \S+ cannot build it: \S"):
-        build.build(build.Recipe(recipe.path, recipe.spec, (two,)), rtx, log)
+        build.build(build.EngineSource(source.path, source.spec, (two,)), rtx, log)
 
 
 @pytest.mark.torch

@@ -18,7 +18,7 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs
 from appliance.contract.graphs import STEPS
 from appliance.engine import build
-from appliance.engine.build import Profile, Recipe
+from appliance.engine.build import EngineSource, Profile
 from appliance.engine.trt import TrtBackend
 from export import qdq, to_onnx
 from export.bundle import MAX_FRAMES
@@ -168,8 +168,8 @@ MAX_FLOAT32_LAUNCHES = {"step": 30, "step_keys": 38, "step_reply": 36}
 
 def planned(path: Path, spec: graphs.GraphSpec, profile: Profile) -> Plan:
     trt = plan.runtime()
-    recipe = Recipe(path, spec, (profile,))
-    return plan.read(build.build(recipe, trt, build.make_log(trt))[0])
+    source = EngineSource(path, spec, (profile,))
+    return plan.read(build.build(source, trt, build.make_log(trt))[0])
 
 
 LENGTHS = len(TrtBackend.buckets) + 1

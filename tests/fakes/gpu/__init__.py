@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.trt import TrtBackend
@@ -36,8 +35,15 @@ def installed(
         "onnxruntime": runtimes[1],
         "tensorrt": trt,
     }
-    with patch.dict(sys.modules, modules):
+    # Not patch.dict, which on exit would drop every module that was imported meanwhile.
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
         yield runtimes
+    finally:
+        for name in modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
 
 
 def open_on(device: Device, buckets: tuple[int, ...] | None = None) -> OrtCudaBackend:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import threading
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,8 +65,6 @@ class Runtime:
         self.device = device
         self.start: cudaError_t = OK
         """What the first call finds: a driver, a device or neither."""
-        self.instantiated: cudaError_t = OK
-        """What instantiating a graph ends with."""
 
     def cudaGetErrorString(self, error: cudaError_t) -> tuple[cudaError_t, bytes]:
         return OK, error.name.encode()
@@ -140,7 +137,7 @@ class Runtime:
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[cudaError_t, int]:
         handle = self.device.handle()
-        self.device.streams[handle] = Stream(self.device)
+        self.device.streams[handle] = Stream()
         return OK, handle
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[cudaError_t]:
@@ -149,7 +146,7 @@ class Runtime:
         return (self._settle(self.device.stream(stream)),)
 
     def cudaStreamDestroy(self, stream: int) -> tuple[cudaError_t]:
-        self.device.streams.pop(stream).end()
+        self.device.streams.pop(stream)
         return (OK,)
 
     def cudaStreamBeginCapture(self, stream: int, mode: cudaStreamCaptureMode) -> tuple[cudaError_t]:
@@ -171,8 +168,8 @@ class Runtime:
 
     def cudaGraphInstantiate(self, graph: int, flags: int) -> tuple[cudaError_t, int | None]:
         self.device.outside_a_capture("cudaGraphInstantiate")
-        if self.instantiated is not OK:
-            return self.instantiated, None
+        if not self.device.can_instantiate:
+            return cudaError_t.cudaErrorMemoryAllocation, None
         handle = self.device.handle()
         self.device.executable[handle] = list(self.device.graphs[graph])
         return OK, handle
@@ -205,16 +202,17 @@ class Runtime:
 
     def cudaEventRecord(self, event: int, stream: int) -> tuple[cudaError_t]:
         self.device.outside_a_capture("cudaEventRecord")
-        marked = self.device.events[event] = Event(recorded=True)
-        self.device.stream(stream).enqueue(marked.passed.set)
+        on = self.device.stream(stream)
+        marked = self.device.events[event] = Event(on)
+        on.enqueue(marked.set)
         return (OK,)
 
     def cudaEventSynchronize(self, event: int) -> tuple[cudaError_t]:
         self.device.outside_a_capture("cudaEventSynchronize")
         self.device.counts["event"] += 1
         marked = self.device.events[event]
-        if marked.recorded:
-            marked.passed.wait()
+        if marked.stream is not None:
+            marked.stream.run(until=lambda: marked.has_passed)
         return (OK,)
 
     def cudaEventDestroy(self, event: int) -> tuple[cudaError_t]:
@@ -222,9 +220,7 @@ class Runtime:
         return (OK,)
 
     def _settle(self, stream: Stream) -> cudaError_t:
-        done = threading.Event()
-        stream.enqueue(done.set)
-        done.wait()
+        stream.run()
         return OK if stream.failure is None else cudaError_t.cudaErrorLaunchFailure
 
     def _settle_all(self) -> None:

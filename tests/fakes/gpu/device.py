@@ -1,14 +1,10 @@
-"""The device: memory that is poisoned until written, streams that run late, and a list of wrong uses."""
+"""The device: memory poisoned until written, streams that run when waited for, a list of wrong uses."""
 
 from __future__ import annotations
 
 import ctypes
-import queue
-import threading
-import time
-import weakref
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -38,8 +34,13 @@ class Block:
 class Event:
     """Passed when everything that was enqueued before it has run."""
 
-    passed: threading.Event = field(default_factory=threading.Event)
-    recorded: bool = False
+    stream: Stream | None = None
+    """None until it is recorded."""
+    has_passed: bool = False
+
+    def set(self) -> None:
+        """Note that the stream has come to it."""
+        self.has_passed = True
 
 
 @dataclass
@@ -62,18 +63,15 @@ class Capture:
 
 
 class Stream:
-    """Work in order, on a thread of its own, some time after it was enqueued."""
+    """Work in order, which runs only when something waits for it: a missing wait always shows."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self) -> None:
         self.failure: BaseException | None = None
         self.capture: Capture | None = None
-        self._delay_s, self._device = device.delay_s, weakref.ref(device)
-        self._work: queue.SimpleQueue[tuple[Callable[[], None], Device | None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="fake stream", daemon=True)
-        self._thread.start()
+        self._work: deque[Callable[[], None]] = deque()
 
     def take(self, node: Node) -> None:
-        """Have this done after everything before it, or capture it."""
+        """Enqueue this, or capture it."""
         node.check("")
         if self.capture is None:
             self.enqueue(node.work)
@@ -82,29 +80,22 @@ class Stream:
 
     def enqueue(self, work: Callable[[], None]) -> None:
         """Have this done after everything before it."""
-        # Work holds addresses: their memory stays as long as there is work, even if a test has ended.
-        self._work.put((work, self._device()))
+        self._work.append(work)
 
-    def end(self) -> None:
-        """Take nothing more."""
-        self._work.put(None)
-
-    def _run(self) -> None:
-        while (item := self._work.get()) is not None:
-            time.sleep(self._delay_s)
+    def run(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Do what was enqueued, in order, until the condition holds."""
+        while self._work and not until():
             try:
-                item[0]()
+                self._work.popleft()()
             except BaseException as error:
                 self.failure = self.failure or error
-            del item
 
 
 class Device:
     """All that the fake runtimes share."""
 
-    def __init__(self, memory_bytes: int = 1 << 34, *, delay_s: float = 0.0) -> None:
+    def __init__(self, memory_bytes: int = 1 << 34) -> None:
         self.memory_bytes = memory_bytes
-        self.delay_s = delay_s
         self.name, self.compute_capability, self.driver = "Orin", (8, 7), 12060
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -118,6 +109,10 @@ class Device:
         """CUDA graphs as they were captured."""
         self.executable: dict[int, list[Node]] = {}
         """CUDA graphs that can be launched."""
+        self.workspaces: dict[int, tuple[int, int]] = {}
+        """Address and size of the working memory of each execution context."""
+        self.can_instantiate = True
+        """Whether memory is left for an executable CUDA graph."""
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:

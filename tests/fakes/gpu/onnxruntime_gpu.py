@@ -97,6 +97,7 @@ class Session:
         stream.enqueue(partial(self.real.run_with_iobinding, binding.real))
         if _entry(options, "disable_synchronize_execution_providers") != "1":
             device.counts["synchronise"] += 1
+            stream.run()
 
     def captured(self) -> int:
         """Graphs that were captured."""

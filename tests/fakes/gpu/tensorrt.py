@@ -355,20 +355,18 @@ class Builder:
 
 class Runtime:
     def __init__(self, trt: TensorRT, log: ILogger) -> None:
-        self._trt, self._log = trt, log
+        self._trt, self.log = trt, log
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> Engine | None:
         mark, body = serialized_engine[:32], serialized_engine[32:]
         if hashlib.sha256(body).digest() != mark:
-            self._log.log(ILogger.ERROR, "the engine is damaged")
+            self.log.log(ILogger.ERROR, "the engine is damaged")
             return None
         described = json.loads(body)
         if described["for"] != self._trt.platform:
-            self._log.log(
-                ILogger.ERROR, f"the engine is for {described['for']}, this is {self._trt.platform}"
-            )
+            self.log.log(ILogger.ERROR, f"the engine is for {described['for']}, this is {self._trt.platform}")
             return None
-        return Engine(self._trt, self._log, described)
+        return Engine(self._trt, self.log, described)
 
 
 class Engine:
@@ -401,7 +399,7 @@ class Engine:
 
 class Context:
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._device = engine, engine.device
+        self.engine, self._device = engine, engine.device
         self._device.outside_a_capture("a context is made")
         self._changes = 0
         """Of profile, shapes, addresses and working memory."""
@@ -413,6 +411,7 @@ class Context:
         self._workspace = (0, 0)
 
     def __del__(self) -> None:
+        self._device.workspaces.pop(id(self), None)
         if any(node.context == id(self) for nodes in self._device.executable.values() for node in nodes):
             self._device.refuse("a context ends before the graphs that were captured from it")
 
@@ -423,7 +422,7 @@ class Context:
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
         self._change()
         self._device.stream(stream_handle)
-        if profile_index >= len(self._engine.profiles):
+        if profile_index >= len(self.engine.profiles):
             raise self._device.refuse(f"no profile {profile_index}")
         self._profile = (profile_index, stream_handle)
         self._shapes = {}
@@ -431,15 +430,15 @@ class Context:
 
     def set_device_memory(self, memory: int, size: int) -> None:
         self._change()
-        if memory % ALIGNMENT or size < self._engine.device_memory_size_v2:
+        if memory % ALIGNMENT or size < self.engine.device_memory_size_v2:
             raise self._device.refuse(f"working memory of {size} bytes at {memory:#x}")
-        self._workspace = (memory, size)
+        self._workspace = self._device.workspaces[id(self)] = (memory, size)
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         self._change()
         if self._profile is None:
             raise self._device.refuse(f"{name}: a shape before a profile")
-        least, _, greatest = self._engine.profiles[self._profile[0]][name]
+        least, _, greatest = self.engine.profiles[self._profile[0]][name]
         if len(shape) != len(least) or not all(
             a <= n <= b for a, n, b in zip(least, shape, greatest, strict=True)
         ):
@@ -449,7 +448,7 @@ class Context:
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
         self._change()
-        if name not in self._engine.inputs and name not in self._engine.outputs:
+        if name not in self.engine.inputs and name not in self.engine.outputs:
             raise self._device.refuse(f"no tensor {name}")
         if memory % ALIGNMENT:
             raise self._device.refuse(f"{name} is at {memory:#x}, which is no multiple of {ALIGNMENT}")
@@ -457,7 +456,7 @@ class Context:
         return True
 
     def execute_async_v3(self, stream_handle: int) -> bool:
-        engine, device = self._engine, self._device
+        engine, device = self.engine, self._device
         stream = device.stream(stream_handle)
         if self._profile is None or self._profile[1] != stream_handle:
             raise device.refuse(f"runs on stream {stream_handle:#x}, its profile was set on another")
