@@ -37,9 +37,10 @@ import yaml
 
 from appliance.audio.reference import TRIM_VERSION, complete_transcript, prepare, transcript_warnings
 from appliance.config import VoicesConfig
-from appliance.contract.bundle import Manifest, from_mapping
+from appliance.contract.bundle import Manifest
+from appliance.contract.fields import from_mapping, parse_yaml
 from appliance.contract.mel import MelSpec
-from appliance.durable import locked, sync_folder, write_synced
+from appliance.durable import locked, replace_file, sync_folder, write_synced
 from appliance.errors import (
     ApplianceError,
     InvalidReference,
@@ -57,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
-CACHE_LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}")
+CACHE_LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.([a-z0-9_]{8}\.new|[0-9a-f]{8})")
 AUDIO = "audio"
 RECORD = "voice.yaml"
 REMEDY = "delete it, or create it again"
@@ -300,10 +301,7 @@ class VoiceStore:
         with _storage(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
             folder = self._folder / name
-            new = folder / f".{RECORD}.new"
-            write_synced(new, _record(voice))
-            os.replace(new, folder / RECORD)
-            sync_folder(folder)
+            replace_file(folder / RECORD, _record(voice))
         return voice
 
     def delete(self, name: str) -> None:
@@ -451,16 +449,12 @@ class VoiceStore:
     def _remember(self, key: str, features: Features) -> None:
         self._features.put(key, features)
         path = self._cache / f"{key}.ref"
-        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
             with locked(self._cache, fcntl.LOCK_SH):
-                write_synced(new, _pack(features))
-                os.replace(new, path)
+                replace_file(path, _pack(features))
         except OSError as error:
             # Without the cache everything works, only slower after a restart.
             logger.warning("%s: prepared reference not kept: %s", path, error)
-            with contextlib.suppress(OSError):
-                new.unlink()
 
 
 class _Recent:
@@ -548,9 +542,9 @@ def _parse_record(text: bytes, name: str) -> Voice:
     """Raises VoiceDamaged."""
     where = f"voice {name!r}: {RECORD}"
     try:
-        raw = yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise VoiceDamaged(f"{where} is unreadable: {' '.join(str(error).split())}; {REMEDY}") from error
+        raw = parse_yaml(text, where, ValueError)
+    except ValueError as error:
+        raise VoiceDamaged(f"{error}; {REMEDY}") from error
     voice: Voice = from_mapping(Voice, raw, where=where, error=VoiceDamaged)
     if voice.name != name:
         raise VoiceDamaged(f"{where} describes voice {voice.name!r}; rename the folder or the voice")
