@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from appliance.contract.bundle import Arch, Count
-from appliance.contract.fields import from_mapping, parse_yaml
+from appliance.contract.fields import Ranged, from_mapping, parse_yaml
 from appliance.contract.mel import Kind, MelSpec
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
@@ -67,7 +67,7 @@ _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
 
 
 @dataclass(frozen=True)
-class _UpstreamMel:
+class _UpstreamMel(Ranged):
     """`model.mel_spec` in upstream's names. Upstream's inference has one rate, hop and window."""
 
     target_sample_rate: Literal[24_000] = 24_000
