@@ -6,10 +6,17 @@ import contextlib
 import ctypes
 import fcntl
 import hashlib
+import logging
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from appliance.errors import ApplianceError, StorageError
+
+logger = logging.getLogger(__name__)
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -102,3 +109,36 @@ def sha256(path: Path) -> str:
         while block := stream.read(BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
+    """Remove files and folders with such names, unless another process writes there. Raises StorageError."""
+    with storage_errors(str(folder)):
+        try:
+            with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for path in folder.iterdir():
+                    if leftovers.fullmatch(path.name):
+                        remove(path)
+        except BlockingIOError:
+            logger.info("%s: not swept, another process is writing there", folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, link or folder tree. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
+    try:
+        yield
+    except ApplianceError:
+        raise
+    except OSError as error:
+        if error.filename and str(error.filename) != what:
+            logger.error("%s: %s", error.filename, error.strerror or error)
+        raise StorageError(f"{what}: {error.strerror or error}") from error
