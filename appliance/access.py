@@ -10,7 +10,6 @@ import enum
 import hashlib
 import json
 import logging
-import os
 import re
 import secrets
 import threading
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from appliance.durable import locked, sync_folder, version_of, write_synced
+from appliance.durable import locked, replace_file, version_of
 from appliance.errors import AccessDenied, InvalidRequest, StorageError, Unauthenticated
 
 logger = logging.getLogger(__name__)
@@ -176,15 +175,7 @@ def _write(path: Path, tokens: Iterable[Token]) -> None:
         {"name": t.name, "roles": [role.value for role in t.roles], "sha256": t.sha256, "created": t.created}
         for t in tokens
     ]
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        write_synced(new, json.dumps({"format": FORMAT, "tokens": records}, indent=1).encode())
-        new.chmod(FILE_MODE)
-        os.replace(new, path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    replace_file(path, json.dumps({"format": FORMAT, "tokens": records}, indent=1).encode(), FILE_MODE)
 
 
 def _unusable(path: Path, error: OSError) -> StorageError:

@@ -7,16 +7,13 @@ the command line goes over the file.
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-import yaml
-
-from appliance.contract.bundle import from_mapping
+from appliance.contract.fields import AtLeast, Between, Ranged, from_mapping, parse_yaml
 from appliance.contract.schedule import MAX_NFE
 from appliance.errors import ConfigError
 
@@ -27,6 +24,10 @@ MIB = 1 << 20
 MAX_GUIDANCE = 10.0
 LEAST_PIECE_S = 15.0
 """The longest reference and some speech after it."""
+Count = Annotated[int, AtLeast(1)]
+Target = Annotated[float, Between(0.0, 60.0)]
+Hour = Annotated[float, Between(0.0, 3_600.0)]
+"""Seconds, up to an hour."""
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#]+")
 
 
@@ -40,60 +41,47 @@ class BundleConfig:
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(Ranged):
     """Settings of the engine: backend, device memory, threads."""
 
     backend: Literal["auto", "tensorrt", "ort-cuda", "ort-cpu", "openvino"] = "auto"
     """auto: the first of tensorrt, ort-cuda and ort-cpu that this machine has and the bundle passes on."""
     cache: Path = Path("/var/cache/f5-appliance/engines")
     """Folder of the engines that tensorrt builds for this device; may be emptied at any time."""
-    threads: int = 0
+    threads: Annotated[int, AtLeast(0)] = 0
     """CPU threads; 0 takes one for each core."""
-    lanes: int = 8
+    lanes: Annotated[int, Between(1, 64)] = 8
     """Segments that may be under way at a time."""
     spinning: bool = False
     """Keep idle threads busy between operators: only for cores that nothing else needs."""
-    longest_s: float | None = None
+    longest_s: Annotated[float | None, Between(LEAST_PIECE_S, 3_600.0)] = None
     """Seconds of reference and speech in one piece, at most; null: all that the bundle allows."""
-
-    def __post_init__(self) -> None:
-        if self.longest_s is not None:
-            _between("longest_s", self.longest_s, LEAST_PIECE_S, 3_600.0)
-        _at_least("threads", self.threads, 0)
-        _between("lanes", self.lanes, 1, 64)
 
 
 @dataclass(frozen=True)
-class SynthesisConfig:
+class SynthesisConfig(Ranged):
     """Defaults of a synthesis request, and the range that it may ask for."""
 
-    nfe: int = 7
+    nfe: Annotated[int, Between(1, MAX_NFE)] = 7
     """Function evaluations of the flow; 5 is quicker, 16 and 32 are finer."""
-    guidance: float | None = None
+    guidance: Annotated[float | None, Between(0.0, MAX_GUIDANCE)] = None
     """Strength of classifier-free guidance; null takes the bundle's."""
-    seed: int | None = None
+    seed: Annotated[int | None, Between(0, 2**64 - 1)] = None
     """Seed of the noise; null draws another for each request and reports it."""
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
-    max_text_characters: int = 2_000
+    max_text_characters: Count = 2_000
     max_nfe: int = 32
     """The most steps that a request may ask for."""
-    max_audio_s: float = 180.0
+    max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 180.0
     """Speech in one request, at most."""
-    max_work_s: float = 1_800.0
+    max_work_s: Annotated[float, Between(1.0, 3_600.0 * MAX_NFE)] = 1_800.0
     """Seconds of speech × steps in one request, at most."""
 
     def __post_init__(self) -> None:
-        _between("nfe", self.nfe, 1, MAX_NFE)
-        if self.guidance is not None:
-            _between("guidance", self.guidance, 0.0, MAX_GUIDANCE)
-        if self.seed is not None:
-            _between("seed", self.seed, 0, 2**64 - 1)
-        _at_least("max_text_characters", self.max_text_characters, 1)
-        _between("max_nfe", self.max_nfe, self.nfe, MAX_NFE)
-        _between("max_audio_s", self.max_audio_s, 1.0, 3_600.0)
-        _between("max_work_s", self.max_work_s, 1.0, 3_600.0 * MAX_NFE)
+        super().__post_init__()
+        Between(self.nfe, MAX_NFE).check("max_nfe", self.max_nfe)
 
 
 @dataclass(frozen=True)
@@ -109,67 +97,56 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
-class VoicesConfig:
+class VoicesConfig(Ranged):
     """Settings of the voice store."""
 
     folder: Path = Path("/var/lib/f5-appliance/voices")
     cache: Path = Path("/var/cache/f5-appliance")
     """Prepared references; may be emptied at any time."""
-    memory_entries: int = 64
+    memory_entries: Count = 64
     """Number of prepared references kept in memory."""
-    max_reference_bytes: int = 12 * MIB
-
-    def __post_init__(self) -> None:
-        _at_least("memory_entries", self.memory_entries, 1)
-        _at_least("max_reference_bytes", self.max_reference_bytes, 1)
+    max_reference_bytes: Count = 12 * MIB
 
 
 @dataclass(frozen=True)
-class CacheConfig:
+class CacheConfig(Ranged):
     """Replies that are kept, so that a phrase which comes again costs the engine nothing."""
 
-    phrases_bytes: int = 64 * MIB
+    phrases_bytes: Annotated[int, Between(0, 1 << 34)] = 64 * MIB
     """Limit of the samples kept in memory, 96 kB a second at 24 kHz; 0 keeps none."""
     drawn_seeds: bool = False
     """Keep replies to requests without a seed too: the same text then always sounds the same."""
 
-    def __post_init__(self) -> None:
-        _between("phrases_bytes", self.phrases_bytes, 0, 1 << 34)
-
 
 @dataclass(frozen=True)
-class SchedulerConfig:
+class SchedulerConfig(Ranged):
     """Order of the engine's work, and limits of admission."""
 
     policy: Literal["deadline", "fifo"] = "deadline"
     """fifo: one request after the other, for comparison."""
-    realtime_s: float = 0.3
+    realtime_s: Target = 0.3
     """Target for the first audio of a REALTIME request; or 1.4 times its time on an idle box, if longer."""
-    high_s: float = 0.45
+    high_s: Target = 0.45
     """Target of a HIGH request; or 1.8 times."""
-    normal_s: float = 0.6
+    normal_s: Target = 0.6
     """Target of a NORMAL request; or 2.2 times."""
-    queue_length: int = 128
+    queue_length: Count = 128
     """Requests that may wait; half as many of one client, channel or user."""
-    backlog_s: float = 120.0
+    backlog_s: Hour = 120.0
     """Speech that may wait to be played on one channel."""
-    user_rate: float = 0.0
+    user_rate: Annotated[float, Between(0.0, 60_000.0)] = 0.0
     """Requests a minute of one user_key; 0 for no limit."""
     weights: dict[str, float] = field(default_factory=dict)
     """Shares of channels, by name; 1 where none is given."""
 
     def __post_init__(self) -> None:
-        _at_least("queue_length", self.queue_length, 1)
-        for name in ("realtime_s", "high_s", "normal_s"):
-            _between(name, getattr(self, name), 0.0, 60.0)
-        _between("backlog_s", self.backlog_s, 0.0, 3_600.0)
-        _between("user_rate", self.user_rate, 0.0, 60_000.0)
+        super().__post_init__()
         for channel, weight in self.weights.items():
-            _between(f"weights.{channel}", weight, 0.01, 100.0)
+            Between(0.01, 100.0).check(f"weights.{channel}", weight)
 
 
 @dataclass(frozen=True)
-class ServerConfig:
+class ServerConfig(Ranged):
     """Addresses, sockets and limits of the gRPC server."""
 
     listen: str = LOOPBACK_GRPC
@@ -194,20 +171,20 @@ class ServerConfig:
     agent: str = ""
     """host:port of haproxy's agent check, usually 127.0.0.1:9465; empty for none."""
     reflection: bool = True
-    max_receive_bytes: int = 16 * MIB
-    message_s: float = 0.2
+    max_receive_bytes: Count = 16 * MIB
+    message_s: Annotated[float, Between(0.1, 0.2)] = 0.2
     """Seconds of audio in one message of a stream, at most; at least half of it."""
-    stream_buffer_s: float = 20.0
+    stream_buffer_s: Hour = 20.0
     """Seconds of finished audio that wait for a slow reader before its stream is set aside."""
-    write_timeout_s: float = 30.0
+    write_timeout_s: Annotated[float, Between(0.1, 3_600.0)] = 30.0
     """Seconds without a read, from when all that was read can be played out, after which a stream ends."""
-    max_calls: int = 256
+    max_calls: Count = 256
     """Synthesis calls and sessions at a time; one more is refused."""
-    max_calls_of_peer: int = 128
+    max_calls_of_peer: Count = 128
     """Part of these that one address or one token may use over TCP."""
-    session_idle_s: float = 600.0
+    session_idle_s: Annotated[float, Between(1.0, 86_400.0)] = 600.0
     """Seconds without a word and without anything to say, after which a session ends."""
-    drain_s: float = 20.0
+    drain_s: Hour = 20.0
     """Time that requests may take to finish after SIGTERM."""
 
     @property
@@ -232,18 +209,11 @@ class ServerConfig:
             split_address("metrics", self.metrics)
         if self.agent:
             split_address("agent", self.agent)
-        _at_least("max_receive_bytes", self.max_receive_bytes, 1)
-        _between("message_s", self.message_s, 0.1, 0.2)
-        _between("stream_buffer_s", self.stream_buffer_s, 0.0, 3_600.0)
-        _between("write_timeout_s", self.write_timeout_s, 0.1, 3_600.0)
-        _at_least("max_calls", self.max_calls, 1)
-        _at_least("max_calls_of_peer", self.max_calls_of_peer, 1)
-        _between("session_idle_s", self.session_idle_s, 1.0, 86_400.0)
-        _between("drain_s", self.drain_s, 0.0, 3_600.0)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class GatewayConfig:
+class GatewayConfig(Ranged):
     """HTTP for clients that speak no gRPC: `appliance gateway`. Certificate and tokens are the server's."""
 
     listen: str = LOOPBACK_HTTP
@@ -257,14 +227,14 @@ class GatewayConfig:
     """Speaks for OpenAI's own voice names and where none is named; empty: the only voice that is stored."""
     voices: dict[str, str] = field(default_factory=dict)
     """Other names for stored voices: `alloy: anna`."""
-    max_body_bytes: int = 1 * MIB
-    max_requests: int = 128
+    max_body_bytes: Count = 1 * MIB
+    max_requests: Count = 128
     """Requests that are worked on at a time; one more is refused."""
-    max_connections: int = 512
+    max_connections: Count = 512
     """One more is closed at once."""
-    stall_s: float = 30.0
+    stall_s: Annotated[float, Between(0.1, 3_600.0)] = 30.0
     """Seconds without progress of a request on its way in, or a reply on its way out; then it is cut off."""
-    drain_s: float = 20.0
+    drain_s: Hour = 20.0
     """Time that replies may take to finish after SIGTERM."""
 
     def __post_init__(self) -> None:
@@ -274,11 +244,7 @@ class GatewayConfig:
         for origin in self.origins:
             if origin != "*" and not ORIGIN.fullmatch(origin):
                 raise ValueError(f'origins: must be scheme://host[:port] or "*", not {origin!r}')
-        _at_least("max_body_bytes", self.max_body_bytes, 1)
-        _at_least("max_requests", self.max_requests, 1)
-        _at_least("max_connections", self.max_connections, 1)
-        _between("stall_s", self.stall_s, 0.1, 3_600.0)
-        _between("drain_s", self.drain_s, 0.0, 3_600.0)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -296,8 +262,9 @@ class DeviceConfig:
     def __post_init__(self) -> None:
         if self.power_mode is not None and not re.fullmatch(r"\w+", self.power_mode, re.ASCII):
             raise ValueError(f"power_mode: must be the name of a power mode or null, not {self.power_mode!r}")
-        _absolute("sysroot", self.sysroot)
-        _absolute("clocks", self.clocks)
+        for name, path in (("sysroot", self.sysroot), ("clocks", self.clocks)):
+            if not path.is_absolute():
+                raise ValueError(f"{name}: must be an absolute path, not {str(path)!r}")
 
 
 @dataclass(frozen=True)
@@ -354,11 +321,11 @@ def is_loopback(host: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
+        raw = parse_yaml(path.read_bytes(), path, ConfigError)
     except FileNotFoundError as missing:
         raise ConfigError(f"{path}: no such file") from missing
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: unreadable: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: unreadable: {error}") from error
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -372,26 +339,8 @@ def _override(raw: dict[str, Any], override: str) -> None:
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and section and key):
         raise ConfigError(f"--set {override}: must be section.key=value")
-    try:
-        value = yaml.safe_load(text) if text.strip() else ""
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"--set {override}: the value is not YAML") from error
+    value = parse_yaml(text, f"--set {override}", ConfigError) if text.strip() else ""
     keys = raw.setdefault(section, {})
     if not isinstance(keys, dict):
         raise ConfigError(f"{section}: must be a mapping, not {type(keys).__name__}")
     keys[key] = value
-
-
-def _absolute(name: str, path: Path) -> None:
-    if not path.is_absolute():
-        raise ValueError(f"{name}: must be an absolute path, not {str(path)!r}")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name}: must be at least {least}, not {value}")
-
-
-def _between(name: str, value: float, least: float, most: float) -> None:
-    if not (math.isfinite(value) and least <= value <= most):
-        raise ValueError(f"{name}: must be between {least} and {most}, not {value}")

@@ -1,17 +1,27 @@
-"""Files that survive a power cut, the lock of a folder, and whether a file has changed."""
+"""Files on disk: written so that they survive a power cut, exchanged, locked, hashed."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import fcntl
+import hashlib
+import logging
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from appliance.errors import ApplianceError, StorageError
+
+logger = logging.getLogger(__name__)
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 """Of <linux/fs.h>."""
+BLOCK_BYTES = 1 << 20
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -22,8 +32,41 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(stream.fileno())
 
 
+def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file so that a reader, also after a power cut, finds the old content or the new, never a part.
+
+    The new file is `.NAME.RANDOM.new` and never opened through a link, so others may write in the folder too;
+    a kill can leave it behind. Raises OSError.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def publish(made: Path, place: Path) -> None:
+    """Sync a file or folder tree to disk, then rename it to `place` on the same file system.
+
+    Replaces a file at `place`. Raises OSError, also for a non-empty folder at `place`.
+    """
+    for path in (made, *made.rglob("*")):
+        sync_folder(path)
+    os.replace(made, place)
+    sync_folder(place.parent)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make renames and new files in a folder survive a power cut. Raises OSError."""
+    """Make renames and new files in a folder, or a file's data, survive a power cut. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,3 +100,45 @@ def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
+    """Remove files and folders with such names, unless another process writes there. Raises StorageError."""
+    with storage_errors(str(folder)):
+        try:
+            with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                for path in folder.iterdir():
+                    if leftovers.fullmatch(path.name):
+                        remove(path)
+        except BlockingIOError:
+            logger.info("%s: not swept, another process is writing there", folder)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, link or folder tree. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
+    try:
+        yield
+    except ApplianceError:
+        raise
+    except OSError as error:
+        if error.filename and str(error.filename) != what:
+            logger.error("%s: %s", error.filename, error.strerror or error)
+        raise StorageError(f"{what}: {error.strerror or error}") from error

@@ -1,30 +1,22 @@
-"""The reference-voice store: a folder for each voice, and prepared references in memory and on disk.
+"""The reference-voice store: a folder for each voice.
 
     FOLDER/NAME/audio        the file as it was given, byte for byte
-    FOLDER/NAME/voice.yaml   transcript, consent note, when, hash
-    CACHE/SHA256-KIND.ref    levelled samples, log-mel and measured RMS of that audio
+    FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
 
-The folder is the truth: voices put there or taken away by hand are seen at once. Who writes holds a lock on
-it, so that several processes may share it. A prepared reference is
-named by the hash of the audio and by the kind of preparation (mel spec, trim version), and carries its own
-checksum: one from memory, from disk and a new one are the same bytes, and a damaged one is made again.
+The folder is authoritative: voices added or removed by hand are seen at once. A writer holds a lock on it, so
+several processes may share it. `reference_cache.py` keeps what is computed from a recording.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
-import io
 import logging
 import os
 import re
 import secrets
 import shutil
-import threading
-import zipfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -32,16 +24,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import yaml
 
-from appliance.audio.reference import TRIM_VERSION, complete_transcript, prepare, transcript_warnings
+from appliance.audio.reference import complete_transcript, prepare, transcript_warnings
 from appliance.config import VoicesConfig
-from appliance.contract.bundle import Manifest, from_mapping
+from appliance.contract.bundle import Manifest
+from appliance.contract.fields import from_mapping, parse_yaml
 from appliance.contract.mel import MelSpec
-from appliance.durable import locked, sync_folder, write_synced
+from appliance.durable import (
+    locked,
+    remove,
+    replace_file,
+    storage_errors,
+    sweep,
+    sync_folder,
+    write_synced,
+)
 from appliance.errors import (
-    ApplianceError,
     InvalidReference,
     InvalidRequest,
     StorageError,
@@ -49,7 +48,8 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.job import Features, Reference
+from appliance.job import Reference
+from appliance.reference_cache import ReferenceCache
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations
 
@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
-CACHE_LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}")
 AUDIO = "audio"
 RECORD = "voice.yaml"
 REMEDY = "delete it, or create it again"
@@ -123,13 +122,13 @@ def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
 
 def stored_names(folder: Path) -> list[str]:
     """Names of all voices in a store's folder, damaged ones included, sorted. Raises StorageError."""
-    with _storage("voices"), os.scandir(folder) as entries:
+    with storage_errors("voices"), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
 
 
 def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
     """A voice of a store's folder with its audio. Raises VoiceDamaged, StorageError."""
-    with _storage(f"voice {name!r}"):
+    with storage_errors(f"voice {name!r}"):
         voice = _parse_record((folder / name / RECORD).read_bytes(), name)
         audio = (folder / name / AUDIO).read_bytes()
     if hashlib.sha256(audio).hexdigest() != voice.sha256:
@@ -155,22 +154,22 @@ class VoiceStore:
         Makes both folders where they are missing. Raises StorageError.
         """
         self._folder = folder
-        self._cache = cache
         self._spec = spec
         self._level = level
-        kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}"
-        self._kind = hashlib.sha256(kind.encode()).hexdigest()[:16]
         self._max_reference_bytes = max_reference_bytes
-        self._features = _Recent(memory_entries)
+        self._prepared = ReferenceCache(cache, spec, level, memory_entries)
         self._records: dict[str, tuple[tuple[int, int, int], Voice]] = {}
         for path in (folder, cache):
-            with _storage(str(path)):
+            with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
 
     def reference(self, name: str) -> Reference:
         """A voice ready to condition on. Raises VoiceNotFound, StorageError, InvalidReference."""
         voice = self.get(name)
-        return Reference(complete_transcript(voice.transcript), self._prepared(voice))
+        if (features := self._prepared.get(voice.sha256)) is None:
+            features = prepare(self._audio(voice), self._spec, self._level)
+            self._prepared.put(voice.sha256, features)
+        return Reference(complete_transcript(voice.transcript), features)
 
     def unstored(self, audio: bytes, transcript: str) -> Reference:
         """A reference that no voice is made of. Raises InvalidReference."""
@@ -184,14 +183,14 @@ class VoiceStore:
     def at_hand(self, name: str) -> bool:
         """True if `reference` has this voice in memory."""
         known = self._records.get(name)
-        return known is not None and self._key(known[1]) in self._features
+        return known is not None and self._prepared.in_memory(known[1].sha256)
 
     def get(self, name: str) -> Voice:
         """Return the record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = os.path.join(self._folder, name, RECORD)
-        with _storage(f"voice {name!r}"):
+        with storage_errors(f"voice {name!r}"):
             try:
                 stat = os.stat(path)
                 version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -279,12 +278,12 @@ class VoiceStore:
         )
         if validate_only:
             return voice
-        with _storage(f"voice {name!r}"), locked(self._folder):
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
             checkpoint()
             if there := self._same(name, sha256, transcript, more):
                 return there
             self._write(voice, audio)
-            self._remember(self._key(voice), features)
+            self._prepared.put(sha256, features)
         return voice
 
     def update(
@@ -297,13 +296,10 @@ class VoiceStore:
         if pronunciations is not None:
             check_pronunciations(pronunciations)
             changes["pronunciations"] = dict(pronunciations)
-        with _storage(f"voice {name!r}"), locked(self._folder):
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
             voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
             folder = self._folder / name
-            new = folder / f".{RECORD}.new"
-            write_synced(new, _record(voice))
-            os.replace(new, folder / RECORD)
-            sync_folder(folder)
+            replace_file(folder / RECORD, _record(voice))
         return voice
 
     def delete(self, name: str) -> None:
@@ -311,32 +307,23 @@ class VoiceStore:
 
         Raises VoiceNotFound, StorageError.
         """
-        with _storage(f"voice {name!r}"), locked(self._folder):
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
             try:
-                key = self._key(self.get(name))
+                sha256 = self.get(name).sha256
             except StorageError:
-                key = ""
+                sha256 = ""
             self._discard(name)
             sync_folder(self._folder)
-            if key and all(self._key(other) != key for other in self._all()):
-                self._features.forget(key)
-                for path in self._cache.glob(f"{key.partition('-')[0]}-*.ref"):
-                    path.unlink(missing_ok=True)
+            if sha256 and self.with_audio(sha256) is None:
+                self._prepared.forget(sha256)
 
     def sweep(self) -> None:
         """Remove what an interrupted create, delete or preparation left; for a daemon at its start.
 
         A folder in which another process is writing is left as it is.
         """
-        for folder, rule in ((self._folder, LEFTOVER_RULE), (self._cache, CACHE_LEFTOVER_RULE)):
-            with _storage(str(folder)):
-                try:
-                    with locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                        for path in folder.iterdir():
-                            if rule.fullmatch(path.name):
-                                _remove(path)
-                except BlockingIOError:
-                    logger.info("%s: not swept, another process is writing there", folder)
+        sweep(self._folder, LEFTOVER_RULE)
+        self._prepared.sweep()
 
     def check(self) -> list[str]:
         """Return a line for each stored voice that cannot be used."""
@@ -415,117 +402,20 @@ class VoiceStore:
         except FileNotFoundError:
             raise VoiceNotFound(f"no voice is named {name!r}") from None
         self._records.pop(name, None)
-        _remove(trash)
+        remove(trash)
 
     def _hidden(self, name: str) -> Path:
         return self._folder / f".{name}.{secrets.token_hex(4)}"
 
-    # Prepared references.
-
-    def _key(self, voice: Voice) -> str:
-        return f"{voice.sha256}-{self._kind}"
-
-    def _prepared(self, voice: Voice) -> Features:
-        key = self._key(voice)
-        if (features := self._features.get(key)) is not None:
-            return features
-        path = self._cache / f"{key}.ref"
-        features = _read_features(path)
-        if features is not None:
-            self._features.put(key, features)
-            return features
-        features = prepare(self._audio(voice), self._spec, self._level)
-        self._remember(key, features)
-        return features
-
     def _audio(self, voice: Voice) -> bytes:
         audio = b""
-        with _storage(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
+        with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
             audio = (self._folder / voice.name / AUDIO).read_bytes()
         if hashlib.sha256(audio).hexdigest() != voice.sha256:
             raise VoiceDamaged(
                 f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}"
             )
         return audio
-
-    def _remember(self, key: str, features: Features) -> None:
-        self._features.put(key, features)
-        path = self._cache / f"{key}.ref"
-        new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        try:
-            with locked(self._cache, fcntl.LOCK_SH):
-                write_synced(new, _pack(features))
-                os.replace(new, path)
-        except OSError as error:
-            # Without the cache everything works, only slower after a restart.
-            logger.warning("%s: prepared reference not kept: %s", path, error)
-            with contextlib.suppress(OSError):
-                new.unlink()
-
-
-class _Recent:
-    """The most recently used features; frozen, since they are shared between requests."""
-
-    def __init__(self, entries: int) -> None:
-        self._entries = entries
-        self._kept: OrderedDict[str, Features] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __contains__(self, key: str) -> bool:
-        with self._lock:
-            return key in self._kept
-
-    def get(self, key: str) -> Features | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: str, features: Features) -> None:
-        features.samples.flags.writeable = False
-        features.log_mel.flags.writeable = False
-        with self._lock:
-            self._kept[key] = features
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._entries:
-                self._kept.popitem(last=False)
-
-    def forget(self, key: str) -> None:
-        with self._lock:
-            self._kept.pop(key, None)
-
-
-def _pack(features: Features) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        samples=features.samples,
-        log_mel=features.log_mel,
-        rms=np.float64(features.rms),
-    )
-    body = buffer.getvalue()
-    return hashlib.sha256(body).digest() + body
-
-
-def _read_features(path: Path) -> Features | None:
-    """Return the stored record; None if the file is absent or damaged."""
-    try:
-        packed = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        logger.warning("%s: unreadable: %s", path, error)
-        return None
-    size = hashlib.sha256().digest_size
-    if hashlib.sha256(packed[size:]).digest() != packed[:size]:
-        logger.warning("%s: damaged; prepared again", path)
-        return None
-    try:
-        with np.load(io.BytesIO(packed[size:]), allow_pickle=False) as arrays:
-            return Features(arrays["samples"], arrays["log_mel"], float(arrays["rms"]))
-    except (KeyError, ValueError, zipfile.BadZipFile):
-        logger.warning("%s: not a prepared reference; prepared again", path)
-        return None
 
 
 def _display_name(given: str) -> str:
@@ -548,30 +438,10 @@ def _parse_record(text: bytes, name: str) -> Voice:
     """Raises VoiceDamaged."""
     where = f"voice {name!r}: {RECORD}"
     try:
-        raw = yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise VoiceDamaged(f"{where} is unreadable: {' '.join(str(error).split())}; {REMEDY}") from error
+        raw = parse_yaml(text, where, ValueError)
+    except ValueError as error:
+        raise VoiceDamaged(f"{error}; {REMEDY}") from error
     voice: Voice = from_mapping(Voice, raw, where=where, error=VoiceDamaged)
     if voice.name != name:
         raise VoiceDamaged(f"{where} describes voice {voice.name!r}; rename the folder or the voice")
     return voice
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _storage(what: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
-    try:
-        yield
-    except ApplianceError:
-        raise
-    except OSError as error:
-        if error.filename and str(error.filename) != what:
-            logger.error("%s: %s", error.filename, error.strerror or error)
-        raise StorageError(f"{what}: {error.strerror or error}") from error

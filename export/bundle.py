@@ -20,9 +20,9 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.durable import publish
 from export import calibration, cases, checkpoint, fused, graphs, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
-from export.durable import publish
 from export.families import Family, with_mels_for
 from export.licence import licence
 from export.model.bigvgan import BigVGANConfig

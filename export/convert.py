@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import yaml
 
 from appliance.contract import bundle as contract
+from appliance.contract.fields import from_mapping, parse_yaml
+from appliance.durable import publish
 from appliance.errors import BundleError
 from export import parity
 from export.bundle import BACKENDS, BundleFailed, Gate, Measure, StepWriter, check_absent
-from export.durable import publish
 from export.recover import step_weights
 
 OLD_FORMAT = "1.0"
@@ -78,12 +78,12 @@ def _read(folder: Path) -> contract.Bundle:
     """Read and verify a bundle of the old format; its manifest has today's keys. Raises BundleError."""
     path = folder / contract.MANIFEST
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raw = parse_yaml(path.read_bytes(), path, BundleError)
+    except OSError as error:
         raise BundleError(f"{path}: unreadable: {error}") from error
     if not isinstance(raw, Mapping) or str(raw.get("format")) != OLD_FORMAT:
         raise BundleFailed(f"{path}: is not a bundle of format {OLD_FORMAT}, which this converts")
-    bundle = contract.Bundle(folder, contract.from_mapping(contract.Manifest, raw, where=str(path)))
+    bundle = contract.Bundle(folder, from_mapping(contract.Manifest, raw, where=str(path), error=BundleError))
     contract.verify_files(bundle)
     return bundle
 

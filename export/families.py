@@ -9,11 +9,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import yaml
-
-from appliance.contract.bundle import Arch
+from appliance.contract.bundle import Arch, Count
+from appliance.contract.fields import Ranged, from_mapping, parse_yaml
 from appliance.contract.mel import Kind, MelSpec
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
@@ -65,16 +64,18 @@ IGNORED_ARCH_KEYS = {
 
 # What upstream's DiT takes for an absent key; they differ from the named families' values.
 _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
-_ARCH_KEYS = {field.name: field for field in dataclasses.fields(Arch)}
-_MEL_KEYS = {
-    "target_sample_rate": "sample_rate_hz",
-    "n_mel_channels": "mels",
-    "hop_length": "hop",
-    "win_length": "win",
-    "n_fft": "n_fft",
-    "mel_spec_type": "kind",
-}
-_MEL_FIXED = ("target_sample_rate", "hop_length", "win_length", "n_fft")  # upstream's inference has no others
+
+
+@dataclass(frozen=True)
+class _UpstreamMel(Ranged):
+    """`model.mel_spec` in upstream's names. Upstream's inference has one rate, hop and window."""
+
+    target_sample_rate: Literal[24_000] = 24_000
+    n_mel_channels: Count = 100
+    hop_length: Literal[256] = 256
+    win_length: Literal[1024] = 1024
+    n_fft: Literal[1024] = 1024
+    mel_spec_type: Kind = "vocos"
 
 
 def family(name: str) -> Family:
@@ -109,9 +110,10 @@ def read_family(path: Path) -> Family:
     Raises FamilyError naming the file and the key.
     """
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        text = path.read_bytes()
+    except OSError as error:
         raise FamilyError(f"{path}: unreadable: {error}") from error
+    raw = parse_yaml(text, path, FamilyError)
     try:
         return parse_family(raw, name=path.stem)
     except FamilyError as error:
@@ -124,7 +126,10 @@ def parse_family(raw: object, *, name: str) -> Family:
     backbone = model.get("backbone", "DiT")
     if backbone != "DiT":
         raise FamilyError(f"model.backbone: {backbone!r} is not supported; only DiT is")
-    mel = _parse_mel(_mapping(model.get("mel_spec", {}), "model.mel_spec"))
+    upstream: _UpstreamMel = from_mapping(
+        _UpstreamMel, model.get("mel_spec", {}), where="model.mel_spec", error=FamilyError
+    )
+    mel = MelSpec(upstream.mel_spec_type, mels=upstream.n_mel_channels)
     arch = _parse_arch(_mapping(model.get("arch"), "model.arch"), mel.mels)
     return Family(str(model.get("name", name)), arch, mel, str(model.get("tokenizer", "custom")))
 
@@ -146,55 +151,17 @@ def check_arch(arch: Arch) -> None:
 
 
 def _parse_arch(raw: Mapping[str, Any], mels: int) -> Arch:
-    if unknown := [key for key in raw if key not in _ARCH_KEYS and key not in IGNORED_ARCH_KEYS]:
-        valid = ", ".join((*_ARCH_KEYS, *IGNORED_ARCH_KEYS))
-        raise FamilyError(f"model.arch: unknown key {', '.join(map(str, unknown))}; valid keys: {valid}")
-    if "dim" not in raw:
-        raise FamilyError("model.arch: missing key dim")
-    values = {**_UPSTREAM_DEFAULTS, **{key: value for key, value in raw.items() if key in _ARCH_KEYS}}
+    values = {**_UPSTREAM_DEFAULTS, **{key: raw[key] for key in raw if key not in IGNORED_ARCH_KEYS}}
     if values.get("text_dim") is None:
         values["text_dim"] = mels
-    typed = {key: _typed(key, value) for key, value in values.items()}
+    # Upstream's own files have numbers such as 2.0.
+    whole = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()}
+    arch: Arch = from_mapping(Arch, whole, where="model.arch", error=FamilyError)
     try:
-        arch = Arch(**typed)
         check_arch(arch)
-    except ValueError as error:
-        raise FamilyError(f"model.arch.{error}") from None
+    except FamilyError as error:
+        raise FamilyError(f"model.arch: {error}") from None
     return arch
-
-
-def _parse_mel(raw: Mapping[str, Any]) -> MelSpec:
-    if unknown := [key for key in raw if key not in _MEL_KEYS]:
-        raise FamilyError(
-            f"model.mel_spec: unknown key {', '.join(map(str, unknown))}; valid keys: {', '.join(_MEL_KEYS)}"
-        )
-    for key in _MEL_FIXED:
-        if raw.get(key, want := getattr(VOCOS_MEL, _MEL_KEYS[key])) != want:
-            raise FamilyError(f"model.mel_spec.{key}: must be {want}, not {raw[key]!r}")
-    mels = raw.get("n_mel_channels", VOCOS_MEL.mels)
-    if not isinstance(mels, int) or isinstance(mels, bool) or mels < 1:
-        raise FamilyError(f"model.mel_spec.n_mel_channels: must be a positive integer, not {mels!r}")
-    kind = raw.get("mel_spec_type", "vocos")
-    if kind not in ("vocos", "bigvgan"):
-        raise FamilyError(f"model.mel_spec.mel_spec_type: must be vocos or bigvgan, not {kind!r}")
-    return MelSpec(kind, mels=mels)
-
-
-def _typed(key: str, value: object) -> Any:
-    """Convert `value` to the field's type: 2.0 counts as 2, booleans not as numbers. Raises FamilyError."""
-    kind = str(_ARCH_KEYS[key].type)
-    if value is None and "None" in kind:
-        return None
-    if isinstance(value, bool) or kind == "bool":
-        accepted = isinstance(value, bool) and kind == "bool"
-    elif kind.startswith("int"):
-        accepted = isinstance(value, (int, float)) and int(value) == value
-        value = int(value) if isinstance(value, (int, float)) and accepted else value
-    else:
-        accepted = isinstance(value, str)
-    if not accepted:
-        raise FamilyError(f"model.arch.{key}: must be {kind.replace(' | None', ' or null')}, not {value!r}")
-    return value
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:

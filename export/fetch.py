@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from appliance.contract.bundle import Licence
 from appliance.contract.mel import Kind
-from export.durable import publish
+from appliance.durable import publish
 from export.families import NAMED
 from export.licence import KNOWN_HASHES, REPOSITORIES, licence, write_record
 

@@ -142,7 +142,7 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("without", ["", "audio", "voice.yaml", ".voice.yaml.new", ".ann.", "voices"])
+@pytest.mark.parametrize("without", ["", "audio", "voice.yaml", ".voice.yaml.", ".ann.", "voices"])
 def test_a_voice_after_a_power_cut_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from appliance.box import paths, platform
 from appliance.box.system import Box
-from appliance.durable import exchange, locked, sync_folder
+from appliance.durable import exchange, locked, sha256, sync_folder
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -209,7 +209,7 @@ def _collect(box: Box, say: Say) -> Backup:
             continue
         for inside, found in _walk(part, place, say):
             state = found.stat()
-            hashed = "" if found.is_dir() else _sha256(found)
+            hashed = "" if found.is_dir() else sha256(found)
             entries.append(
                 Entry(
                     inside,
@@ -460,11 +460,3 @@ def _version(box: Box) -> str:
     status = box.root.text(paths.PACKAGES) or ""
     package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
     return package[1] if package else ""
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

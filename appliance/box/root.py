@@ -6,16 +6,16 @@ which Python's buffered readers turn into a TypeError from deep inside.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import re
-import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from appliance.durable import replace_file
 
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
@@ -135,18 +135,7 @@ class Root:
         """
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fchmod(stream.fileno(), mode)
-                os.fsync(stream.fileno())
-            os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        replace_file(target, text.encode(), mode)
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:

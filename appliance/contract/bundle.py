@@ -7,27 +7,24 @@ Format 1.0, whose step graph computed lanes instead of rows, can be converted.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import shlex
-import types
-import typing
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 
 from appliance.contract import graphs
+from appliance.contract.fields import AtLeast, Ranged, from_mapping, parse_yaml, to_plain
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import read_vocabulary
+from appliance.durable import sha256 as sha256
 from appliance.errors import BundleError
 
 FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
-HASH_BLOCK_BYTES = 1 << 20
 FLOAT32 = "float32"
 """The variant of a half-precision bundle whose graphs compute in float32, on the same weights."""
 FUSED = "ort-cuda"
@@ -44,27 +41,25 @@ path, and the unguided row has the reply's frames alone. `short-kv`: `short`, an
 reference's keys and values."""
 
 
+Count = Annotated[int, AtLeast(1)]
+
+
 @dataclass(frozen=True)
-class Arch:
+class Arch(Ranged):
     """The DiT's architecture, in upstream's own names (`model.arch` of its YAML files)."""
 
-    dim: int
-    depth: int
-    heads: int
-    ff_mult: int = 4
-    text_dim: int = 512
-    conv_layers: int = 0
-    dim_head: int = 64
+    dim: Count
+    depth: Count
+    heads: Count
+    ff_mult: Count = 4
+    text_dim: Count = 512
+    conv_layers: Annotated[int, AtLeast(0)] = 0
+    dim_head: Count = 64
     text_mask_padding: bool = True
     pe_attn_head: int | None = None
     qk_norm: str | None = None
     long_skip_connection: bool = False
     text_embedding_average_upsampling: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("dim", "depth", "heads", "ff_mult", "text_dim", "dim_head"):
-            _check_least(name, getattr(self, name), 1)
-        _check_least("conv_layers", self.conv_layers, 0)
 
 
 @dataclass(frozen=True)
@@ -121,7 +116,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(Ranged):
     """Manifest of a bundle."""
 
     format: str
@@ -137,7 +132,7 @@ class Manifest:
     batch_invariant: bool
     """True if a lane's result does not depend on what shares its batch."""
     max_frames: int
-    vocab_size: int
+    vocab_size: Count
     licence: Licence
     files: dict[str, File]
     defaults: Defaults = field(default_factory=Defaults)
@@ -149,7 +144,7 @@ class Manifest:
         if self.max_frames not in FRAMES_ALLOWED:
             low, high = FRAMES_ALLOWED[0], FRAMES_ALLOWED[-1]
             raise ValueError(f"max_frames: must be {low} to {high}, not {self.max_frames}")
-        _check_least("vocab_size", self.vocab_size, 1)
+        super().__post_init__()
 
     @property
     def dimensions(self) -> graphs.Dimensions:
@@ -213,15 +208,16 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
     """
     path = folder / MANIFEST
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
+        text = path.read_bytes()
     except FileNotFoundError as error:
         raise BundleError(f"{folder}: not a bundle, it has no {MANIFEST}") from error
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except OSError as error:
         raise BundleError(f"{path}: unreadable: {error}") from error
+    raw = parse_yaml(text, path, BundleError)
     if not isinstance(raw, dict):
         raise BundleError(f"{path}: must hold a mapping, not {type(raw).__name__}")
     _check_format(path, raw.get("format"))
-    bundle = Bundle(folder, from_mapping(Manifest, raw, where=str(path)))
+    bundle = Bundle(folder, from_mapping(Manifest, raw, where=str(path), error=BundleError))
     _check_names(bundle)
     if verify:
         verify_files(bundle)
@@ -238,7 +234,7 @@ def write(folder: Path, manifest: Manifest) -> Bundle:
         if p.is_file() and p.name != MANIFEST
     }
     whole = dataclasses.replace(manifest, files=files)
-    text = yaml.safe_dump(_plain(whole), sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True, width=110)
     (folder / MANIFEST).write_text(text, "utf-8")
     return read(folder, verify=False)
 
@@ -255,15 +251,6 @@ def verify_files(bundle: Bundle) -> None:
             raise BundleError(
                 f"{path}: damaged: sha256 {got[:12]}…, the manifest says {want.sha256[:12]}…; copy it again"
             )
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(HASH_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _check_format(path: Path, found: object) -> None:
@@ -298,80 +285,3 @@ def _check_names(bundle: Bundle) -> None:
         name = path.relative_to(bundle.folder).as_posix()
         if name not in (*manifest.files, MANIFEST) and (path.is_symlink() or not path.is_dir()):
             raise BundleError(f"{path}: the manifest does not list this file; remove it")
-
-
-def _check_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name}: must be at least {least}, not {value}")
-
-
-# A strict reader of nested frozen dataclasses: the manifest and the daemon's configuration share it.
-
-
-def from_mapping(cls: type[Any], raw: object, *, where: str, error: type[Exception] = BundleError) -> Any:
-    """Build a dataclass from parsed YAML. Unknown keys are errors that name the valid ones.
-
-    Raises `error` with `where` and the dotted key in front of the message.
-    """
-    if not isinstance(raw, Mapping):
-        raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}
-    hints = typing.get_type_hints(cls)
-    if unknown := [str(key) for key in raw if key not in fields]:
-        raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")
-    values = {
-        name: _convert(hints[name], raw[name], f"{where}: {name}", error) for name in fields if name in raw
-    }
-    required = [
-        f.name
-        for f in fields.values()
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-    ]
-    if missing := [name for name in required if name not in values]:
-        raise error(f"{where}: missing key {_list(missing)}")
-    try:
-        return cls(**values)
-    except ValueError as invalid:
-        raise error(f"{where}: {invalid}") from invalid
-
-
-def _convert(hint: Any, value: object, where: str, error: type[Exception]) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return value
-    if dataclasses.is_dataclass(hint):
-        return from_mapping(typing.cast(type, hint), value, where=where, error=error)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in args:
-            return None
-        return _convert(next(a for a in args if a is not type(None)), value, where, error)
-    if origin is Literal:
-        if value not in args:
-            raise error(f"{where}: must be one of {_list(args)}, not {value!r}")
-        return value
-    if origin is tuple and isinstance(value, list):
-        return tuple(_convert(args[0], item, where, error) for item in value)
-    if origin is dict and isinstance(value, Mapping):
-        return {str(k): _convert(args[1], v, f"{where}.{k}", error) for k, v in value.items()}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
-        return value
-    name = getattr(hint, "__name__", str(hint))
-    raise error(f"{where}: must be {name}, not {type(value).__name__} ({value!r})")
-
-
-def _plain(value: object) -> object:
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _list(names: Iterable[object]) -> str:
-    return ", ".join(str(name) for name in names)

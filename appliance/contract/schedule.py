@@ -28,14 +28,19 @@ EPSS_32NDS: dict[int, tuple[int, ...]] = {
 """NFE → grid points in units of 1/32."""
 
 
+def check_nfe(nfe: int) -> None:
+    """Raise ValueError for a number of steps that no time grid has."""
+    if not 1 <= nfe <= MAX_NFE:
+        raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
+
+
 @lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
     """(nfe + 1,) strictly increasing times, read-only; the model is evaluated at all but the last.
 
     Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that makes times decrease.
     """
-    if not 1 <= nfe <= MAX_NFE:
-        raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
+    check_nfe(nfe)
     if grid not in GRIDS:
         raise ValueError(f"grid must be one of {', '.join(GRIDS)}, not {grid!r}")
     if not math.isfinite(sway):

@@ -10,16 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.contract.bundle import sha256
 from appliance.contract.graphs import GraphSpec, TensorSpec
-from appliance.durable import locked, sync_folder, write_synced
+from appliance.durable import locked, replace_file, sha256
 from appliance.engine.backend import Shapes
 from appliance.errors import BundleError, StorageError
 
@@ -307,8 +305,8 @@ class EngineCache:
         engine, timing = build(
             source, self._runtime, self._log, timing, lambda line: self.report(f"building {what}: {line}")
         )
-        write_whole(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
-        write_whole(timings, timing)
+        replace_file(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
+        replace_file(timings, timing)
         self.announce(f"built {what}: {len(engine) >> 20} MiB in {kept}")
         return engine
 
@@ -355,14 +353,6 @@ def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
         logger.warning("%s: damaged; the engine is built anew", path)
         return None
     return engine
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file atomically, also against a power cut. Raises OSError."""
-    new = path.with_name(f"{path.name}.new")
-    write_synced(new, data)
-    os.replace(new, path)
-    sync_folder(path.parent)
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

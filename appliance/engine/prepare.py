@@ -20,12 +20,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from appliance.contract.bundle import FLOAT32, MANIFEST, Bundle, from_mapping, sha256
+from appliance.contract.bundle import FLOAT32, MANIFEST, Bundle
+from appliance.contract.fields import from_mapping
 from appliance.contract.graphs import signatures
 from appliance.contract.tokens import read_vocabulary
-from appliance.durable import locked
+from appliance.durable import locked, replace_file, sha256
 from appliance.engine.backend import Backend
-from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of, write_whole
+from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.gate import USUAL, WHOLE, Comparison, compare, graphs_of
 from appliance.engine.memory import tensor_bytes
@@ -227,7 +228,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
     record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, step_ms)
     try:
         with locked(cache.folder):
-            write_whole(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
+            replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
             _remove_old(cache.folder)
     except OSError as error:
         raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
@@ -255,7 +256,9 @@ def read_record(folder: Path, bundle: Bundle) -> Record | None:
     """The record of a bundle's engines; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
     try:
-        record: Record = from_mapping(Record, json.loads(path.read_bytes()), where=str(path))
+        record: Record = from_mapping(
+            Record, json.loads(path.read_bytes()), where=str(path), error=BundleError
+        )
     except FileNotFoundError:
         return None
     except OSError as error:

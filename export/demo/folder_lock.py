@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from appliance.durable import locked
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Create `folder` if missing and lock it until the block ends. Raises ValueError if it is locked."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise ValueError(
                 f"{folder}: another run is writing there; wait for its end, or stop it"
             ) from error
         yield
-    finally:
-        os.close(handle)

@@ -6,7 +6,7 @@ arXiv 2206.04658; names as in NVIDIA's repository, with the weight norm folded i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from appliance.contract.bundle import from_mapping
+from appliance.contract.bundle import Count
+from appliance.contract.fields import Ranged, from_mapping
 
 RATIO = 2  # oversampling inside the activation
 TAPS = 12  # of the low-pass filters before and after it
@@ -24,11 +25,11 @@ NO_DIV_BY_ZERO = 1e-9
 
 
 @dataclass(frozen=True)
-class BigVGANConfig:
-    num_mels: int
+class BigVGANConfig(Ranged):
+    num_mels: Count
     upsample_rates: tuple[int, ...]
     upsample_kernel_sizes: tuple[int, ...]
-    upsample_initial_channel: int
+    upsample_initial_channel: Count
     resblock: Literal["1", "2"]
     resblock_kernel_sizes: tuple[int, ...]
     resblock_dilation_sizes: tuple[tuple[int, ...], ...]
@@ -36,9 +37,9 @@ class BigVGANConfig:
     snake_logscale: bool
     use_tanh_at_final: bool = True
     use_bias_at_final: bool = True
-    sampling_rate: int = 24_000
-    n_fft: int = 1024
-    win_size: int = 1024
+    sampling_rate: Count = 24_000
+    n_fft: Count = 1024
+    win_size: Count = 1024
     hop_size: int | None = None
 
     @property
@@ -49,16 +50,13 @@ class BigVGANConfig:
     @classmethod
     def parse(cls, raw: object) -> BigVGANConfig:
         """Convert a parsed `config.json`, ignoring training keys. Raises ValueError."""
-        if not isinstance(raw, Mapping):
-            raise ValueError(f"must hold a mapping, not {type(raw).__name__}")
-        known = {key: raw[key] for key in cls.__dataclass_fields__ if key in raw}
-        config: BigVGANConfig = from_mapping(cls, known, where="not a BigVGAN's", error=ValueError)
+        config: BigVGANConfig = from_mapping(
+            cls, raw, where="not a BigVGAN's", error=ValueError, ignore_unknown=True
+        )
         return config
 
     def __post_init__(self) -> None:
-        for key in ("num_mels", "upsample_initial_channel", "sampling_rate", "n_fft", "win_size"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}: must be at least 1, not {getattr(self, key)}")
+        super().__post_init__()
         lists = (self.upsample_rates, self.resblock_kernel_sizes, *self.resblock_dilation_sizes)
         if any(not numbers or min(numbers) < 1 for numbers in lists):
             raise ValueError("lists of rates, kernel sizes and dilations must hold numbers from 1")

@@ -10,9 +10,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from appliance.contract.bundle import Count
+from appliance.contract.fields import Ranged, from_mapping
+
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0
 ENVELOPE_FLOOR = 1e-11
+
+
+@dataclass(frozen=True)
+class _Features(Ranged):
+    sample_rate: Count = 24_000
+    n_fft: Count = 1024
+    hop_length: Count = 256
+    n_mels: Count = 100
+
+
+@dataclass(frozen=True)
+class _Backbone(Ranged):
+    input_channels: Count
+    dim: Count
+    intermediate_dim: Count
+    num_layers: Count
+    adanorm_num_embeddings: int | None = None
+
+
+@dataclass(frozen=True)
+class _Head(Ranged):
+    n_fft: Count
+    hop_length: Count
+    padding: Literal["center", "same"] = "same"
 
 
 @dataclass(frozen=True)
@@ -31,56 +58,40 @@ class VocosConfig:
     @classmethod
     def parse(cls, raw: object) -> VocosConfig:
         """Convert a parsed `config.yaml`. Raises ValueError naming section and expected value."""
-        features = _section(raw, "feature_extractor", "MelSpectrogramFeatures")
-        backbone = _section(raw, "backbone", "VocosBackbone")
-        head = _section(raw, "head", "ISTFTHead")
-        if backbone.get("adanorm_num_embeddings") is not None:
+        features: _Features = _section(raw, "feature_extractor", "MelSpectrogramFeatures", _Features)
+        backbone: _Backbone = _section(raw, "backbone", "VocosBackbone", _Backbone)
+        head: _Head = _section(raw, "head", "ISTFTHead", _Head)
+        if backbone.adanorm_num_embeddings is not None:
             raise ValueError("backbone.adanorm_num_embeddings: conditional norms (EnCodec) are not supported")
-        padding = head.get("padding", "same")
-        if padding not in ("center", "same"):
-            raise ValueError(f"head.padding: must be center or same, not {padding!r}")
-        config = cls(
-            mels=_number(backbone, "backbone.input_channels"),
-            dim=_number(backbone, "backbone.dim"),
-            intermediate_dim=_number(backbone, "backbone.intermediate_dim"),
-            layers=_number(backbone, "backbone.num_layers"),
-            n_fft=_number(head, "head.n_fft"),
-            hop=_number(head, "head.hop_length"),
-            padding=padding,
-            sample_rate=_number(features, "feature_extractor.sample_rate", 24_000),
-        )
-        for name, made, read, default in (
-            ("backbone.input_channels", config.mels, "n_mels", 100),
-            ("head.n_fft", config.n_fft, "n_fft", 1024),
-            ("head.hop_length", config.hop, "hop_length", 256),
+        for name, value, read, other in (
+            ("backbone.input_channels", backbone.input_channels, "n_mels", features.n_mels),
+            ("head.n_fft", head.n_fft, "n_fft", features.n_fft),
+            ("head.hop_length", head.hop_length, "hop_length", features.hop_length),
         ):
-            if made != (other := _number(features, f"feature_extractor.{read}", default)):
-                raise ValueError(f"{name} is {made}, feature_extractor.{read} {other}")
-        return config
+            if value != other:
+                raise ValueError(f"{name} is {value}, feature_extractor.{read} {other}")
+        return cls(
+            backbone.input_channels,
+            backbone.dim,
+            backbone.intermediate_dim,
+            backbone.num_layers,
+            head.n_fft,
+            head.hop_length,
+            head.padding,
+            features.sample_rate,
+        )
 
 
-def _number(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Positive integer at the last part of `name`; required without a default. Raises ValueError."""
-    key = name.rpartition(".")[2]
-    value = section.get(key, default)
-    if key not in section and default is None:
-        raise ValueError(f"missing key {key} in init_args of {name.partition('.')[0]}")
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}: must be a positive integer, not {value!r}")
-    return value
-
-
-def _section(raw: object, name: str, wanted: str) -> Mapping[str, Any]:
+def _section(raw: object, name: str, class_name: str, cls: type[Any]) -> Any:
+    """Read `init_args` of a section that must be of `class_name`. Raises ValueError."""
     section = raw.get(name) if isinstance(raw, Mapping) else None
     if not isinstance(section, Mapping):
         raise ValueError(f"missing section {name}")
     found = str(section.get("class_path", "")).rsplit(".", 1)[-1]
-    if found != wanted:
-        raise ValueError(f"{name}.class_path: must be {wanted}, not {found!r}")
+    if found != class_name:
+        raise ValueError(f"{name}.class_path: must be {class_name}, not {found!r}")
     arguments = section.get("init_args") or {}
-    if not isinstance(arguments, Mapping):
-        raise ValueError(f"{name}.init_args: must be a mapping, not {type(arguments).__name__}")
-    return arguments
+    return from_mapping(cls, arguments, where=f"{name}.init_args", error=ValueError, ignore_unknown=True)
 
 
 class ConvNeXtBlock(nn.Module):

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract import bundle as contract
+from appliance.contract.fields import from_mapping, to_plain
 from appliance.contract.graphs import GRAPHS
 from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
@@ -39,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     for name in RAW["files"]:
         (out / name).write_bytes(f"{name} ".encode() * 50)
     shutil.copy(TINY / "vocab.txt", out)
-    contract.write(out, contract.from_mapping(contract.Manifest, RAW, where="RAW"))
+    contract.write(out, from_mapping(contract.Manifest, RAW, where="RAW", error=BundleError))
     return out
 
 
@@ -120,8 +121,8 @@ MANIFESTS = st.builds(
 
 @given(MANIFESTS)
 def test_a_manifest_survives_yaml(manifest: contract.Manifest) -> None:
-    text = yaml.safe_dump(contract._plain(manifest), sort_keys=False, allow_unicode=True)
-    assert contract.from_mapping(contract.Manifest, yaml.safe_load(text), where="here") == manifest
+    text = yaml.safe_dump(to_plain(manifest), sort_keys=False, allow_unicode=True)
+    assert from_mapping(contract.Manifest, yaml.safe_load(text), where="here", error=BundleError) == manifest
 
 
 @pytest.mark.parametrize(
@@ -367,7 +368,7 @@ def test_a_bundle_for_the_cpu_alone_has_no_masked_step(folder: Path) -> None:
 
 
 def test_the_compute_type_follows_the_precision() -> None:
-    manifest = contract.from_mapping(contract.Manifest, copy.deepcopy(RAW), where="RAW")
+    manifest = from_mapping(contract.Manifest, copy.deepcopy(RAW), where="RAW", error=BundleError)
     computes = {"fp32": "float32", "fp16": "float16", "int8": "float32", "int8-qdq": "float16"}
     for precision, compute in computes.items():
         changed = dataclasses.replace(manifest, precision=precision)

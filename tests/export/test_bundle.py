@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from appliance import cli as device
 from appliance.contract import bundle as contract
+from appliance.durable import publish
 from appliance.engine.replay import replay
 from export import bundle, parity
 from export.cases import Case
 from export.cli import main
-from export.durable import publish
 from export.families import family
 from export.random_checkpoint import write_random_bigvgan, write_random_vocos
 from tests.export import small

@@ -139,5 +139,5 @@ def test_a_config_without_a_key_names_it() -> None:
     raw = {key: value for key, value in V2.items() if key != "snake_logscale"}
     with pytest.raises(ValueError, match="missing key snake_logscale"):
         BigVGANConfig.parse(raw)
-    with pytest.raises(ValueError, match="must hold a mapping"):
+    with pytest.raises(ValueError, match="must be a mapping"):
         BigVGANConfig.parse([1])

@@ -10,9 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import os
 import re
-import secrets
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +28,7 @@ from appliance.box.judge.finding import Finding, document
 from appliance.box.support import redact
 from appliance.box.support.redact import outline
 from appliance.box.system import Box
+from appliance.durable import replace_file
 
 UNITS = (
     "f5-appliance.service",
@@ -121,17 +120,7 @@ def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
     """The archive, whole or not at all, for its owner only. Raises OSError."""
     listed = list(parts)
     files = {"INDEX": index(listed), **{part.name: part.text for part in listed if not part.problem}}
-    new = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(_archive(files, int(wall_s)))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(new, out)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+    replace_file(out, _archive(files, int(wall_s)), 0o600)
 
 
 def default_name(wall_s: float) -> str:
