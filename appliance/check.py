@@ -128,7 +128,7 @@ class Inspection:
     def manifest_sha256(self) -> str:
         """SHA-256 of the bundle's manifest, which identifies it. Raises BundleError."""
         folder = bundle.read(self.config.bundle.path, verify=False).folder
-        return bundle.sha256(folder / bundle.MANIFEST)
+        return bundle.identity(folder)
 
     @property
     def address(self) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from appliance.contract.bundle import Licence, sha256
+from appliance.contract.bundle import Licence
+from appliance.durable import sha256
 
 RECORD = "licence.yaml"
 UNKNOWN = "unknown"

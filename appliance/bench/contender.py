@@ -58,7 +58,7 @@ class Contender:
             "kind": self.kind,
             "version": self.version,
             "bundle": f"{manifest.family} {manifest.precision}",
-            "manifest": bundles.sha256(self.bundle / bundles.MANIFEST)[:16],
+            "manifest": bundles.identity(self.bundle)[:16],
         }
 
 

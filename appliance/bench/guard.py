@@ -89,7 +89,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
     folder = config.bundle.path
     read = bundle.read(folder, verify=False)
     machine = describe(box)
-    name = history.key(bundle.sha256(folder / bundle.MANIFEST), machine["l4t"], machine["mode"])
+    name = history.key(bundle.identity(folder), machine["l4t"], machine["mode"])
     before = history.baselines(box).get(name, {})
     address = config.server.listen
     pid = listener(address)

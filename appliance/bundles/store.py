@@ -22,7 +22,7 @@ from pathlib import Path
 
 from appliance.bundles.source import copy_bundle
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import MANIFEST, Bundle, Manifest, sha256
+from appliance.contract.bundle import MANIFEST, Bundle, Manifest, identity
 from appliance.durable import exchange, locked, sync_folder
 from appliance.errors import BundleError, StorageError
 
@@ -252,7 +252,7 @@ class BundleStore:
 def _store_name(read: Bundle) -> str:
     """Family and hash of the manifest, which holds all other hashes."""
     family = re.sub(r"[^A-Za-z0-9_-]+", "-", read.manifest.family).strip("-") or "bundle"
-    return f"{family}-{sha256(read.folder / MANIFEST)[:12]}"
+    return f"{family}-{identity(read.folder)[:12]}"
 
 
 def _same_manifest(folder: Path, other: Path) -> bool:

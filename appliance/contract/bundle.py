@@ -19,7 +19,7 @@ from appliance.contract import graphs
 from appliance.contract.fields import AtLeast, Ranged, from_mapping, parse_yaml, to_plain
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import read_vocabulary
-from appliance.durable import sha256 as sha256
+from appliance.durable import sha256
 from appliance.errors import BundleError
 
 FORMAT = "1.1"
@@ -237,6 +237,11 @@ def write(folder: Path, manifest: Manifest) -> Bundle:
     text = yaml.safe_dump(to_plain(whole), sort_keys=False, allow_unicode=True, width=110)
     (folder / MANIFEST).write_text(text, "utf-8")
     return read(folder, verify=False)
+
+
+def identity(folder: Path) -> str:
+    """SHA-256 of a bundle's manifest, which holds the hash of every file. Raises OSError."""
+    return sha256(folder / MANIFEST)
 
 
 def verify_files(bundle: Bundle) -> None:

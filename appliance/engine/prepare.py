@@ -20,11 +20,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from appliance.contract.bundle import FLOAT32, MANIFEST, Bundle
+from appliance.contract.bundle import FLOAT32, Bundle, identity
 from appliance.contract.fields import from_mapping
 from appliance.contract.graphs import signatures
 from appliance.contract.tokens import read_vocabulary
-from appliance.durable import locked, replace_file, sha256
+from appliance.durable import locked, replace_file
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
 from appliance.engine.cases import DemoSpeech
@@ -270,7 +270,7 @@ def read_record(folder: Path, bundle: Bundle) -> Record | None:
 
 
 def _record_path(folder: Path, bundle: Bundle) -> Path:
-    return folder / f"{sha256(bundle.folder / MANIFEST)}.json"
+    return folder / f"{identity(bundle.folder)}.json"
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:

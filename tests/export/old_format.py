@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch
+from appliance.durable import sha256
 from appliance.engine.condition import padded_ids, padded_mel
 from export.cases import Case
 
@@ -47,7 +48,7 @@ def write(folder: Path, precision: str = "fp16") -> Path:
     for members in variants.values():
         members["vocoder"] = "vocoder.onnx"
     paths = [path for path in sorted(bundle.iterdir()) if path.name != contract.MANIFEST]
-    files = {p.name: {"sha256": contract.sha256(p), "size_bytes": p.stat().st_size} for p in paths}
+    files = {p.name: {"sha256": sha256(p), "size_bytes": p.stat().st_size} for p in paths}
     manifest |= {"precision": precision, "variants": variants, "files": files}
     (bundle / contract.MANIFEST).write_text(yaml.safe_dump(manifest, sort_keys=False), "utf-8")
     return bundle

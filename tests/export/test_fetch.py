@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from appliance.contract.bundle import Licence, sha256
+from appliance.contract.bundle import Licence
+from appliance.durable import sha256
 from export import fetch as fetching
 from export.fetch import FetchError, fetch
 from export.licence import licence, terms_of
