@@ -276,7 +276,7 @@ class Daemon:
     async def _attend(self, synthesizer: SynthesizerService) -> None:
         """Feed the watchdog and end stalled calls; nothing here waits for anybody."""
         while True:
-            self._supervision.turn(self._status())
+            self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
             synthesizer.drop_stalled(limit_s, playing=not draining)
@@ -289,7 +289,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.look().clocks != clocks:
+            if self._clocks.refresh().clocks != clocks:
                 self._scheduler.forget_costs()
 
     def _status(self) -> str:
@@ -348,7 +348,7 @@ class Daemon:
 
     def _engine_life(self, loop: asyncio.AbstractEventLoop) -> None:
         config, read = self._config, self._bundle
-        self._supervision.tell(f"loading the bundle {config.bundle.path}")
+        self._supervision.set_status(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
             bundle.verify_files(read)
         _log_licence(read)
@@ -363,7 +363,8 @@ class Daemon:
         try:
             begun = time.monotonic()
             manifest = read.manifest
-            self._supervision.tell(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
+            model = f"{manifest.family} {manifest.precision} on {loaded.backend}"
+            self._supervision.set_status(f"warming up {model}")
             loaded.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_costs(loaded.costs)
@@ -376,7 +377,7 @@ class Daemon:
         """Tell what takes minutes at start. Raises Interrupted to end it when the daemon stops."""
         if self._stop.is_set():
             raise Interrupted
-        self._supervision.tell(line)
+        self._supervision.set_status(line)
 
     # Around it.
 

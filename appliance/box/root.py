@@ -1,7 +1,7 @@
-"""The tree in which the box is read: `/`, or a folder that stands in for it (F5_SYSROOT).
+"""Root: the file tree of the box, `/` or a folder that stands in for it (F5_SYSROOT).
 
 Kernel attributes are read with plain system calls: a thermal zone whose part is powered down answers EAGAIN,
-which Python's buffered readers turn into a TypeError from deep inside.
+which Python's buffered readers turn into a TypeError.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from typing import Any
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
 MAX_RECORD_BYTES = 1 << 24
-"""Far more than any of ours."""
 
 
-def reason(error: Exception) -> str:
-    """Return an error's text for a person: of an OSError the system's, without number and path."""
+def error_text(error: Exception) -> str:
+    """Format an error for a message: of an OSError the system's text, without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 
-def where(error: Exception) -> str:
-    """File and line of an error that nobody foresaw, for the maker."""
+def error_location(error: Exception) -> str:
+    """Return file and line of an unexpected error, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
@@ -41,9 +40,9 @@ class Root:
     folder: Path = Path("/")
 
     def at(self, path: str) -> Path:
-        """Where `path` lies on this machine, links followed as a process inside the tree would.
+        """Resolve `path` to a path of this machine, following links as a process inside the tree would.
 
-        Raises OSError when links go round in circles.
+        Raises OSError when links form a loop.
         """
         if self.folder == Path("/"):
             return Path(path)
@@ -69,7 +68,7 @@ class Root:
         return self.folder.joinpath(*done)
 
     def read(self, path: str) -> str:
-        """The text of a file, stripped. Raises OSError; BlockingIOError is a part that is powered down."""
+        """Read a file, stripped. Raises OSError; BlockingIOError for a part that is powered down."""
         if "\0" in path:
             raise OSError(errno.EINVAL, "its name holds a NUL")
         handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,19 +81,19 @@ class Root:
         return b"".join(parts).decode("utf-8", "replace").strip("\0\n\t ")
 
     def text(self, path: str) -> str | None:
-        """The text of a file, or None when it is absent or cannot be read."""
+        """Read a file; None when it is absent or cannot be read."""
         try:
             return self.read(path)
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """A file that holds one whole number, or None when it does not or cannot be read."""
+        """Read a file that holds one whole number; None when it does not or cannot be read."""
         text = self.text(path)
         return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
     def record(self, path: str) -> dict[str, Any]:
-        """A JSON file that holds a mapping. Raises OSError, and ValueError in words for a person."""
+        """Read a JSON file that holds a mapping. Raises OSError; ValueError with a message for a person."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -105,22 +104,22 @@ class Root:
         return raw
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """The names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
+        """List the names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
         try:
             names = os.listdir(self.at(folder))
         except OSError:
             return ()
-        return tuple(sorted(names, key=_natural))
+        return tuple(sorted(names, key=_natural_order))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything that this user may know of."""
+        """True if there is a file or folder that this user can see."""
         try:
             return self.at(path).exists()
         except OSError:
             return False
 
     def write(self, path: str, text: str) -> None:
-        """Write to an attribute or file that is there already. Raises OSError."""
+        """Write to an existing attribute or file. Raises OSError."""
         handle = os.open(self.at(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.write(handle, text.encode())
@@ -128,10 +127,10 @@ class Root:
             os.close(handle)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Write a file whole, so that a reader sees the old one or the new. Makes its folder.
+        """Write a file atomically; makes its folder.
 
-        The new file is made under a name nobody can guess and never through a link, so that the folder
-        may be one in which others write too. Raises OSError.
+        The new file gets a random name and is never written through a link: others may be able to write in
+        the folder. Raises OSError.
         """
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -149,6 +148,6 @@ class Root:
             raise
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
+def _natural_order(name: str) -> tuple[tuple[int, str], ...]:
     parts = re.split(r"([0-9]{1,19})", name)
     return tuple((int(part), "") if part.isdecimal() and part.isascii() else (0, part) for part in parts)

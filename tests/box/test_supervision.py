@@ -52,19 +52,19 @@ def test_the_numbers_that_its_docstring_promises() -> None:
 
 def test_starting_asks_for_time_and_feeds_nothing() -> None:
     bench = Bench()
-    bench.supervision.tell("loading the bundle")
-    bench.supervision.turn("not yet")
+    bench.supervision.set_status("loading the bundle")
+    bench.supervision.tick("not yet")
     assert bench.notifier.taken() == [
         "STATUS=loading the bundle",
         f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000",
     ]
     bench.now += START_LIMIT_S - 1.0
-    bench.supervision.tell("building the engine of step: Building 1 of 2")
+    bench.supervision.set_status("building the engine of step: Building 1 of 2")
     bench.now += START_LIMIT_S - 1.0
-    bench.supervision.turn("not yet")
+    bench.supervision.tick("not yet")
     assert bench.notifier.taken()[1:] == [f"EXTEND_TIMEOUT_USEC={EXTENSION_S:.0f}000000"], "it gets on"
     bench.now += START_LIMIT_S
-    bench.supervision.turn("not yet")
+    bench.supervision.tick("not yet")
     assert bench.notifier.taken() == [], "a start that takes for ever is ended by systemd"
 
 
@@ -73,8 +73,8 @@ def test_ready_feeds_while_the_heart_beats() -> None:
     bench.supervision.ready("ready: 0 spoken")
     assert bench.notifier.taken() == ["READY=1", "STATUS=ready: 0 spoken"]
     bench.silence_s = 14.9
-    bench.supervision.turn("ready: 0 spoken")
-    bench.supervision.turn("ready: 1 spoken")
+    bench.supervision.tick("ready: 0 spoken")
+    bench.supervision.tick("ready: 1 spoken")
     assert bench.notifier.taken() == ["WATCHDOG=1", "WATCHDOG=1", "STATUS=ready: 1 spoken"]
 
 
@@ -84,14 +84,14 @@ def test_silence_stops_the_feeding_and_is_told_once(caplog: pytest.LogCaptureFix
     bench.notifier.taken()
     bench.silence_s = 15.0
     assert not bench.supervision.alive()
-    bench.supervision.turn("ready")
-    bench.supervision.turn("ready")
+    bench.supervision.tick("ready")
+    bench.supervision.tick("ready")
     (status,) = bench.notifier.taken()
     assert status == "STATUS=wedged: no sign of life from the engine for over 15 s"
     (record,) = caplog.records
     assert record.levelno == logging.ERROR and "the watchdog is not fed" in record.getMessage()
     bench.silence_s = 0.1
-    bench.supervision.turn("ready")
+    bench.supervision.tick("ready")
     assert bench.notifier.taken() == ["WATCHDOG=1", "STATUS=ready"]
     assert "answers again" in caplog.records[-1].getMessage()
 
@@ -103,7 +103,7 @@ def test_an_event_loop_that_hangs_is_not_alive() -> None:
     assert bench.supervision.alive()
     bench.now += 0.1
     assert not bench.supervision.alive()
-    bench.supervision.turn("ready")
+    bench.supervision.tick("ready")
     assert bench.supervision.alive() and "WATCHDOG=1" in bench.notifier.taken()
 
 
@@ -112,10 +112,10 @@ def test_a_drain_is_fed_by_the_same_rule() -> None:
     bench.supervision.ready("ready")
     bench.supervision.stopping("draining", within_s=35.0)
     assert bench.notifier.taken()[2:] == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=35000000", "STATUS=draining"]
-    bench.supervision.turn("draining")
+    bench.supervision.tick("draining")
     assert bench.notifier.taken() == ["WATCHDOG=1"]
     bench.silence_s = 60.0
-    bench.supervision.turn("draining")
+    bench.supervision.tick("draining")
     assert "WATCHDOG=1" not in bench.notifier.taken()
 
 

@@ -118,6 +118,14 @@ class Machine:
             yield units
             path.write_text(json.dumps(units, indent=1))
 
+    def unit(self, name: str, **properties: object) -> None:
+        """Set properties of a unit; a new one is loaded and runs."""
+        with self.units() as units:
+            row = units.setdefault(
+                name, {"LoadState": "loaded", "ActiveState": "active", "SubState": "running"}
+            )
+            row.update({key: str(value) for key, value in properties.items()})
+
     def refuses(self, path: str) -> str:
         """Why the disk takes no file there; empty when it does."""
         for name, why in (
