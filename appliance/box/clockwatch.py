@@ -17,15 +17,13 @@ from appliance.box.system import Box
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
-"""Period of reading; root's check writes every 30 s."""
+"""Root's check writes every 30 s."""
 STATES = published.STATES
 NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no clocks to pin")
 
 
 @dataclass(frozen=True)
 class ClockStatus:
-    """The published clocks, and what they mean for clients."""
-
     clocks: Clocks
     degraded: str = ""
     """Machine-readable reason of degraded service, e.g. clocks-unpinned; empty when there is none."""
@@ -40,8 +38,6 @@ class ClockStatus:
 
 
 class ClockWatch:
-    """The published file and its last status."""
-
     def __init__(self, box: Box, path: str) -> None:
         """`path` is inside the box's root."""
         self._box, self._path = box, path

@@ -19,8 +19,6 @@ MAX_STATUS_CHARACTERS = 500
 
 
 class Notifier:
-    """Client of the supervisor's socket."""
-
     def __init__(self, address: str = "", *, watchdog_s: float = 0.0) -> None:
         """`address` is a path, or `@name` for an abstract socket; empty: nothing is sent."""
         self.watchdog_s = watchdog_s
@@ -41,11 +39,9 @@ class Notifier:
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """Set the line in `systemctl status`."""
         self._send(f"STATUS={' '.join(text.split())[:MAX_STATUS_CHARACTERS]}")
 
     def watchdog(self) -> None:
-        """Reset the watchdog's timer."""
         self._send("WATCHDOG=1")
 
     def stopping(self) -> None:

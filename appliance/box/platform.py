@@ -43,7 +43,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Platform:
-    """A machine as its device tree and its release file describe it; unknown parts are empty."""
+    """Unknown parts are empty."""
 
     model: str = ""
     compatible: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Platform:
     l4t: tuple[int, ...] = ()
     """E.g. (36, 4, 3)."""
     jetpack: str = ""
-    """E.g. 6.2; only as precise as the release file allows."""
+    """E.g. 6.2; as precise as the release file allows."""
 
     @property
     def is_jetson(self) -> bool:
@@ -62,7 +62,7 @@ class Platform:
 
     @property
     def small(self) -> str:
-        """Name of an Orin NX or Nano, which are not supported; empty for others."""
+        """Name of an Orin NX or Nano, which are not supported."""
         if self.module.startswith("p3767"):
             return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
         # A carrier of another maker may name no module, but the model.
@@ -114,7 +114,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def _module(compatible: tuple[str, ...]) -> str:
-    """Find the module's part number beside the carrier board's, of which other makers' carriers have none."""
+    """Find the module's part number, which may follow the carrier board's."""
     numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
     modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
     return next(iter(modules), numbers[-1] if numbers else "")

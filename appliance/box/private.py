@@ -1,7 +1,4 @@
-"""Files and folders that only root can have written.
-
-Root acts on what it has stored, such as a baseline to restore. No other user may be able to plant it.
-"""
+"""Files and folders that only root can have written: root acts on them, e.g. restores a baseline."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ def is_private_file(root: Root, path: str) -> bool:
 
 
 def _place(root: Root, path: str) -> Path:
-    """Resolve all but the last part: a link itself is to be checked, not its target."""
+    """Resolve all but the last part: a link is checked itself, not its target."""
     pure = PurePosixPath(path)
     return root.at(str(pure.parent)) / pure.name
 

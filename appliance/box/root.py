@@ -23,19 +23,19 @@ MAX_RECORD_BYTES = 1 << 24
 
 
 def error_text(error: Exception) -> str:
-    """Format an error for a message: of an OSError the system's text, without number and path."""
+    """Return an error's message; of an OSError without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 
 def error_location(error: Exception) -> str:
-    """Return file and line of an unexpected error, for a bug report."""
+    """Return file and line, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
 @dataclass(frozen=True)
 class Root:
-    """A tree of files. Paths are absolute inside it, and so are the symbolic links that it holds."""
+    """A file tree. Paths and the targets of symbolic links are absolute inside it."""
 
     folder: Path = Path("/")
 
@@ -81,19 +81,19 @@ class Root:
         return b"".join(parts).decode("utf-8", "replace").strip("\0\n\t ")
 
     def text(self, path: str) -> str | None:
-        """Read a file; None when it is absent or cannot be read."""
+        """Like `read`; None when the file cannot be read."""
         try:
             return self.read(path)
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """Read a file that holds one whole number; None when it does not or cannot be read."""
+        """Read one whole number; None when the file holds none or cannot be read."""
         text = self.text(path)
         return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
     def record(self, path: str) -> dict[str, Any]:
-        """Read a JSON file that holds a mapping. Raises OSError; ValueError with a message for a person."""
+        """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -104,7 +104,7 @@ class Root:
         return raw
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """List the names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
+        """List a folder, cpu2 before cpu10; () when it cannot be read."""
         try:
             names = os.listdir(self.at(folder))
         except OSError:
@@ -112,14 +112,13 @@ class Root:
         return tuple(sorted(names, key=_natural_order))
 
     def exists(self, path: str) -> bool:
-        """True if there is a file or folder that this user can see."""
         try:
             return self.at(path).exists()
         except OSError:
             return False
 
     def write(self, path: str, text: str) -> None:
-        """Write to an existing attribute or file. Raises OSError."""
+        """Write to an existing file, e.g. a kernel attribute. Raises OSError."""
         handle = os.open(self.at(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.write(handle, text.encode())
@@ -127,10 +126,9 @@ class Root:
             os.close(handle)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Write a file atomically; makes its folder.
+        """Write a file atomically; makes its folder. Raises OSError.
 
-        The new file gets a random name and is never written through a link: others may be able to write in
-        the folder. Raises OSError.
+        Safe in a folder where others can write: the new file has a random name.
         """
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Box: the file tree, programs and time sources of a machine, handed to everything that reads or sets it."""
+"""Box: the file tree, programs and time sources of a machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def seconds_since_boot() -> float:
 
 @dataclass(frozen=True)
 class Box:
-    """Access to a machine; a test replaces parts of it."""
+    """Handed to everything that reads or sets the machine; a test replaces parts of it."""
 
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)

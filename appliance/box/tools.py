@@ -19,7 +19,7 @@ from appliance.box.root import error_text
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
-"""Variables of our own environment that a program gets beside the fixed ones."""
+"""Variables of our own environment that programs get, too."""
 NOT_FOUND = 127
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
@@ -42,12 +42,10 @@ class Completed:
 
     @property
     def missing(self) -> bool:
-        """True if the program is not installed."""
         return self.code == NOT_FOUND and not self.output
 
     @property
     def summary(self) -> str:
-        """Describe in one line how it ended."""
         name = Path(self.command[0]).name
         if self.missing:
             return f"{name} is not installed"
@@ -63,17 +61,13 @@ class Tools:
 
     folders: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the fixed environment that programs get."""
+    """Added to the fixed environment."""
 
     def find(self, name: str) -> str | None:
-        """Return the path of a program, or None."""
         return shutil.which(name, path=":".join([*map(str, self.folders), SEARCH]))
 
     def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
-        """Run a program by name and read all that it prints. Does not raise.
-
-        `answer` is its standard input; empty means an end of file.
-        """
+        """Run a program; `answer` is its standard input. Does not raise."""
         path = self.find(name)
         if path is None:
             return Completed((name, *arguments), NOT_FOUND)

@@ -1,4 +1,4 @@
-"""L4T, TensorRT and module: of the box now, and as recorded at installation or engine build."""
+"""L4T, TensorRT and module: now, and as recorded at installation."""
 
 from __future__ import annotations
 

@@ -359,15 +359,6 @@ def test_unpinned_behind_our_back(
     assert check(box).repins == 1, "one unpin is one re-pin"
 
 
-def test_jetpack_7_is_re_pinned_too(tmp_path: Path, clock: Clock) -> None:
-    jetson = Jetson(tmp_path, "jp7-0004")
-    jetson.set_mode("MAXN")
-    box = quick(jetson, **clock.arguments)
-    lock(box)
-    jetson.unpin()
-    assert (check(box).repins, proven(jetson)) == (1, True)
-
-
 def test_a_lock_after_nvpmodel_ran_counts_and_names_it(maxn: Jetson, box: Box, clock: Clock) -> None:
     """As ExecStartPost of nvpmodel.service: the check would never see these clocks unpinned."""
     lock(box)

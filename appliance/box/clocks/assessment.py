@@ -1,4 +1,4 @@
-"""A reading of the clocks, judged against root's record of this boot: what to publish and to set."""
+"""A reading of the clocks, judged against root's record of this boot."""
 
 from __future__ import annotations
 
@@ -16,31 +16,29 @@ LOCK_COMMAND = "sudo f5-clock-lock lock"
 
 @dataclass(frozen=True)
 class Assessment:
-    """A reading and the record; `assess` makes one."""
-
     reading: ClockReading
     record: PinRecord
     problems: tuple[str, ...] = ()
-    """What went wrong while pinning, before the reading."""
+    """Errors of pinning, before the reading."""
     rebooting: bool = False
 
     @property
     def reboot_pending(self) -> bool:
-        """True if the target mode waits for a reboot that nvpmodel has asked for."""
+        """True if the target mode waits for a reboot."""
         return bool(self.record.reboot_for) and not self.reading.target_in_effect
 
     @property
     def pinned(self) -> bool:
-        """True if clocks are pinned, or pinned as far as is possible before a due reboot."""
+        """True if clocks are pinned, as far as possible before a due reboot."""
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
 
     @property
     def fixable(self) -> bool:
-        """True if pinning could change anything. It cannot lift a thermal cap or replace a reboot."""
+        """True if pinning could change anything: it cannot lift a thermal cap."""
         return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
 
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
-        """Target mode if it is to be set: nvpmodel is asked once in a boot, or when it may reboot."""
+        """Return the target mode if it is to be set: once in a boot, or when nvpmodel may reboot."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
         if target is None or done or (self.record.reboot_for == target.name and not allow_reboot):
@@ -49,7 +47,6 @@ class Assessment:
 
     @property
     def clocks(self) -> Clocks:
-        """State in the published form."""
         clocks, record = self.reading.clocks, self.record
         state, why = clocks.state, "; ".join([clocks.why, *self.problems]) if clocks.why else ""
         if state == "unpinned" and record.unlocked_at is not None:
@@ -65,7 +62,7 @@ class Assessment:
 
 
 def assess(reading: ClockReading, record: PinRecord, problems: tuple[str, ...] = ()) -> Assessment:
-    """Judge a reading against the record, and note in it the reboot that the reading shows to be due."""
+    """Judge a reading; notes in the record whether it shows a reboot to be due."""
     if reading.target_in_effect:
         record = dataclasses.replace(record, reboot_for="")
     elif reading.in_target_mode and reading.tpcs_differ:

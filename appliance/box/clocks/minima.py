@@ -1,7 +1,5 @@
-"""Release clocks without a baseline and without NVIDIA's tools: each lower limit goes to its minimum.
-
-That is the MIN_FREQ of the power mode that is set, or the hardware's minimum where the mode names none.
-"""
+"""Release clocks without a baseline and NVIDIA's tools: lower limits go to the power mode's MIN_FREQ, or the
+hardware's minimum where the mode names none."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def write_minima(root: Root, conf: Conf | None, mode: Mode | None) -> tuple[str,
 
 
 def _minima(root: Root, conf: Conf | None, mode: Mode | None) -> Iterator[tuple[str, int]]:
-    """Each file and its value, in the file's own unit."""
+    """Yield each file and its value, in the file's unit."""
     for core in readings.cpus(root):
         parameter = conf.cpu_parameter(core.number) if conf else ""
         hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")

@@ -1,7 +1,7 @@
-"""Power modes: those of nvpmodel.conf, the one that is set, and the target, which this box is to be in.
+"""Power modes of nvpmodel.conf: the one that is set, and the target, which this box is to be in.
 
 The target is chosen by name: ids differ between modules, and the highest power has not the highest id. A site
-may name a lower mode that its supply and cooling allow: `device.power_mode` of the daemon's configuration.
+may name a lower one for its supply or cooling: `device.power_mode` of the daemon's configuration.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from appliance.box.system import Box
 from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
-"""Names of the mode without limits, in order of preference."""
+"""The mode without limits, preferred name first."""
 INDICATOR = "nvpmodel_ind"
-"""The process of the desktop's power mode menu, nvpmodel_indicator: the kernel cuts names at 15."""
+"""Process of the desktop's power mode menu, nvpmodel_indicator: the kernel cuts names at 15."""
 POWER_MODE_LINE = (
     "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`"
 )
@@ -34,15 +34,12 @@ Setting = tuple[str, str]
 
 @dataclass(frozen=True)
 class Mode:
-    """One POWER_MODEL of the file."""
-
     id: int
     name: str
     settings: Mapping[Setting, str] = field(default_factory=dict)
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Numbers of the cores that are online in this mode."""
         cores = [
             int(argument.rpartition("_")[2])
             for (parameter, argument), value in self.settings.items()
@@ -52,7 +49,7 @@ class Mode:
 
     @property
     def tpc_mask(self) -> int | None:
-        """A bit for each GPU processing cluster that is off; None when the mode does not say."""
+        """A bit for each GPU cluster that is off; None when the mode names none."""
         return parse_int(self.settings.get(("TPC_POWER_GATING", "TPC_PG_MASK")))
 
     def cap(self, parameter: str) -> int | None:
@@ -80,7 +77,7 @@ class Conf:
     paths: Mapping[Setting, str]
     modes: tuple[Mode, ...]
     default: int | None = None
-    """Id of the mode in which a box starts when none has been set."""
+    """Id of the mode of a box in which none has been set."""
 
     def by_id(self, number: int) -> Mode | None:
         return next((mode for mode in self.modes if mode.id == number), None)
@@ -104,21 +101,16 @@ class Conf:
 
 @dataclass(frozen=True)
 class TargetMode:
-    """The mode that this box is to be in."""
-
     mode: Mode | None = None
     by_site: bool = False
     """True if the configuration names it: its caps are then intended."""
     problem: str = ""
-    """Why there is no mode."""
     needs_root: bool = False
     """True if only root can read the configuration; the mode is then the one that is set."""
 
 
 @dataclass(frozen=True)
 class CurrentMode:
-    """The mode that is set, as far as it is known."""
-
     name: str = ""
     id: int | None = None
     problem: str = ""
@@ -126,7 +118,7 @@ class CurrentMode:
 
 
 def parse_conf(text: str) -> Conf:
-    """Parse NVIDIA's file. Raises ValueError when it holds no power mode."""
+    """Raises ValueError when it holds no power mode."""
     paths: dict[Setting, str] = {}
     modes: list[tuple[int, str, dict[Setting, str]]] = []
     default = None
@@ -154,7 +146,7 @@ def parse_conf(text: str) -> Conf:
 
 
 def read_conf(root: Root) -> Conf:
-    """Parse this box's nvpmodel.conf. Raises OSError and ValueError."""
+    """Raises OSError, and ValueError as parse_conf."""
     return parse_conf(root.read(paths.NVPMODEL_CONF))
 
 
@@ -226,7 +218,7 @@ def current_mode(box: Box, conf: Conf | None) -> CurrentMode:
 
 
 def parse_query(text: str) -> CurrentMode:
-    """Parse the output of `nvpmodel -q`: a line with the name, and the id alone on a later line."""
+    """Parse `nvpmodel -q`: a line with the name, and the id alone on a later line."""
     found = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
     if not found:
         return CurrentMode()
@@ -241,7 +233,7 @@ def parse_status(text: str) -> int | None:
 
 
 def nvpmodel_errors(ran: Completed) -> str:
-    """Join its error lines, but for those that only say that we are not root."""
+    """Join its error lines, without those that only say that we are not root."""
     lines = (line.strip() for line in ran.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
 

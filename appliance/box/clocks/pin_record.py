@@ -1,7 +1,7 @@
-"""Root's record of this boot (an unlock, a due reboot, re-pins), and the mutex of those who set clocks.
+"""Root's record of this boot, and the mutex of processes that set clocks.
 
-Both lie in /run/f5-appliance/root, which only root can enter and which a boot empties. Times are in seconds
-since boot.
+Both lie in /run/f5-appliance/root, which only root can enter and a boot empties. Times are in seconds since
+boot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MUTEX_POLL_S = 0.2
 
 @dataclass(frozen=True)
 class PinRecord:
-    """What root remembers of this boot. The fields are the keys of the file."""
+    """The fields are the keys of the file."""
 
     boot_id: str = ""
     unlocked_at: float | None = None
@@ -37,18 +37,18 @@ class PinRecord:
     reboot_for: str = ""
     """The power mode that nvpmodel wants a reboot for; it is asked once in a boot."""
     attempts: tuple[float, ...] = ()
-    """When the timer's check pinned, in the last hour."""
+    """Times of the timer's pinning in the last hour."""
     repins: int = 0
-    """How often clocks were pinned again after something had unpinned them."""
+    """Number of times that clocks were pinned again after an unpin."""
     held_at: float | None = None
-    """When clocks were last read as pinned; None before that, and once they were read as unpinned."""
+    """When clocks were last read as pinned; None once they were read as unpinned."""
     mode: str = ""
     """The power mode at that time."""
     lost: bool = False
     """True from an unpin until clocks are pinned again."""
     last_unpin: Unpin | None = None
     problem: str = ""
-    """What went wrong when clocks were last pinned without success."""
+    """Why the last pinning failed."""
 
     def pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
         """Record that clocks are pinned; `by_us` after an unpin counts as a re-pin."""
@@ -56,11 +56,9 @@ class PinRecord:
         return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins, problem="")
 
     def unpinned(self, unpin: Unpin) -> PinRecord:
-        """Record that clocks that were pinned no longer are."""
         return dataclasses.replace(self, held_at=None, lost=True, last_unpin=unpin)
 
     def attempted(self, now: float) -> PinRecord:
-        """Record that the timer's check pins now."""
         return dataclasses.replace(self, attempts=(*self._last_hour(now), now))
 
     def wait_s(self, now: float) -> float:
@@ -88,7 +86,7 @@ def load(box: Box) -> PinRecord:
 
 
 def save(box: Box, record: PinRecord) -> None:
-    """Write the file. Raises OSError."""
+    """Raises OSError."""
     private_folder(box.root, paths.ROOTS_RUN)
     box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
 

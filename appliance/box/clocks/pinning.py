@@ -25,25 +25,25 @@ from appliance.box.root import error_text
 from appliance.box.system import Box
 
 LOCK_PATIENCE_S = 60.0
-"""How long a lock waits for the GPU's driver early at boot."""
+"""Longest wait for the GPU's driver early at boot."""
 CHECK_PATIENCE_S = 5.0
 VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
-"""Pauses between readings after pinning, which may take effect with a delay."""
+"""Pinning may take effect with a delay."""
 MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 Report = Callable[[str], None]
-"""Receives a line for each step, for the terminal or the journal."""
+"""Called with a line for each step."""
 
 
 class ClockError(Exception):
-    """The request cannot be carried out; the message says why."""
+    """The command cannot be carried out."""
 
 
 class NotRoot(ClockError):
-    """The command needs root."""
+    pass
 
 
 class NotPublished(ClockError):
-    """The clocks were set, but their state could not be published."""
+    """The clocks were set, but CLOCKS cannot be written."""
 
     def __init__(self, clocks: Clocks, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class NotPublished(ClockError):
 
 
 def no_report(line: str) -> None:
-    """Discard the line."""
+    pass
 
 
 def lock(
@@ -71,7 +71,7 @@ def lock(
     if refused := _refuse_unsupported(box, dry_run=dry_run):
         return refused
     if dry_run:
-        now = _read_only(box)
+        now = _observe_read_only(box)
         if not (unless_unlocked and now.record.unlocked_at is not None):
             _report_plan(box, now, allow_reboot=allow_reboot, report=report)
         return now.clocks
@@ -96,7 +96,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
     if dry_run:
         restore = f"would run: jetson_clocks --restore {vendor.BASELINE}"
         report(f"would write: {MINIMA}" if _no_baseline(box) else restore)
-        return _read_only(box).clocks
+        return _observe_read_only(box).clocks
     _require_root(box, "unlock")
     with _exclusive(box, report):
         before = _load(box, report)
@@ -132,6 +132,7 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     _require_root(box, "watch")
     with _exclusive(box, report):
         now = _observe(box, _load(box, report))
+        # Decide.
         if now.pinned or now.record.unlocked_at is not None or not now.fixable:
             return _save_and_publish(box, now, report)
         if wait_s := now.record.wait_s(box.uptime()):
@@ -140,11 +141,43 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
             again = f"not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`{last}"
             problem = f"tried {REPINS_PER_HOUR} times within an hour to pin, so {again}"
             return _save_and_publish(box, dataclasses.replace(now, problems=(problem,)), report)
+        # Apply; the attempt counts even if it never returns.
         report("unpinned: " + "; ".join(now.reading.faults))
         now = dataclasses.replace(now, record=now.record.attempted(box.uptime()))
         _save(box, now.record, report)
         after = _apply(box, now, allow_reboot=False, patience_s=CHECK_PATIENCE_S, report=report)
         return _save_and_publish(box, after, report)
+
+
+# Preconditions.
+
+
+def _require_root(box: Box, command: str) -> None:
+    if not box.is_root:
+        raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
+
+
+def _refuse_unsupported(box: Box, *, dry_run: bool = False) -> Clocks | None:
+    """Publish if this box is not supported; None when it is."""
+    if not platform.refusal(platform.identify(box.root)):
+        return None
+    clocks = take_reading(box).clocks
+    return _publish(box, clocks) if box.is_root and not dry_run else clocks
+
+
+@contextlib.contextmanager
+def _exclusive(box: Box, report: Report) -> Iterator[None]:
+    """Hold the mutex. If it cannot be taken, as on a full disk, go on: pinning matters more."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(mutex(box))
+        except TimeoutError as error:
+            raise ClockError(error_text(error)) from None
+        except OSError as error:
+            report(
+                f"cannot lock {paths.CLOCK_MUTEX}, so another clock-lock may interfere: {error_text(error)}"
+            )
+        yield
 
 
 # Observe.
@@ -165,8 +198,8 @@ def _observe(box: Box, record: PinRecord) -> Assessment:
     return dataclasses.replace(now, record=now.record.unpinned(unpin))
 
 
-def _read_only(box: Box) -> Assessment:
-    """Read the clocks without an entry in the record, which only root can read."""
+def _observe_read_only(box: Box) -> Assessment:
+    """Read the clocks without saving anything; the record only as root."""
     return assess(take_reading(box), _load(box, no_report) if box.is_root else PinRecord())
 
 
@@ -176,7 +209,7 @@ def _read_only(box: Box) -> Assessment:
 def _apply(
     box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, report: Report
 ) -> Assessment:
-    """Bring the box from its present state to pinned, and read it back."""
+    """Pin the clocks, and verify."""
     now, mode = before, before.mode_to_set(allow_reboot=allow_reboot)
     if mode is not None:
         # nvpmodel fails where the GPU's driver is not up.
@@ -188,14 +221,14 @@ def _apply(
     problems = list(now.problems)
     for number in _cores_off(box, now.reading):
         problem = f"cpu{number} cannot be turned on"
-        problems.append(_switch(box, readings.core_switch(number), "1", problem, report))
+        problems.append(_write_switch(box, readings.core_switch(number), "1", problem, report))
     if not _store_baseline(box, now.reading, patience_s, report):
         patience_s = 0.0
     report("jetson_clocks")
     problems.append(vendor.pin(box, patience_s=patience_s))
     if readings.railgate(box.root):
         problem = "the GPU's power cannot be kept on"
-        problems.append(_switch(box, readings.railgate_switch(box.root), "0", problem, report))
+        problems.append(_write_switch(box, readings.railgate_switch(box.root), "0", problem, report))
     reading = _verify(box)
     found = tuple(filter(None, problems))
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
@@ -216,14 +249,14 @@ def _set_mode(box: Box, now: Assessment, mode: Mode, *, allow_reboot: bool, repo
 
 
 def _cores_off(box: Box, reading: ClockReading) -> list[int]:
-    """Numbers of the cores to turn on. Setting a mode that is set already may ask for a reboot instead."""
+    """Numbers of the target mode's cores that are off. To set the mode again may ask for a reboot."""
     mode = reading.target_mode
     if mode is None or not reading.in_target_mode:
         return []
     return [number for number in mode.cores if box.root.number(readings.core_switch(number)) == 0]
 
 
-def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> str:
+def _write_switch(box: Box, path: str, value: str, problem: str, report: Report) -> str:
     report(f"echo {value} > {path}")
     try:
         box.root.write(path, value)
@@ -255,7 +288,7 @@ def _lacks_baseline(box: Box, reading: ClockReading) -> bool:
 
 
 def _no_baseline(box: Box) -> str:
-    """Return why no baseline can be restored; empty when one can."""
+    """Return why no baseline can be restored, if so."""
     try:
         return "" if vendor.has_baseline(box) else f"there is no baseline at {vendor.BASELINE}"
     except OSError as error:
@@ -263,7 +296,6 @@ def _no_baseline(box: Box) -> str:
 
 
 def _is_free(reading: ClockReading) -> bool:
-    """True if every clock can move."""
     return all(domain.fixable for domain in reading.domains.values() if "max" in domain.values)
 
 
@@ -279,7 +311,6 @@ def _verify(box: Box) -> ClockReading:
 
 
 def _report_plan(box: Box, now: Assessment, *, allow_reboot: bool, report: Report) -> None:
-    """Report what a lock would do."""
     if mode := now.mode_to_set(allow_reboot=allow_reboot):
         report(f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})")
         report(f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}")
@@ -293,34 +324,6 @@ def _report_plan(box: Box, now: Assessment, *, allow_reboot: bool, report: Repor
 
 
 # Record and publish.
-
-
-def _require_root(box: Box, command: str) -> None:
-    if not box.is_root:
-        raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
-
-
-def _refuse_unsupported(box: Box, *, dry_run: bool = False) -> Clocks | None:
-    """Publish that this box is not supported; None when it is."""
-    if not platform.refusal(platform.identify(box.root)):
-        return None
-    clocks = take_reading(box).clocks
-    return _publish(box, clocks) if box.is_root and not dry_run else clocks
-
-
-@contextlib.contextmanager
-def _exclusive(box: Box, report: Report) -> Iterator[None]:
-    """Hold the mutex. If it cannot be taken, as on a full disk, go on: pinning matters more."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(mutex(box))
-        except TimeoutError as error:
-            raise ClockError(error_text(error)) from None
-        except OSError as error:
-            report(
-                f"cannot lock {paths.CLOCK_MUTEX}, so another clock-lock may interfere: {error_text(error)}"
-            )
-        yield
 
 
 def _load(box: Box, report: Report) -> PinRecord:

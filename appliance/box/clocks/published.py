@@ -18,7 +18,7 @@ from appliance.box.system import Box
 
 SCHEMA = 1
 CHECK_PERIOD_S = 30.0
-"""Period of f5-clocks-check.timer; a test compares them."""
+"""Of f5-clocks-check.timer; a test compares them."""
 FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
@@ -35,32 +35,30 @@ class Unpin:
     at: float
     """Seconds since boot."""
     what: tuple[str, ...]
-    """Domains, and the fault of each."""
+    """Faults by domain."""
     who: tuple[str, ...]
     """Suspects; empty when there is no evidence."""
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """The published state."""
-
     state: State
     boot_id: str = ""
     checked_at: float = 0.0
     """Seconds since boot."""
     mode: str = ""
-    """Name of the power mode, e.g. MAXN."""
+    """Power mode, e.g. MAXN."""
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By name (cpu0, gpu, emc): {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
     repins: int = 0
-    """How often clocks were pinned again in this boot after something had unpinned them."""
+    """Number of times in this boot that clocks were pinned again after an unpin."""
     last_unpin: Unpin | None = None
     why: str = ""
-    """Why the state is not `pinned`, for a person; empty when it is."""
+    """Why the state is not `pinned`; empty when it is."""
 
 
 def publish(box: Box, clocks: Clocks) -> Clocks:
-    """Write the file with boot id and time; returns its content. Raises OSError."""
+    """Write the file; returns its content, with boot id and time. Raises OSError."""
     stamped = dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
     document = {"schema": SCHEMA, **dataclasses.asdict(stamped)}
     box.root.replace(paths.CLOCKS, json.dumps(document, indent=1) + "\n")
@@ -120,6 +118,6 @@ def number(value: object) -> float:
 
 
 def parse_unpin(document: Mapping[str, Any]) -> Unpin:
-    """Parse an Unpin. Raises ValueError, KeyError, TypeError."""
+    """Raises ValueError, KeyError, TypeError."""
     what, who = (tuple(map(str, document[name])) for name in ("what", "who"))
     return Unpin(number(document["at"]), what, who)

@@ -20,7 +20,7 @@ KHZ = 1_000
 
 @dataclass(frozen=True)
 class Range:
-    """Limits within which a clock moves, its present frequency, and the hardware's maximum."""
+    """Limits of a clock, its present frequency, and the hardware's maximum."""
 
     min: int | None = None
     max: int | None = None
@@ -29,7 +29,7 @@ class Range:
 
     @property
     def fixed(self) -> bool:
-        """True if it cannot move, at whatever frequency that is."""
+        """True if it cannot move."""
         return self.min is not None and self.min == self.max
 
 
@@ -42,8 +42,6 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Emc:
-    """The memory controller."""
-
     range: Range
     locked: bool
     """True if requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
@@ -64,7 +62,7 @@ def gpu(root: Root) -> Range | None:
 
 
 def gpu_folder(root: Root) -> str:
-    """Find the folder of the GPU's clock; empty while it has no devfreq node."""
+    """Folder of the GPU's clock; empty while it has no devfreq node."""
     folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
     return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
 
@@ -81,7 +79,7 @@ def railgate(root: Root) -> int | None:
 
 
 def railgate_switch(root: Root) -> str:
-    """Path of that switch; empty while the GPU has no devfreq node."""
+    """Path of that switch; empty as gpu_folder."""
     folder = gpu_folder(root)
     return f"{folder}/device/railgate_enable" if folder else ""
 
@@ -100,7 +98,6 @@ def emc(root: Root) -> Emc | None:
 
 
 def emc_absent(root: Root) -> str:
-    """Return why root cannot read EMC."""
     if not root.names(paths.EMC):
         return f"{paths.EMC} cannot be read: is debugfs mounted?"
     files = [
@@ -110,14 +107,13 @@ def emc_absent(root: Root) -> str:
 
 
 def idle_states(root: Root, core: int) -> tuple[int, int] | None:
-    """Count a core's idle states: the forbidden ones, and all; None where it has none."""
+    """Count the forbidden idle states of a core, and all; None where it has none."""
     flags = [root.number(path) for path in idle_switches(root, core)]
     known = [flag != 0 for flag in flags if flag is not None]
     return (sum(known), len(known)) if known else None
 
 
 def idle_switches(root: Root, core: int) -> tuple[str, ...]:
-    """Paths of the files that forbid a core's idle states."""
     folder = f"{paths.CPUS}/cpu{core}/cpuidle"
     return tuple(f"{folder}/{name}/disable" for name in root.names(folder) if name.startswith("state"))
 
@@ -131,17 +127,15 @@ def tpc_mask(root: Root, conf: Conf | None) -> int | None:
 
 
 def core_switch(number: int) -> str:
-    """Path of the file that turns a core on."""
     return f"{paths.CPUS}/cpu{number}/online"
 
 
 def core_floor(number: int) -> str:
-    """Path of a core's lower limit, which jetson_clocks stores."""
+    """Path of the lower limit, which jetson_clocks stores."""
     return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_min_freq"
 
 
 def frequency_table(root: Root, folder: str) -> list[int]:
-    """Read the frequencies that a devfreq device offers."""
     words = (root.text(f"{folder}/available_frequencies") or "").split()
     return [hz for word in words if (hz := parse_int(word)) is not None and hz > 0]
 

@@ -1,4 +1,4 @@
-"""Evidence of what unpinned the clocks, gathered afterwards: circumstantial, and possibly none."""
+"""Circumstantial evidence of what unpinned the clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
 
 TOOLS = ("nvpmodel", "jetson_clocks", "jtop")
-"""Names of processes that can move clocks."""
 JOURNALLED = ("sudo", "nvpmodel", "jtop")
 SERVICE = "nvpmodel.service"
 START_TIMES = ("ActiveEnterTimestampMonotonic", "ExecMainStartTimestampMonotonic")

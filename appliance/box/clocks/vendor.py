@@ -18,22 +18,18 @@ MODE_S = 60.0
 CLOCKS_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
-"""Messages of jetson_clocks before the GPU's driver is up."""
+"""Messages before the GPU's driver is up."""
 
 
 @dataclass(frozen=True)
 class ModeChange:
-    """Result of setting a power mode."""
-
     reboot: bool = False
-    """True if nvpmodel wants a reboot for it."""
     rebooting: bool = False
-    """True if the reboot is under way."""
     problem: str = ""
 
 
 def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
-    """Set a power mode; nvpmodel's question whether to reboot is answered only if that is allowed."""
+    """Set a power mode; `allow_reboot` answers nvpmodel's question with yes."""
     ran = box.tools.run(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
@@ -51,15 +47,12 @@ def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
 
 
 def await_gpu(box: Box, *, patience_s: float) -> bool:
-    """Wait early at boot until the GPU's driver is up, for jetson_clocks too; False if it does not come."""
+    """Wait until the GPU's driver is up, for jetson_clocks too; False if it does not come."""
     return not _gpu_is_late(box, _run_once_gpu_is_up(box, patience_s, "--show"))
 
 
 def pin(box: Box, *, patience_s: float) -> str:
-    """Pin every clock at the maximum of the mode that is set; waits for the GPU.
-
-    Returns the error lines of jetson_clocks.
-    """
+    """Pin every clock once the GPU's driver is up. Returns the error lines of jetson_clocks."""
     return _jetson_clocks_errors(_run_once_gpu_is_up(box, patience_s))
 
 
@@ -69,10 +62,7 @@ def has_baseline(box: Box) -> bool:
 
 
 def store_baseline(box: Box) -> str:
-    """Store the clocks as they are; call it while nothing is pinned and the GPU is up.
-
-    Returns what went wrong, if anything. Raises OSError.
-    """
+    """Store the clocks, which must not be pinned. Returns what went wrong, if anything. Raises OSError."""
     place = private_folder(box.root, paths.BASELINE_FOLDER) / "baseline.conf"
     # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
     place.unlink(missing_ok=True)
@@ -86,7 +76,7 @@ def store_baseline(box: Box) -> str:
 
 
 def restore_baseline(box: Box) -> str:
-    """Restore the clocks of the baseline. Returns the error lines of jetson_clocks."""
+    """Returns the error lines of jetson_clocks."""
     return _jetson_clocks_errors(_jetson_clocks(box, "--restore", BASELINE))
 
 

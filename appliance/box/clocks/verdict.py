@@ -45,22 +45,22 @@ class Domain:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """All clocks of the box at one moment, and the verdict."""
+    """All clocks at one moment, and the verdict."""
 
     platform: Platform
     refusal: str
-    """Why this box is not supported; empty when it is."""
+    """Why this box is not supported, if so."""
     conf: Conf | None = None
     target: TargetMode = field(default_factory=TargetMode)
     mode: str = ""
-    """Name of the mode that is set; empty when unknown."""
+    """Mode that is set; empty when unknown."""
     mode_fault: str = ""
-    """Why that mode is not the target; empty when it is."""
+    """Why that is not the target mode, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
 
     @property
     def target_mode(self) -> Mode | None:
-        """The mode that this box is to be in; None when it is unknown."""
+        """None when it is unknown."""
         return self.target.mode
 
     @property
@@ -76,18 +76,16 @@ class ClockReading:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """Every reason why the clocks are not pinned."""
         faults = grouped({name: d.why for name, d in self.domains.items() if d.pinned is False})
         return (self.mode_fault, *faults) if self.mode_fault else faults
 
     @property
     def unknowns(self) -> tuple[str, ...]:
-        """Domains that could not be read, and why."""
         return grouped({name: d.why for name, d in self.domains.items() if d.pinned is None})
 
     @property
     def fixable(self) -> bool:
-        """True if pinning in the present mode would change something: a clock can move, or a core is off."""
+        """True if a clock can move, or a core of the present mode is off."""
         return any(domain.fixable for domain in self.domains.values())
 
     @property
@@ -96,19 +94,19 @@ class ClockReading:
 
     @property
     def target_in_effect(self) -> bool:
-        """True if the target mode is set and has taken effect on the GPU, which may take a reboot."""
+        """True once the target mode is set on the GPU too, which may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def tpcs_differ(self) -> bool:
-        """True if the GPU has other TPCs than the target mode: only a reboot changes that."""
+        """True if the GPU has other TPCs than the target mode, until a reboot."""
         tpc = self.domains.get("tpc")
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
 
     @property
     def state(self) -> State:
-        """The verdict; `unknown` if all that could be read is pinned, and something could not be read."""
+        """`unknown` if all that could be read is pinned, and something could not be read."""
         if self.refusal:
             return "unsupported"
         if self.faults:
@@ -117,7 +115,6 @@ class ClockReading:
 
     @property
     def clocks(self) -> Clocks:
-        """State in the published form."""
         domains = {name: domain.published for name, domain in self.domains.items()}
         why = self.refusal or "; ".join(self.faults or self.unknowns)
         return Clocks(self.state, mode=self.mode, domains=domains, why=why)
@@ -157,7 +154,7 @@ def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def span(names: list[str]) -> str:
-    """Join the first and the last of names that are in order: `cpu0–cpu7`."""
+    """Join the first and the last name: `cpu0–cpu7`."""
     return names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
 
 
@@ -204,21 +201,20 @@ def _domains(box: Box, conf: Conf | None, target: TargetMode, current: str) -> I
 
 @dataclass(frozen=True)
 class Limits:
-    """Frequency limits of the target mode and of the hardware."""
+    """Frequency limits in Hz."""
 
     conf: Conf | None
     target: TargetMode
     current: str
-    """Name of the mode that is set."""
 
     def cpu_ceiling(self, core: Cpu) -> int | None:
-        """Maximum in Hz that mode and hardware allow; None when the hardware's is unknown."""
+        """Maximum that mode and hardware allow; None when the hardware's is unknown."""
         parameter = self.conf.cpu_parameter(core.number) if self.conf else ""
         cap = self.target.mode.cap(parameter) if self.target.mode and parameter else None
         return _lower(core.range.top, cap * readings.KHZ if cap else None)
 
     def ceiling(self, parameter: str, clock: Range) -> int | None:
-        """The same of the GPU and of EMC."""
+        """The same for GPU and EMC."""
         return _lower(clock.top, self.target.mode.cap(parameter) if self.target.mode else None)
 
     @property
@@ -229,7 +225,7 @@ class Limits:
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None) -> str:
-        """Fault if a mode without limits caps a clock. A mode that the site has named may."""
+        """Report a cap in the mode without limits. A mode that the site has named may have them."""
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
@@ -237,7 +233,7 @@ class Limits:
 
 
 def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
-    """Judge a CPU's clock or the GPU's: both limits are to be at the ceiling."""
+    """Judge a CPU's or the GPU's clock: both limits are to be at the ceiling."""
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top)
     capped = clock.max is not None and ceiling is not None and clock.max < ceiling
@@ -298,14 +294,14 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
 
 
 def _idle(states: Sequence[tuple[int, int]]) -> Domain:
-    """Judge the cores' idle states, which jetson_clocks forbids: waking up from one delays a burst."""
+    """Idle states are forbidden: waking up from one delays a burst."""
     forbidden, known = (sum(counts) for counts in zip(*states, strict=True))
     why = "" if forbidden == known else f"{known - forbidden} of {known} idle states of the cores are allowed"
     return Domain({"value": forbidden, "expected": known}, not why, why, fixable=bool(why))
 
 
 def _railgate(enabled: int) -> Domain:
-    """Judge the power of an idle GPU, which jetson_clocks keeps on: waking it up delays a burst."""
+    """The power of an idle GPU is kept on: waking it up delays a burst."""
     why = "the GPU may be powered down when idle (railgate_enable is 1)" if enabled else ""
     return Domain({"value": enabled, "expected": 0}, not why, why, fixable=bool(why))
 
@@ -323,5 +319,5 @@ def _cpus(numbers: Iterable[int]) -> str:
 
 
 def _lower(top: int | None, cap: int | None) -> int | None:
-    """Return the lower of two limits: a cap may be absent, but without the hardware's nothing is known."""
+    """A cap may be absent, but without the hardware's maximum nothing is known."""
     return top if top is None or cap is None else min(top, cap)

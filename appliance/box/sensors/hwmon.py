@@ -14,7 +14,7 @@ from appliance.box import paths
 from appliance.box.root import Root
 
 POWERED_DOWN_MILLIDEGREES = -256_000
-"""Answer of some releases for a part without power; others answer 0, or EAGAIN."""
+"""Answer of some releases for a part without power; of others 0, or EAGAIN."""
 MODULE_MONITOR = "0040"
 """Bus address of the power monitor whose rails add up to the module's power."""
 RAILS = (1, 2, 3)
@@ -34,7 +34,7 @@ class Fan:
 
 
 def temperatures(root: Root) -> dict[str, float]:
-    """Read °C by zone (cpu, gpu, tj, soc0, tboard …), without zones of parts without power."""
+    """Read °C by zone (cpu, gpu, tj, soc0, tboard …), without unpowered zones."""
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
@@ -45,7 +45,7 @@ def temperatures(root: Root) -> dict[str, float]:
 
 
 def zone_name(kind: str) -> str:
-    """Normalise a zone's name over all releases: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
+    """Normalise a zone's name: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
     return re.sub(r"(-thermal|-therm|_thermal|_tegra)$", "", kind.lower())
 
 
@@ -87,10 +87,7 @@ def over_current(root: Root) -> dict[str, int]:
 
 
 def cooling(root: Root) -> dict[str, int] | None:
-    """Map the type of each device that is slowed because of heat to its state; None where none can be read.
-
-    Fans and alarms slow nothing and are left out.
-    """
+    """Map each device slowed because of heat to its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
     seen = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
@@ -103,7 +100,7 @@ def cooling(root: Root) -> dict[str, int] | None:
 
 
 def fan(root: Root) -> Fan | None:
-    """Read the fan; None where there is none."""
+    """None where there is no fan."""
     for folder in _chips(root, "pwmfan"):
         pwm = root.number(f"{folder}/pwm1")
         if pwm is not None:
@@ -112,7 +109,7 @@ def fan(root: Root) -> Fan | None:
 
 
 def _speed(root: Root, fan_folder: str) -> int | None:
-    """Read turns a minute, from the fan or from a tachometer, which is a chip of its own."""
+    """Read turns a minute of the fan, else of a tachometer, which is a chip of its own."""
     own = root.number(f"{fan_folder}/fan1_input")
     if own is not None:
         return own
@@ -130,7 +127,7 @@ def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
 
 
 def _address(root: Root, folder: str) -> str:
-    """Return a chip's address on its bus: 0040 of the device 1-0040; empty when it is not on one."""
+    """Return a chip's bus address: 0040 of the device 1-0040; empty without one."""
     try:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):

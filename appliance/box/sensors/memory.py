@@ -16,7 +16,7 @@ LARGE_BLOCK_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Memory:
-    """From /proc/meminfo, in bytes."""
+    """In bytes."""
 
     total: int
     available: int
@@ -25,7 +25,7 @@ class Memory:
 
 
 def memory(root: Root) -> Memory | None:
-    """Read /proc/meminfo; None when it lacks a value."""
+    """None when /proc/meminfo lacks a value."""
     text = root.text(paths.MEMORY) or ""
     kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+([0-9]{1,18}) kB$", text, re.MULTILINE)}
     if not kib.get("MemTotal") or "MemAvailable" not in kib:
