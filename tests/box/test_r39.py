@@ -71,8 +71,8 @@ def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: R39) -> 
     """Whether it does so on JetPack 7 nobody has shown: then the lock does."""
 
     class Leaving(R39):
-        def _pin(self) -> str:
-            super()._pin()
+        def pin(self) -> str:
+            super().pin()
             self.write(f"{GPU}/device/railgate_enable", 1)
             return ""
 

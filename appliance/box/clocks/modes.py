@@ -203,8 +203,8 @@ def power_mode(text: str) -> str:
 def current_mode(box: Box, conf: Conf | None) -> CurrentMode:
     """Ask nvpmodel for the mode that is set, else its status file. Does not raise.
 
-    The default of nvpmodel.conf counts only where nvpmodel is not installed: one that hangs, or prints
-    something else, has not said that the mode is the default.
+    The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
+    does not mean the default mode.
     """
     ran = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
     answer, errors = parse_query(ran.text), nvpmodel_errors(ran)

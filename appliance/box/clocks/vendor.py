@@ -40,9 +40,9 @@ def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
         return ModeChange(reboot=True)
     if "rebooting" in ran.text.lower():
         return ModeChange(reboot=True, rebooting=True)
-    asked = box.tools.run("systemctl", "reboot")
-    if asked.code:
-        return ModeChange(reboot=True, problem=f"the reboot did not begin: {asked.summary}")
+    reboot = box.tools.run("systemctl", "reboot")
+    if reboot.code:
+        return ModeChange(reboot=True, problem=f"the reboot did not begin: {reboot.summary}")
     return ModeChange(reboot=True, rebooting=True)
 
 

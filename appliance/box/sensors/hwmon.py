@@ -89,14 +89,14 @@ def over_current(root: Root) -> dict[str, int]:
 def cooling(root: Root) -> dict[str, int] | None:
     """Map each device slowed because of heat to its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
-    seen = False
+    is_readable = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
         kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
         if kind and state is not None and "fan" not in kind and kind not in ALERTS:
-            seen = True
+            is_readable = True
             if state > 0:
                 states[kind] = max(state, states.get(kind, 0))
-    return states if seen else None
+    return states if is_readable else None
 
 
 def fan(root: Root) -> Fan | None:
