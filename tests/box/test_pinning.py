@@ -61,11 +61,6 @@ def held(jetson: Jetson) -> list[str]:
     return found + [path for path, pinning in flags if jetson.read(path) == pinning]
 
 
-def published_now(box: Box) -> published.Clocks:
-    """What a reader without root gets."""
-    return published.read(box)
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -96,7 +91,7 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
     first = lock(box)
     assert first.state == "reboot_pending" and "--allow-reboot" in first.why
     assert first.domains["gpu"]["min"] == 612_000_000, "held as far as 30 W allows"
-    assert published_now(box).state == "reboot_pending"
+    assert published.read(box).state == "reboot_pending"
     assert jetson.reboots == 0 and not jetson.path(BASELINE).exists()
 
     again = lock(box)
@@ -110,12 +105,12 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
 
     jetson.boot()
     clock.uptime_s = 20.0
-    assert published_now(box).state == "unknown", "the file of the last boot went with it"
+    assert published.read(box).state == "unknown", "the file of the last boot went with it"
     assert not proven(jetson)
     clocks = lock(box)
     assert (clocks.state, clocks.mode, clocks.why, clocks.repins) == ("pinned", "MAXN", "", 0)
     assert proven(jetson)
-    assert published_now(box) == clocks
+    assert published.read(box) == clocks
     assert "scaling_min_freq:729600" in jetson.read(BASELINE)
     assert jetson.calls("nvpmodel").count(SETS) == 2
 
@@ -289,7 +284,7 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
     for act in (lambda: lock(box, unless_unlocked=True), lambda: check(box)):
         seen = act()
         assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
-    assert published_now(box).state == "unpinned"
+    assert published.read(box).state == "unpinned"
     said: list[str] = []
     assert lock(box, unless_unlocked=True, dry_run=True, report=said.append).why == seen.why and not said
     assert lock(box).state == "pinned"
@@ -354,7 +349,7 @@ def test_unpinned_behind_our_back(
     assert (clocks.state, clocks.repins) == ("pinned", 1)
     assert clocks.last_unpin is not None and clocks.last_unpin.at == 660.0
     assert any(line.startswith(what) for line in clocks.last_unpin.what)
-    assert published_now(box) == clocks
+    assert published.read(box) == clocks
     clock.advance(30)
     assert check(box).repins == 1, "one unpin is one re-pin"
 
@@ -383,7 +378,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
         assert "tried 6 times within an hour" in seventh.why and "find out who unpins" in seventh.why
         clock.advance(30)
     assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
-    assert published_now(box).state == "unpinned"
+    assert published.read(box).state == "unpinned"
     clock.advance(3600 - 7 * 30)
     assert (check(box).state, check(box).repins) == ("pinned", 7)
 
@@ -494,7 +489,7 @@ def test_not_root(maxn: Jetson) -> None:
 def test_a_gpu_that_fails_silently_is_seen(maxn: Jetson, box: Box, message: bool) -> None:
     maxn.fault("silent_gpu", message=message)
     clocks = lock(box)
-    assert clocks.state == "unpinned" and published_now(box).state == "unpinned"
+    assert clocks.state == "unpinned" and published.read(box).state == "unpinned"
     assert "gpu: free between 306 MHz and 1300.5 MHz" in clocks.why
     assert ("Error: Failed to max GPU frequency!" in clocks.why) is message
     assert [name for name, domain in clocks.domains.items() if not domain["pinned"]] == ["gpu"]
@@ -554,7 +549,7 @@ def test_a_tpc_mask_that_cannot_be_read_is_no_reboot(maxn: Jetson, box: Box) -> 
     maxn.path(maxn.profile.tpc_mask).unlink()
     clocks = lock(box)
     assert clocks.state == "unknown" and "TPC mask cannot be read" in clocks.why
-    assert published_now(box).state == "unknown" and check(box).state == "unknown"
+    assert published.read(box).state == "unknown" and check(box).state == "unknown"
     assert maxn.calls(PINS).count(PINS) == 1, "nothing that a second pin could mend"
 
 
@@ -635,7 +630,7 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
     maxn.fault("clock_1970")
     box = quick(maxn)
     assert box.wall() < 10_000_000
-    assert lock(box).state == "pinned" and published_now(box).state == "pinned"
+    assert lock(box).state == "pinned" and published.read(box).state == "pinned"
     maxn.unpin()
     assert check(box).repins == 1
 
@@ -726,5 +721,5 @@ def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:
     for act in (lock, unlock, check):
         clocks = act(box)
         assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
-    assert published_now(box).state == "unsupported"
+    assert published.read(box).state == "unsupported"
     assert set(jetson.calls()) == {"nvpmodel -q"}
