@@ -49,7 +49,7 @@ RESET_REASONS = (
     "/sys/devices/platform/bus@0/c360000.pmc/reset_reason",
     "/sys/devices/platform/c360000.pmc/reset_reason",
 )
-"""Of the Tegra234: with the device tree of JetPack 6 and 7, and with an older one."""
+"""Attribute of the Tegra234, with the device tree of JetPack 6 and 7, and with an older one."""
 THERMAL = "/sys/class/thermal"
 HWMON = "/sys/class/hwmon"
 DISKS = "/sys/block"

@@ -20,7 +20,7 @@ def seconds_since_boot() -> float:
 
 @dataclass(frozen=True)
 class Box:
-    """Handed to everything that reads or sets the machine; a test replaces parts of it."""
+    """Access to a machine; a test replaces parts of it."""
 
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)

@@ -20,7 +20,7 @@ class BuildInfo:
     module: str = ""
     """E.g. p3701-0005."""
     problem: str = ""
-    """Why the record cannot be read; empty when it can."""
+    """Reason why the record cannot be read, if so."""
 
     def differences(self, now: BuildInfo) -> list[str]:
         """Describe each difference; versions are compared in the parts that both have."""

@@ -36,7 +36,7 @@ def _well(profile: str) -> tuple[Entry, ...]:
 
 
 def install(jetson: Jetson) -> None:
-    """What the install leaves behind, as far as the checks look at it."""
+    """Leave the files of an installation that the checks read."""
     seen = jetson.profile
     l4t = ".".join(map(str, platform.identify(jetson.box().root).l4t))
     tensorrt = seen.packages["libnvinfer8" if seen.jetpack == 5 else "libnvinfer10"]

@@ -28,7 +28,7 @@ class Case:
     value: str
     remedy: str = ""
     readyz: tuple[int, int] | None = (200, 200)
-    """What /readyz and /livez answer; None: nobody answers."""
+    """Statuses of /readyz and /livez; None: connection refused."""
     box: dict[str, Any] = field(default_factory=dict)
 
 
@@ -77,7 +77,7 @@ def removed(path: str) -> Callable[[Jetson], object]:
 
 
 def nothing(jetson: Jetson) -> None:
-    """As it is."""
+    """Leave the box as it is."""
 
 
 def swapping(jetson: Jetson) -> None:
@@ -91,7 +91,7 @@ def swapping(jetson: Jetson) -> None:
 
 
 def factory(jetson: Jetson) -> None:
-    """As it came: 30 W, nothing pinned, nothing published."""
+    """Return to 30 W, nothing pinned, nothing published."""
     jetson.set_mode("MODE_30W")
     jetson.unpin()
     jetson.path("/run/f5-appliance/clocks.json").unlink()

@@ -118,7 +118,7 @@ class R39(Tools):
     calls: list[str] = field(default_factory=list)
     now: dict[str, str] = field(default_factory=lambda: {"mode": "MAXN"})
     garble: Callable[[str, str], str] = lambda name, text: text
-    """What becomes of a tool's output."""
+    """Damage to a tool's output."""
 
     def build(self) -> R39:
         for path, text, _ in attributes():

@@ -106,7 +106,7 @@ def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
 def test_jtop_is_asked_through_the_interpreter_of_its_command(
     first_line: str | None, owner: int, command: list[str], tmp_path: Path
 ) -> None:
-    """Of its own environment; and never as root where a user could have changed it."""
+    """jtop has an environment of its own; one that a user could have changed is not run as root."""
     jetson, python = well(tmp_path / "box"), "/home/ann/.local/share/jtop/bin/python3"
     jetson.write("/run/jtop.sock", "")
     jetson.write(python, "")

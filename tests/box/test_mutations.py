@@ -69,7 +69,7 @@ NUMBERS = (
 )
 JSONS = ("DEEP", '{"schema": 1}', "[]", "null", '{"a": 1e999}', "{}", "LONG")
 LARGE = {"LONG": "9" * 5000, "DEEP": "[" * 100_000}
-"""What stands for a text too long for hypothesis to print."""
+"""Texts too long for hypothesis to print, by the name that stands for them."""
 VALUES = (
     None,
     True,

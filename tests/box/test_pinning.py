@@ -26,7 +26,7 @@ PINS = "jetson_clocks"
 
 
 def proven(jetson: Jetson) -> bool:
-    """Whether the files say pinned, by what the profile knows and nothing of ours."""
+    """True if the files are pinned, by the numbers of the profile and without our own code."""
     profile, limits = jetson.profile, set()
     for number in range(profile.cpus):
         folder = CPU.format(number)
@@ -196,7 +196,7 @@ def test_a_pinned_box_gives_no_baseline(maxn: Jetson, box: Box) -> None:
 
 
 def test_a_baseline_with_lines_of_the_tools_own_is_restored(tmp_path: Path) -> None:
-    """As L4T 39 stores them."""
+    """L4T 39 stores such lines."""
     jetson = Jetson(tmp_path, "jp7-0005")
     jetson.set_mode("MAXN")
     lock(box := quick(jetson))
@@ -277,7 +277,7 @@ def test_what_a_technician_does_by_hand_while_unlocked_is_nobodys_unpin(maxn: Je
 
 
 def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -> None:
-    """As ExecStartPost of nvpmodel.service."""
+    """ExecStartPost of nvpmodel.service runs `lock --unless-unlocked`."""
     assert lock(box, unless_unlocked=True).state == "pinned"
     unlock(box)
     maxn.fault("nvpmodel_rerun")
@@ -355,7 +355,7 @@ def test_unpinned_behind_our_back(
 
 
 def test_a_lock_after_nvpmodel_ran_counts_and_names_it(maxn: Jetson, box: Box, clock: Clock) -> None:
-    """As ExecStartPost of nvpmodel.service: the check would never see these clocks unpinned."""
+    """ExecStartPost of nvpmodel.service pins at once: the check never sees these clocks unpinned."""
     lock(box)
     clock.advance(30)
     maxn.fault("nvpmodel_rerun", at=clock.uptime_s - 1)

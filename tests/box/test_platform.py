@@ -18,7 +18,7 @@ TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia
 
 
 def machine(folder: Path, compatible: tuple[str, ...] = (), release: str = "", model: str = "") -> Platform:
-    """What is made of these files; NUL-terminated, as in a device tree."""
+    """Write these files, NUL-terminated as in a device tree, and identify them."""
     tree = folder / "proc" / "device-tree"
     tree.mkdir(parents=True)
     (tree / "compatible").write_text("".join(f"{part}\0" for part in compatible))

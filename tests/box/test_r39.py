@@ -68,7 +68,7 @@ def test_what_is_sourced_decides(orin: R39, path: str, value: str, why: str) -> 
 
 
 def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: R39) -> None:
-    """Whether it does so on JetPack 7 nobody has shown: then the lock does."""
+    """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
 
     class Leaving(R39):
         def pin(self) -> str:

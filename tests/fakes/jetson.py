@@ -134,7 +134,7 @@ class Jetson:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a script in a process of its own needs in its environment."""
+        """Environment of a script in a process of its own."""
         return {"F5_SYSROOT": str(self.root), "F5_TOOLS": str(self.bin)}
 
     def _folders(self, fault: str) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class Jetson:
     # -- files -----------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> Path:
-        """Where a path of the device lies on this machine."""
+        """Resolve a path of the device to one of this machine."""
         return self.machine.path(path)
 
     def read(self, path: str) -> str:
@@ -246,7 +246,7 @@ class Jetson:
 
     @property
     def reboots(self) -> int:
-        """How often somebody asked for a reboot: nvpmodel once it was confirmed, or systemctl."""
+        """Number of reboots asked for: of nvpmodel once confirmed, or of systemctl."""
         return len(self.machine.lines("reboots"))
 
     def calls(self, program: str = "") -> list[str]:

@@ -48,7 +48,7 @@ class PinRecord:
     """True from an unpin until clocks are pinned again."""
     last_unpin: Unpin | None = None
     problem: str = ""
-    """Why the last pinning failed."""
+    """Errors of the last pinning."""
 
     def pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
         """Record that clocks are pinned; `by_us` after an unpin counts as a re-pin."""

@@ -158,7 +158,7 @@ def _require_root(box: Box, command: str) -> None:
 
 
 def _refuse_unsupported(box: Box, *, dry_run: bool = False) -> Clocks | None:
-    """Publish if this box is not supported; None when it is."""
+    """Publish and return the refusal of an unsupported box; None when it is supported."""
     if not platform.refusal(platform.identify(box.root)):
         return None
     clocks = take_reading(box).clocks
@@ -184,7 +184,7 @@ def _exclusive(box: Box, report: Report) -> Iterator[None]:
 
 
 def _observe(box: Box, record: PinRecord) -> Assessment:
-    """Read the clocks and update the record: pinned now, or unpinned since then, with the suspects."""
+    """Read the clocks; record that they are pinned, or were unpinned since the last check and by whom."""
     reading = take_reading(box)
     now = assess(reading, record)
     if record.unlocked_at is not None:

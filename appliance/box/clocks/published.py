@@ -18,7 +18,7 @@ from appliance.box.system import Box
 
 SCHEMA = 1
 CHECK_PERIOD_S = 30.0
-"""Of f5-clocks-check.timer; a test compares them."""
+"""Period of f5-clocks-check.timer; a test compares them."""
 FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
@@ -54,7 +54,7 @@ class Clocks:
     """Number of times in this boot that clocks were pinned again after an unpin."""
     last_unpin: Unpin | None = None
     why: str = ""
-    """Why the state is not `pinned`; empty when it is."""
+    """Reason why the state is not `pinned`; empty when it is."""
 
 
 def publish(box: Box, clocks: Clocks) -> Clocks:

@@ -1,4 +1,4 @@
-"""Are the clocks pinned? Judged from the kernel's files, never from what a tool has reported.
+"""The verdict on the clocks, from the kernel's files, never from what a tool has reported.
 
 Pinned means: the target power mode with all its cores and TPCs; online CPUs, GPU and EMC each fixed at the
 maximum that mode and module allow; idle states of the cores forbidden; the GPU's power kept on. There are no
@@ -32,7 +32,7 @@ class Domain:
     pinned: bool | None
     """None: it could not be read."""
     why: str = ""
-    """Its fault, or why it could not be read."""
+    """Fault, or reason why it could not be read."""
     fixable: bool = False
     """True if running jetson_clocks would change it. A cap cannot be lifted by it."""
     cause: Literal["", "cap", "conf"] = ""
@@ -49,13 +49,13 @@ class ClockReading:
 
     platform: Platform
     refusal: str
-    """Why this box is not supported, if so."""
+    """Reason why this box is not supported, if so."""
     conf: Conf | None = None
     target: TargetMode = field(default_factory=TargetMode)
     mode: str = ""
     """Mode that is set; empty when unknown."""
     mode_fault: str = ""
-    """Why that is not the target mode, if so."""
+    """Reason why that is not the target mode, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
 
     @property

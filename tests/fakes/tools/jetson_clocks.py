@@ -38,7 +38,7 @@ def main(arguments: list[str], machine: Machine) -> int:
 
 
 def _gpu_not_up(machine: Machine) -> bool:
-    """Whether the GPU's clock is absent still; each call brings it nearer."""
+    """True while the GPU's clock is absent; each call counts down."""
     fault = machine.fault("no_devfreq")
     if fault is None:
         return machine.gpu is None

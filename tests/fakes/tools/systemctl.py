@@ -25,9 +25,9 @@ UNKNOWN_UNIT = {
     "ExecMainStatus": "0",
 }
 NOT_RUNNING = 3
-"""What is-active ends with when nothing that it was asked for is."""
+"""Exit status of is-active when no unit is active."""
 NO_SUCH_UNIT = 5
-"""What start and stop end with."""
+"""Exit status of start and stop."""
 VALUED = ("-p", "-P", "-n", "-t", "-o", "--property", "--root", "--type", "--state", "--lines", "--output")
 """Options that may take the next word as their value."""
 
@@ -81,13 +81,13 @@ class Systemctl:
         return None
 
     def inside(self, path: Path) -> Path:
-        """Where a link leads to, absolute ones inside the root."""
+        """Follow a link, an absolute one inside the root."""
         while path.is_symlink() and os.readlink(path).startswith("/"):
             path = self.root / os.readlink(path).lstrip("/")
         return path
 
     def wanted(self, name: str) -> Iterator[str]:
-        """Where the unit's [Install] wants links, as paths in the root."""
+        """Yield the links of the unit's [Install], as paths in the root."""
         path = self.file(name)
         section = self.inside(path).read_text().partition("[Install]")[2] if path is not None else ""
         for key, value in re.findall(r"^(\w+)=(.*)$", section, re.MULTILINE):
