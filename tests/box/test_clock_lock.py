@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
+import functools
 import itertools
 import json
 import os
@@ -11,9 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,7 +21,7 @@ from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.show import status
 from appliance.box.system import Box
-from tests.box.in_process import quick
+from tests.box.in_process import quick, run_script
 from tests.fakes.jetson import Jetson
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
@@ -42,32 +39,7 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
     return done
 
 
-def load() -> ModuleType:
-    """The script as a module: it has no suffix that Python would know."""
-    loader = importlib.machinery.SourceFileLoader("clock_lock", str(SCRIPT))
-    spec = importlib.util.spec_from_loader("clock_lock", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
-
-
-@pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The script's main, on a box of ours."""
-
-    def call(box: Box, *words: str) -> int:
-        module = load()
-        monkeypatch.setattr(module, "open_box", lambda sysroot, tools: box)
-        monkeypatch.setattr(sys, "argv", ["clock-lock", *words])
-        code: int = module.main()
-        return code
-
-    return call
+main = functools.partial(run_script, "clock-lock")
 
 
 @pytest.fixture
@@ -154,7 +126,7 @@ def test_watch_re_pins_within_a_period(maxn: Jetson) -> None:
     assert (clocks.state, clocks.repins) == ("pinned", 1)
 
 
-def test_wrong_usage(maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ((), ("pin",), ("lock", "--force"), ("watch", "--period", "0")):
         with pytest.raises(SystemExit, match=str(MISUSED)):
             main(quick(maxn), *words)
@@ -179,7 +151,6 @@ def test_a_reader_that_has_gone_is_no_traceback(maxn: Jetson) -> None:
 
 def test_watch_outlasts_another_at_work_and_writes_json_lines(
     maxn: Jetson,
-    main: Callable[..., int],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,7 +175,7 @@ def test_watch_outlasts_another_at_work_and_writes_json_lines(
 
 
 def test_the_timers_check_says_a_change_and_says_it_once(
-    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On stderr, which is all that f5-clocks-check.service leaves to the journal."""
     box = quick(maxn)
@@ -227,12 +198,12 @@ def test_the_timers_check_says_a_change_and_says_it_once(
     assert told() == ["pinned in MAXN, was unpinned"]
 
 
-def test_watch_does_not_go_on_without_root(maxn: Jetson, main: Callable[..., int]) -> None:
+def test_watch_does_not_go_on_without_root(maxn: Jetson) -> None:
     assert main(quick(maxn, user=lambda: 1000), "watch") == MISUSED
 
 
 def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
-    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     box = quick(maxn)
     lock(box)
@@ -242,23 +213,21 @@ def test_what_a_technician_has_unlocked_is_no_failure_of_nvpmodels_unit(
     assert main(box, "lock") == PINNED
 
 
-def test_not_root(maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_not_root(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(maxn, user=lambda: 1000)
     for words in (["lock"], ["unlock"], ["watch", "--once"]):
         assert main(box, *words) == MISUSED
         assert f"sudo f5-clock-lock {words[0]}" in capsys.readouterr().err
 
 
-def test_jetpack_5(tmp_path: Path, main: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     box = quick(Jetson(tmp_path, "jp5-0005"))
     for words in (["lock"], ["lock", "--dry-run"], ["unlock"], ["status"], ["watch", "--once"]):
         assert main(box, *words) == UNSUPPORTED
         assert "JetPack 5" in capsys.readouterr().out
 
 
-def test_what_could_not_be_published_is_said(
-    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_could_not_be_published_is_said(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     maxn.fault("disk_full", folders=("/run",))
     assert main(quick(maxn), "lock") == FAILED
     told = capsys.readouterr()
@@ -267,7 +236,7 @@ def test_what_could_not_be_published_is_said(
 
 
 def test_without_a_baseline_unlock_says_what_it_does(
-    maxn: Jetson, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     maxn.pin()
     assert main(quick(maxn), "unlock", "--dry-run") == 0
@@ -276,9 +245,7 @@ def test_without_a_baseline_unlock_says_what_it_does(
     assert "there is no baseline at" in capsys.readouterr().out
 
 
-def test_a_rehearsal_takes_no_root(
-    tmp_path: Path, main: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rehearsal_takes_no_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jetson = Jetson(tmp_path, "jp7-0005")
     before = jetson.snapshot()
     assert main(quick(jetson, user=lambda: 1000), "lock", "--dry-run") == 0

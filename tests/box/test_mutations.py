@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
 import re
 import stat
-import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -32,7 +27,7 @@ from appliance.box.judge import CHECKS
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
 from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.in_process import quick, run_script
 from tests.box.r39 import R39
 from tests.fakes.jetson import Clock
 
@@ -229,21 +224,6 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     return made
 
 
-@pytest.fixture(scope="module")
-def scripts() -> dict[str, ModuleType]:
-    return {name: load(name) for name in ("clock-lock", "health")}
-
-
-def load(name: str) -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "dont_write_bytecode", True), mock.patch.object(sys, "path", list(sys.path)):
-        loader.exec_module(module)
-    return module
-
-
 damages = st.tuples(
     st.sampled_from(
         (
@@ -276,7 +256,6 @@ damages = st.tuples(
 )
 def test_whatever_is_damaged_there_is_an_answer(
     subjects: dict[str, Subject],
-    scripts: dict[str, ModuleType],
     name: str,
     command: str,
     user: int,
@@ -300,7 +279,7 @@ def test_whatever_is_damaged_there_is_an_answer(
             tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
         }
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
-        code, told = call(scripts[script], box, script, words)
+        code, told = call(box, script, words)
     finally:
         subject.restore()
     assert code in statuses, told
@@ -311,14 +290,9 @@ def test_whatever_is_damaged_there_is_an_answer(
         assert json.loads(told)["schema"] == 1
 
 
-def call(module: ModuleType, box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:
+def call(box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:
     """Exit status, and all that was printed."""
     printed = io.StringIO()
-    with (
-        mock.patch.object(module, "open_box", lambda sysroot, tools: box),
-        mock.patch.object(sys, "argv", [name, *words]),
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(printed),
-    ):
-        code: int = module.main()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = run_script(name, box, *words)
     return code, printed.getvalue()
