@@ -70,7 +70,7 @@ def test_the_technicians_route(tmp_path: Path) -> None:
     assert document["state"] == "pinned" and document["mode"] == "MAXN"
     with_notes = {**json.loads(jetson.read(CLOCKS)), "notes": []}
     assert document == with_notes
-    assert "jetson_clocks" in locked.stderr, "what was done is told beside the JSON"
+    assert "jetson_clocks" in locked.stderr, "what was done is printed beside the JSON"
 
     shown = run(jetson, "status")
     assert shown.returncode == PINNED and shown.stdout.startswith("state      pinned\n")
@@ -155,47 +155,45 @@ def test_watch_outlasts_another_at_work_and_writes_json_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The second check is kept waiting for too long; the third is the last."""
-    box, turns = quick(maxn), list[float]()
+    box, pauses = quick(maxn), list[float]()
     answers: list[Any] = [lock(box), ClockError("another clock-lock"), KeyboardInterrupt()]
 
     def answer(box: Box, report: Any) -> published.Clocks:
-        told = answers.pop(0)
-        if isinstance(told, BaseException):
-            raise told
-        clocks: published.Clocks = told
+        result = answers.pop(0)
+        if isinstance(result, BaseException):
+            raise result
+        clocks: published.Clocks = result
         return clocks
 
     monkeypatch.setattr("appliance.box.clocks.pinning.check", answer)
-    monkeypatch.setattr(time, "sleep", turns.append)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     assert main(box, "watch", "--json") == 130
-    told = capsys.readouterr()
-    (only,) = told.out.splitlines()
+    printed = capsys.readouterr()
+    (only,) = printed.out.splitlines()
     assert json.loads(only)["state"] == "pinned"
-    assert told.err == "clock-lock: another clock-lock\n" and len(turns) == 2
+    assert printed.err == "clock-lock: another clock-lock\n" and len(pauses) == 2
 
 
-def test_the_timers_check_says_a_change_and_says_it_once(
-    maxn: Jetson, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_timers_check_reports_a_change_once(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     """On stderr, which is all that f5-clocks-check.service leaves to the journal."""
     box = quick(maxn)
     lock(box)
     capsys.readouterr()
 
-    def told() -> list[str]:
+    def journal_lines() -> list[str]:
         main(box, "watch", "--once", "--json")
         return capsys.readouterr().err.splitlines()
 
-    assert told() == []
+    assert journal_lines() == []
     maxn.fault("thermal_throttle", degrees=99.5, cap_khz=1_190_400)
     maxn.pin()
-    first = told()
+    first = journal_lines()
     assert first[-1].startswith("unpinned in MAXN, was pinned: "), first
-    assert told() == [] == told()
+    assert journal_lines() == [] == journal_lines()
     maxn.heal("thermal_throttle")
     maxn.set_mode("MAXN")
     maxn.pin()
-    assert told() == ["pinned in MAXN, was unpinned"]
+    assert journal_lines() == ["pinned in MAXN, was unpinned"]
 
 
 def test_watch_does_not_go_on_without_root(maxn: Jetson) -> None:
@@ -227,15 +225,15 @@ def test_jetpack_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "JetPack 5" in capsys.readouterr().out
 
 
-def test_what_could_not_be_published_is_said(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_to_publish_is_an_error(maxn: Jetson, capsys: pytest.CaptureFixture[str]) -> None:
     maxn.fault("disk_full", folders=("/run",))
     assert main(quick(maxn), "lock") == FAILED
-    told = capsys.readouterr()
-    assert "state      pinned" in told.out
-    assert "clocks.json cannot be written" in told.err and "No space left on device" in told.err
+    printed = capsys.readouterr()
+    assert "state      pinned" in printed.out
+    assert "clocks.json cannot be written" in printed.err and "No space left on device" in printed.err
 
 
-def test_without_a_baseline_unlock_says_what_it_does(
+def test_unlock_without_a_baseline_reports_the_minima(
     maxn: Jetson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     maxn.pin()

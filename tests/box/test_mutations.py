@@ -279,15 +279,15 @@ def test_whatever_is_damaged_there_is_an_answer(
             tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
         }
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
-        code, told = call(box, script, words)
+        code, printed = call(box, script, words)
     finally:
         subject.restore()
-    assert code in statuses, told
-    assert not PYTHON.search(told), told
-    assert "a fault in this program" not in told, told
-    assert "\x1b" not in told, repr(told)
+    assert code in statuses, printed
+    assert not PYTHON.search(printed), printed
+    assert "a fault in this program" not in printed, printed
+    assert "\x1b" not in printed, repr(printed)
     if command == "status --json":
-        assert json.loads(told)["schema"] == 1
+        assert json.loads(printed)["schema"] == 1
 
 
 def call(box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:

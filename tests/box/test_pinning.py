@@ -224,9 +224,9 @@ def test_a_store_that_was_cut_short_is_not_kept(maxn: Jetson, box: Box) -> None:
     cut = f'[ "$1" != --store ] || {{ echo "/sys/devices/system/cpu/c" > "{maxn.root}$2"; exit 0; }}'
     (maxn.bin / "jetson_clocks").write_text(f'#!/bin/sh\n{cut}\nexec {maxn.bin}/real "$@"\n')
     (maxn.bin / "jetson_clocks").chmod(0o755)
-    said: list[str] = []
-    assert lock(box, report=said.append).state == "pinned"
-    assert any("no baseline was stored" in line for line in said)
+    lines: list[str] = []
+    assert lock(box, report=lines.append).state == "pinned"
+    assert any("no baseline was stored" in line for line in lines)
     assert not maxn.path(BASELINE).exists()
 
 
@@ -242,9 +242,9 @@ def test_a_baseline_that_others_could_have_written_is_not_restored(
         baseline.symlink_to(elsewhere)
     else:
         (baseline if what == "file" else baseline.parent).chmod(0o777)
-    said: list[str] = []
-    assert unlock(box, report=said.append).state == "unpinned"
-    assert any("not restored" in line and "remove it" in line for line in said)
+    lines: list[str] = []
+    assert unlock(box, report=lines.append).state == "unpinned"
+    assert any("not restored" in line and "remove it" in line for line in lines)
     assert not held(maxn)
     assert not [call for call in maxn.calls(PINS) if "--restore" in call]
 
@@ -266,7 +266,7 @@ def test_unlocked_clocks_are_left_alone_until_lock(maxn: Jetson, box: Box, clock
     assert check(box).repins == 1
 
 
-def test_what_a_technician_does_by_hand_while_unlocked_is_nobodys_unpin(maxn: Jetson, box: Box) -> None:
+def test_pinning_by_hand_while_unlocked_is_not_recorded(maxn: Jetson, box: Box) -> None:
     lock(box)
     unlock(box)
     maxn.pin()
@@ -285,8 +285,8 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
         seen = act()
         assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
     assert published.read(box).state == "unpinned"
-    said: list[str] = []
-    assert lock(box, unless_unlocked=True, dry_run=True, report=said.append).why == seen.why and not said
+    lines: list[str] = []
+    assert lock(box, unless_unlocked=True, dry_run=True, report=lines.append).why == seen.why and not lines
     assert lock(box).state == "pinned"
 
 
@@ -305,9 +305,9 @@ def test_a_restore_without_effect_is_made_up_for(tmp_path: Path, profile: str) -
     before = held(jetson)
     lock(box := quick(jetson))
     (jetson.bin / "jetson_clocks").write_text("#!/bin/sh\necho Restoring system configuration from $2\n")
-    said: list[str] = []
-    assert unlock(box, report=said.append).why.startswith(UNLOCKED)
-    assert any("the least of each clock in /etc/nvpmodel.conf" in line for line in said)
+    lines: list[str] = []
+    assert unlock(box, report=lines.append).why.startswith(UNLOCKED)
+    assert any("the least of each clock in /etc/nvpmodel.conf" in line for line in lines)
     assert held(jetson) == before == []
 
 
@@ -401,7 +401,7 @@ def test_pinning_that_fails_counts_as_an_attempt_and_not_as_a_re_pin(maxn: Jetso
     assert maxn.calls(PINS).count(PINS) == 7
 
 
-def test_why_pinning_fails_is_still_said_once_it_is_not_tried_any_more(tmp_path: Path, clock: Clock) -> None:
+def test_the_reason_of_failure_is_published_after_the_last_attempt(tmp_path: Path, clock: Clock) -> None:
     jetson = Jetson(tmp_path, "jp6-0004")
     jetson.fault("ebusy")
     box = quick(jetson, **clock.arguments)
@@ -601,13 +601,13 @@ def test_a_thermal_cap_is_no_unpinning_that_could_be_mended(maxn: Jetson, box: B
 @pytest.mark.parametrize("fault", ["read_only_root", "disk_full"])
 def test_a_disk_that_takes_nothing_is_no_reason_not_to_pin(maxn: Jetson, fault: str) -> None:
     maxn.fault(fault)
-    said: list[str] = []
-    assert lock(quick(maxn), report=said.append).state == "pinned"
+    lines: list[str] = []
+    assert lock(quick(maxn), report=lines.append).state == "pinned"
     assert proven(maxn)
-    assert any("no baseline was stored" in line for line in said)
+    assert any("no baseline was stored" in line for line in lines)
 
 
-def test_a_full_run_still_pins_and_says_so(maxn: Jetson) -> None:
+def test_a_full_run_folder_does_not_prevent_pinning(maxn: Jetson) -> None:
     maxn.fault("disk_full", folders=("/run",))
     with pytest.raises(NotPublished, match=r"clocks.json cannot be written: .*No space left") as raised:
         lock(quick(maxn))
@@ -616,11 +616,11 @@ def test_a_full_run_still_pins_and_says_so(maxn: Jetson) -> None:
 
 def test_a_file_where_the_folder_should_be(maxn: Jetson, box: Box) -> None:
     maxn.write("/run/f5-appliance", "")
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(NotPublished):
-        lock(box, report=said.append)
+        lock(box, report=lines.append)
     assert proven(maxn)
-    assert any("re-pins are not counted" in line for line in said)
+    assert any("re-pins are not counted" in line for line in lines)
     with pytest.raises(ClockError, match="nothing was changed: the unlock cannot be noted"):
         unlock(box)
     assert proven(maxn)
@@ -639,11 +639,11 @@ def test_a_record_that_others_could_have_written_is_not_believed(maxn: Jetson, b
     lock(box)
     unlock(box)
     maxn.path(PIN_RECORD).chmod(0o666)
-    said: list[str] = []
-    assert check(box, report=said.append).state == "pinned", (
+    lines: list[str] = []
+    assert check(box, report=lines.append).state == "pinned", (
         "a wish to stay unlocked that anybody could have made"
     )
-    assert any("is not used" in line and "remove it" in line for line in said)
+    assert any("is not used" in line and "remove it" in line for line in lines)
 
 
 @pytest.mark.parametrize("text", ["{", '{"last_unpin": 3}', '{"boot_id": "x"}'])
@@ -698,21 +698,21 @@ def test_a_check_waits_for_a_lock_and_sees_what_it_did(maxn: Jetson, clock: Cloc
 @pytest.mark.parametrize("mode", ["MAXN", "MODE_30W"])
 def test_a_rehearsal_changes_nothing(maxn: Jetson, mode: str) -> None:
     maxn.set_mode(mode)
-    before, said = maxn.snapshot(), list[str]()
-    assert lock(quick(maxn), allow_reboot=True, dry_run=True, report=said.append).state == "unpinned"
+    before, lines = maxn.snapshot(), list[str]()
+    assert lock(quick(maxn), allow_reboot=True, dry_run=True, report=lines.append).state == "unpinned"
     assert maxn.snapshot() == before and maxn.reboots == 0
-    assert "would run: jetson_clocks" in said
-    assert any("nvpmodel -m 0" in line for line in said) is (mode != "MAXN")
-    assert any("--store" in line for line in said) is (mode == "MAXN")
+    assert "would run: jetson_clocks" in lines
+    assert any("nvpmodel -m 0" in line for line in lines) is (mode != "MAXN")
+    assert any("--store" in line for line in lines) is (mode == "MAXN")
     assert set(maxn.calls()) == {"nvpmodel -q"}
 
 
 def test_a_rehearsed_unlock_changes_nothing(maxn: Jetson, box: Box) -> None:
     lock(box)
-    before, said = maxn.snapshot(), list[str]()
-    assert unlock(box, dry_run=True, report=said.append).state == "pinned"
+    before, lines = maxn.snapshot(), list[str]()
+    assert unlock(box, dry_run=True, report=lines.append).state == "pinned"
     assert maxn.snapshot() == before
-    assert said == [f"would run: jetson_clocks --restore {BASELINE}"]
+    assert lines == [f"would run: jetson_clocks --restore {BASELINE}"]
 
 
 def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def test_supported_releases(tmp_path: Path, release: str, jetpack: str) -> None:
     ],
 )
 def test_other_releases_are_refused_by_name(tmp_path: Path, release: str, named: str) -> None:
-    told = refusal(orin(tmp_path, release))
-    assert named in told
-    assert "JetPack 6.1" in told and "JetPack 7.2" in told
+    refused = refusal(orin(tmp_path, release))
+    assert named in refused
+    assert "JetPack 6.1" in refused and "JetPack 7.2" in refused
 
 
 def test_a_laptop_is_no_jetson(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_without_a_release_file_the_file_is_named(tmp_path: Path) -> None:
 def test_smaller_orins_are_refused_by_name(
     tmp_path: Path, compatible: tuple[str, ...], model: str, named: str
 ) -> None:
-    told = refusal(machine(tmp_path, compatible, "36.4.3", model))
-    assert f"the module is {named}" in told and "supported is a Jetson AGX Orin" in told
+    refused = refusal(machine(tmp_path, compatible, "36.4.3", model))
+    assert f"the module is {named}" in refused and "supported is a Jetson AGX Orin" in refused
 
 
 @pytest.mark.parametrize(

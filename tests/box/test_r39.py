@@ -76,9 +76,9 @@ def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: R39) -> 
             self.write(f"{GPU}/device/railgate_enable", 1)
             return ""
 
-    said: list[str] = []
-    assert lock(Leaving(folder=orin.folder).box(), report=said.append).state == "pinned"
-    assert f"echo 0 > {GPU}/device/railgate_enable" in said
+    lines: list[str] = []
+    assert lock(Leaving(folder=orin.folder).box(), report=lines.append).state == "pinned"
+    assert f"echo 0 > {GPU}/device/railgate_enable" in lines
 
 
 @pytest.mark.parametrize("path", {re.sub(r"cpu\d+", "cpuN", path): path for path in r39.GUESSES}.values())

@@ -83,7 +83,7 @@ def test_ready_feeds_while_the_heart_beats(bench: Bench) -> None:
     assert bench.received() == ["WATCHDOG=1", "WATCHDOG=1", "STATUS=ready: 1 spoken"]
 
 
-def test_silence_stops_the_feeding_and_is_told_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_silence_stops_the_feeding_and_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.supervision.ready("ready")
     bench.received()
     bench.silence_s = 15.0
