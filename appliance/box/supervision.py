@@ -1,18 +1,16 @@
 """The daemon's reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
 
-The scheduler stamps a heartbeat before and after each call of the engine, and about once a second when idle.
-With `WatchdogSec=30` in the unit, the event loop reads it every 2 s and feeds the watchdog while it is
-younger than 15 s; /livez follows the same rule. So
+The scheduler stamps a heartbeat before and after each engine call, and about once a second when idle. With
+`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s;
+/livez follows the same rule. So
 
     an engine call of up to 40 s never triggers the watchdog,
     one of 45 s or more always does: systemd aborts the daemon and starts it again,
     an event loop that hangs does too.
 
-Loading and warming up have no heartbeat: the watchdog counts only from READY on, and the time to start is
-extended while there is progress, which may pause for START_LIMIT_S. Building engines for a GPU takes many
-minutes and reports every second.
-
 Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec: the limits follow it.
+Before READY there is no heartbeat: the time to start is extended while there is progress, which may pause for
+START_LIMIT_S (building engines for a GPU takes many minutes and reports every second).
 """
 
 from __future__ import annotations

@@ -206,15 +206,15 @@ def current_mode(box: Box, conf: Conf | None) -> CurrentMode:
     The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
     does not mean the default mode.
     """
-    ran = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
-    answer, errors = parse_query(ran.text), nvpmodel_errors(ran)
+    completed = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
+    answer, errors = parse_query(completed.text), nvpmodel_errors(completed)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
     number = parse_status(box.root.text(paths.NVPMODEL_STATUS) or "")
-    if number is None and conf is not None and ran.missing:
+    if number is None and conf is not None and completed.missing:
         number = conf.default
     mode = conf.by_id(number) if conf is not None and number is not None else None
-    return CurrentMode(mode.name if mode else "", number, errors or ran.summary)
+    return CurrentMode(mode.name if mode else "", number, errors or completed.summary)
 
 
 def parse_query(text: str) -> CurrentMode:
@@ -232,9 +232,9 @@ def parse_status(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def nvpmodel_errors(ran: Completed) -> str:
+def nvpmodel_errors(completed: Completed) -> str:
     """Join its error lines, without those that only say that we are not root."""
-    lines = (line.strip() for line in ran.text.splitlines())
+    lines = (line.strip() for line in completed.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
 
 

@@ -28,8 +28,8 @@ def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[s
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
     # The unit is a oneshot that leaves no active state behind, only the start time of its process.
-    ran = box.tools.run("systemctl", "show", "-p", ",".join(START_TIMES), SERVICE, timeout_s=QUERY_S)
-    times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", ran.output, re.MULTILINE)
+    completed = box.tools.run("systemctl", "show", "-p", ",".join(START_TIMES), SERVICE, timeout_s=QUERY_S)
+    times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", completed.output, re.MULTILINE)
     latest = max((int(time) / 1e6 for time in times), default=0.0)
     if latest > since:
         found.append(f"{SERVICE} ran again, {latest:.0f} s after boot")
@@ -48,7 +48,7 @@ def indicator(box: Box) -> str:
 def _journal(box: Box, since: float) -> Iterator[str]:
     """Read the journal in seconds since boot: the wall clock may have been set in between."""
     names = [word for name in JOURNALLED for word in ("-t", name)]
-    ran = box.tools.run(
+    completed = box.tools.run(
         "journalctl",
         "--no-pager",
         "-q",
@@ -60,7 +60,7 @@ def _journal(box: Box, since: float) -> Iterator[str]:
         *names,
         timeout_s=QUERY_S,
     )
-    for line in ran.output.splitlines():
+    for line in completed.output.splitlines():
         found = JOURNAL_LINE.match(line)
         if not found or float(found[1]) <= since:
             continue

@@ -30,15 +30,15 @@ class ModeChange:
 
 def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
     """Set a power mode; `allow_reboot` answers nvpmodel's question with yes."""
-    ran = box.tools.run(
+    completed = box.tools.run(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
-    if "Reboot required" not in ran.text:
-        failed = nvpmodel_errors(ran) or (ran.summary if ran.code else "")
+    if "Reboot required" not in completed.text:
+        failed = nvpmodel_errors(completed) or (completed.summary if completed.code else "")
         return ModeChange(problem=f"power mode {mode.name} was not set: {failed}" if failed else "")
     if not allow_reboot:
         return ModeChange(reboot=True)
-    if "rebooting" in ran.text.lower():
+    if "rebooting" in completed.text.lower():
         return ModeChange(reboot=True, rebooting=True)
     reboot = box.tools.run("systemctl", "reboot")
     if reboot.code:
@@ -66,13 +66,13 @@ def store_baseline(box: Box) -> str:
     place = private_folder(box.root, paths.BASELINE_FOLDER) / "baseline.conf"
     # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
     place.unlink(missing_ok=True)
-    ran = _jetson_clocks(box, "--store", BASELINE)
+    completed = _jetson_clocks(box, "--store", BASELINE)
     if place.exists():
         place.chmod(0o600)
         if _is_complete(box):
             return ""
         place.unlink()
-    return f"no baseline was stored: {_jetson_clocks_errors(ran) or ran.summary}"
+    return f"no baseline was stored: {_jetson_clocks_errors(completed) or completed.summary}"
 
 
 def restore_baseline(box: Box) -> str:
@@ -93,26 +93,28 @@ def _is_complete(box: Box) -> bool:
 
 def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Completed:
     """Repeat jetson_clocks while the GPU's driver is not up, with growing pauses, up to `patience_s`."""
-    ran = _jetson_clocks(box, *arguments)
+    completed = _jetson_clocks(box, *arguments)
     pause = FIRST_WAIT_S
-    while patience_s > 0 and not ran.missing and _gpu_is_late(box, ran):
+    while patience_s > 0 and not completed.missing and _gpu_is_late(box, completed):
         pause = min(pause, patience_s)
         box.sleep(pause)
         patience_s -= pause
         pause = min(2 * pause, LONGEST_WAIT_S)
-        ran = _jetson_clocks(box, *arguments)
-    return ran
+        completed = _jetson_clocks(box, *arguments)
+    return completed
 
 
 def _jetson_clocks(box: Box, *arguments: str) -> Completed:
     return box.tools.run("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
 
 
-def _gpu_is_late(box: Box, ran: Completed) -> bool:
-    return any(message in ran.text for message in GPU_IS_LATE) or readings.gpu(box.root) is None
+def _gpu_is_late(box: Box, completed: Completed) -> bool:
+    return any(message in completed.text for message in GPU_IS_LATE) or readings.gpu(box.root) is None
 
 
-def _jetson_clocks_errors(ran: Completed) -> str:
+def _jetson_clocks_errors(completed: Completed) -> str:
     """Join its error lines, of which some come with an exit status of 0."""
-    lines = [line.strip() for line in ran.text.splitlines() if re.match(r"\s*Error\b", line)]
-    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (ran.summary if ran.code else "")
+    lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
+    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (
+        completed.summary if completed.code else ""
+    )
