@@ -47,19 +47,9 @@ def indicator(box: Box) -> str:
 
 def _journal(box: Box, since: float) -> Iterator[str]:
     """Read the journal in seconds since boot: the wall clock may have been set in between."""
-    names = [word for name in JOURNALLED for word in ("-t", name)]
-    completed = box.tools.run(
-        "journalctl",
-        "--no-pager",
-        "-q",
-        "-b",
-        "-n",
-        "500",
-        "-o",
-        "short-monotonic",
-        *names,
-        timeout_s=QUERY_S,
-    )
+    arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
+    arguments += [word for name in JOURNALLED for word in ("-t", name)]
+    completed = box.tools.run("journalctl", *arguments, timeout_s=QUERY_S)
     for line in completed.output.splitlines():
         found = JOURNAL_LINE.match(line)
         if not found or float(found[1]) <= since:
