@@ -50,15 +50,15 @@ class PinRecord:
     problem: str = ""
     """Errors of the last pinning."""
 
-    def pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
-        """Record that clocks are pinned; `by_us` after an unpin counts as a re-pin."""
+    def with_pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
+        """`by_us`: we have pinned them, which after an unpin counts as a re-pin."""
         repins = self.repins + int(self.lost and by_us)
         return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins, problem="")
 
-    def unpinned(self, unpin: Unpin) -> PinRecord:
+    def with_unpin(self, unpin: Unpin) -> PinRecord:
         return dataclasses.replace(self, held_at=None, lost=True, last_unpin=unpin)
 
-    def attempted(self, now: float) -> PinRecord:
+    def with_attempt(self, now: float) -> PinRecord:
         return dataclasses.replace(self, attempts=(*self._last_hour(now), now))
 
     def wait_s(self, now: float) -> float:

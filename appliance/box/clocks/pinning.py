@@ -143,7 +143,7 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
             return _save_and_publish(box, dataclasses.replace(now, problems=(problem,)), report)
         # Apply; the attempt counts even if it never returns.
         report("unpinned: " + "; ".join(now.reading.faults))
-        now = dataclasses.replace(now, record=now.record.attempted(box.uptime()))
+        now = dataclasses.replace(now, record=now.record.with_attempt(box.uptime()))
         _save(box, now.record, report)
         after = _apply(box, now, allow_reboot=False, patience_s=CHECK_PATIENCE_S, report=report)
         return _save_and_publish(box, after, report)
@@ -184,18 +184,18 @@ def _exclusive(box: Box, report: Report) -> Iterator[None]:
 
 
 def _observe(box: Box, record: PinRecord) -> Assessment:
-    """Read the clocks; record that they are pinned, or were unpinned since the last check and by whom."""
+    """Read the clocks; note in the record that they are pinned, or unpinned since then and by which suspects."""
     reading = take_reading(box)
     now = assess(reading, record)
     if record.unlocked_at is not None:
         return now
     if now.pinned:
-        return dataclasses.replace(now, record=now.record.pinned(box.uptime(), reading.mode))
+        return dataclasses.replace(now, record=now.record.with_pinned(box.uptime(), reading.mode))
     if record.held_at is None:
         return now
     who = suspects(box, record.held_at, record.mode, reading.mode)
     unpin = Unpin(round(box.uptime(), 3), reading.faults, who)
-    return dataclasses.replace(now, record=now.record.unpinned(unpin))
+    return dataclasses.replace(now, record=now.record.with_unpin(unpin))
 
 
 def _observe_read_only(box: Box) -> Assessment:
@@ -233,7 +233,9 @@ def _apply(
     found = tuple(filter(None, problems))
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
     if after.pinned:
-        after = dataclasses.replace(after, record=after.record.pinned(box.uptime(), reading.mode, by_us=True))
+        after = dataclasses.replace(
+            after, record=after.record.with_pinned(box.uptime(), reading.mode, by_us=True)
+        )
     return after
 
 
