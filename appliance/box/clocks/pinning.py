@@ -184,7 +184,7 @@ def _exclusive(box: Box, report: Report) -> Iterator[None]:
 
 
 def _observe(box: Box, record: PinRecord) -> Assessment:
-    """Read the clocks; note in the record that they are pinned, or unpinned since then and by which suspects."""
+    """Read the clocks; note in the record that they are pinned, or unpinned since, with the suspects."""
     reading = take_reading(box)
     now = assess(reading, record)
     if record.unlocked_at is not None:
@@ -233,9 +233,8 @@ def _apply(
     found = tuple(filter(None, problems))
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
     if after.pinned:
-        after = dataclasses.replace(
-            after, record=after.record.with_pinned(box.uptime(), reading.mode, by_us=True)
-        )
+        record = after.record.with_pinned(box.uptime(), reading.mode, by_us=True)
+        after = dataclasses.replace(after, record=record)
     return after
 
 
