@@ -16,10 +16,11 @@ ASKED = """\
 #!/bin/sh
 exec 9> {folder}/alive
 trap 'echo asked > {folder}/asked; {then}' TERM
+read answer
 echo running >&9
 while :; do sleep 60 & wait; done
 """
-"""Its children keep the pipe `alive` open, too."""
+"""Reads its answer, so that Tools waits for it by then. Its children keep the pipe `alive` open, too."""
 
 
 def interrupt_once_it_runs(alive: Path) -> None:
@@ -42,7 +43,7 @@ def test_ctrl_c_ends_the_program_asked_first_and_killed_after_that(
     thread = threading.Thread(target=interrupt_once_it_runs, args=(tmp_path / "alive",), daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        Tools((tmp_path,)).run("slow", timeout_s=60.0)
+        Tools((tmp_path,)).run("slow", timeout_s=60.0, answer="go\n")
     assert (tmp_path / "asked").read_text() == "asked\n"
     thread.join(10.0)
     assert not thread.is_alive(), "a process of the program's session still runs"
