@@ -328,7 +328,7 @@ class Daemon:
     def _run_engine(self) -> None:
         """Verify the bundle, load it, warm it up, and serve until drained."""
         config, read = self._config, self._bundle
-        self._supervision.tell(f"loading the bundle {config.bundle.path}")
+        self._supervision.set_status(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
             bundle.verify_files(read)
         _log_licence(read)
@@ -343,7 +343,9 @@ class Daemon:
         try:
             begun = time.monotonic()
             manifest = read.manifest
-            self._supervision.tell(f"warming up {manifest.family} {manifest.precision} on {loaded.backend}")
+            self._supervision.set_status(
+                f"warming up {manifest.family} {manifest.precision} on {loaded.backend}"
+            )
             loaded.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
             self._metrics.watch_costs(loaded.costs)
@@ -357,7 +359,7 @@ class Daemon:
         """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
         if self._stop.is_set():
             raise Interrupted
-        self._supervision.tell(line)
+        self._supervision.set_status(line)
 
     def _call_at(self, when: float, act: Callable[[], None]) -> None:
         """Call a function at a time of the monotonic clock, which is the event loop's too. Any thread."""
@@ -369,7 +371,7 @@ class Daemon:
     async def _supervise(self, synthesizer: SynthesizerService) -> None:
         """Feed the watchdog and end calls whose readers have stalled."""
         while True:
-            self._supervision.turn(self._status())
+            self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
             synthesizer.drop_stalled(limit_s, playing=not draining)
@@ -383,7 +385,7 @@ class Daemon:
             self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
-            if self._clocks.look().clocks != clocks:
+            if self._clocks.refresh().clocks != clocks:
                 self._scheduler.forget_costs()
 
     # The end.

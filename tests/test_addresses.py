@@ -20,7 +20,7 @@ ELSEWHERE = "192.0.2.1:50051"
 
 def waited_s(clock: Clock, **keys: str) -> float:
     begun = clock.uptime_s
-    await_addresses(keys, Notifier(), within_s=60.0, clock=lambda: clock.uptime_s, sleep=clock.sleep)
+    await_addresses(keys, Notifier(), within_s=60.0, clock=lambda: clock.uptime_s, sleep=clock.advance)
     return clock.uptime_s - begun
 
 

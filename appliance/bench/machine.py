@@ -13,7 +13,7 @@ from typing import Any
 
 from appliance.box import platform
 from appliance.box.clocks.published import read
-from appliance.box.clocks.verdict import look
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import Box
 
@@ -27,7 +27,7 @@ LISTENS = "0A"
 
 def describe(box: Box) -> dict[str, Any]:
     """Processor, power mode, clocks, temperature and versions now."""
-    machine, reading, clocks = platform.identify(box.root), look(box), read(box)
+    machine, reading, clocks = platform.identify(box.root), take_reading(box), read(box)
     versions = {"python": python_platform.python_version()}
     for package in PACKAGES:
         try:

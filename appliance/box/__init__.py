@@ -1,15 +1,18 @@
-"""The box around the daemon: read and judged from sysfs, procfs and the vendor's tools; its clocks pinned.
+"""The Jetson around the daemon: its clocks, sensors, health checks, support bundle and backup.
 
 Standard library only: root's commands run this with the system's Python, without the daemon's environment.
-Everything is reached through a Box, so that a folder and fake tools can stand in for a Jetson.
+Every function takes a Box, so that in tests a folder and fake tools stand in for a Jetson.
 
-    paths root tools system   where everything lies; a tree of files, programs without a terminal
-    platform versions         which Jetson, which power modes, which versions
-    clocks/                   read, judged, pinned, remembered, published for all to read
+    system root tools paths   Box: the file tree, programs, time sources; every path
+    private                   files that only root can have written
+    platform versions         model, L4T, JetPack, TensorRT; is the machine supported?
+    clocks/                   read, judge, pin and publish the clocks
     sensors/                  temperatures, power, memory, disks
-    judge/                    one check for each thing that can be wrong, with its remedy
+    services                  state of systemd's units
+    judge/                    health checks, each with its remedy
     show/                     clocks and findings as tables
-    support/                  one file for the maker, without anybody's words or voices
+    quiet                     background work of the system that is switched off
+    backup support/           backup and restore; a diagnostic archive for the maker
     clockwatch supervision notify
-                              what the daemon imports: published clocks, systemd's watchdog
+                              imported by the daemon: published clocks, systemd's watchdog
 """

@@ -1,12 +1,12 @@
-"""Every path of the box that is read, written or named: one list, absolute inside Root's tree."""
+"""Every path of the box that is read, written or named, absolute inside Root's tree."""
 
 from __future__ import annotations
 
 # Ours. Root's commands publish in RUN for all to read; ROOTS_RUN is root's alone; a boot empties both.
 RUN = "/run/f5-appliance"
 ROOTS_RUN = f"{RUN}/root"
-LEDGER = f"{ROOTS_RUN}/clocks.json"
-TURN = f"{ROOTS_RUN}/turn"
+PIN_RECORD = f"{ROOTS_RUN}/clocks.json"
+CLOCK_MUTEX = f"{ROOTS_RUN}/turn"
 COUNTERS = f"{ROOTS_RUN}/throttle.json"
 CLOCKS = f"{RUN}/clocks.json"
 HEALTH = f"{RUN}/health.json"
@@ -20,7 +20,7 @@ JOURNAL = f"{STATE}/journal/measurements.jsonl"
 QUIET = f"{STATE}/quiet.json"
 INSTALLATION = "/usr/lib/f5-appliance"
 INSTALLED = f"{STATE}/installed.json"
-"""Versions on which the package was installed: its postinst writes them."""
+"""Versions found when the package was installed; its postinst writes them."""
 
 # NVIDIA's.
 MODEL = "/proc/device-tree/model"
@@ -39,8 +39,7 @@ LIBRARIES = ("/usr/lib/aarch64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/x
 CPUS = "/sys/devices/system/cpu"
 DEVFREQ = "/sys/class/devfreq"
 BWMGR = f"{DEVFREQ}/bwmgr"
-"""EMC on JetPack 7, a devfreq device of NVIDIA's driver tegra-bpmp-bwmgr: min_freq is the floor, max_freq the
-power mode's cap."""
+"""EMC on JetPack 7: devfreq of NVIDIA's driver tegra-bpmp-bwmgr; max_freq is the power mode's cap."""
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 """EMC on JetPack 5 and 6, in debugfs: for root only."""
 EMC_LOCK = f"{EMC}/mrq_rate_locked"
@@ -50,7 +49,7 @@ RESET_REASONS = (
     "/sys/devices/platform/bus@0/c360000.pmc/reset_reason",
     "/sys/devices/platform/c360000.pmc/reset_reason",
 )
-"""Attribute of the Tegra234, with the device tree of JetPack 6 and 7, and an older one."""
+"""Attribute of the Tegra234, with the device tree of JetPack 6 and 7, and with an older one."""
 THERMAL = "/sys/class/thermal"
 HWMON = "/sys/class/hwmon"
 DISKS = "/sys/block"
@@ -75,4 +74,4 @@ MACHINE_ID = "/etc/machine-id"
 PACKAGES = "/var/lib/dpkg/status"
 SYNCHRONISED = "/run/systemd/timesync/synchronized"
 WRITTEN = ("/", STATE, CACHE, "/var/log")
-"""The file systems that the appliance and its logs write to."""
+"""Folders on the file systems that the appliance and its logs write to."""

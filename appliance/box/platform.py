@@ -1,4 +1,4 @@
-"""Which machine this is: model, module, SoC, L4T and JetPack, and whether the design supports it."""
+"""Identity of the machine (model, module, SoC, L4T, JetPack), and whether it is supported."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from appliance.box.root import Root
 
 SUPPORTED = "supported is a Jetson AGX Orin with JetPack 6.1 or a later 6, or with JetPack 7.2 or a later 7"
 SOC = "tegra234"
+TEGRA = re.compile(r"nvidia,(tegra\w+)")
 OLDEST = {36: 4, 39: 2}
-"""L4T major → the oldest minor that is supported."""
+"""L4T major → the oldest supported minor."""
 
 JETPACKS = {
     (36, 3): "6.0",
@@ -29,7 +30,7 @@ JETPACKS = {
     (36,): "6",
     (39,): "7",
 }
-"""L4T, as far as it tells them apart, → JetPack."""
+"""L4T, or its first parts, → JetPack."""
 
 SMALL = {
     "p3767-0000": "Jetson Orin NX 16GB",
@@ -42,7 +43,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Platform:
-    """A machine as its device tree and its release file name it; what they do not say is empty."""
+    """Unknown parts are empty."""
 
     model: str = ""
     compatible: tuple[str, ...] = ()
@@ -53,16 +54,15 @@ class Platform:
     l4t: tuple[int, ...] = ()
     """E.g. (36, 4, 3)."""
     jetpack: str = ""
-    """E.g. 6.2; only as precise as the release file allows."""
+    """E.g. 6.2; as precise as the release file allows."""
 
     @property
     def is_jetson(self) -> bool:
-        """Whether there is an NVIDIA Tegra in it."""
         return bool(self.soc)
 
     @property
     def small(self) -> str:
-        """The name of an Orin with less of everything, for which nothing here was made; empty for others."""
+        """Name of an Orin NX or Nano, which are not supported."""
         if self.module.startswith("p3767"):
             return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
         # A carrier of another maker may name no module, but the model.
@@ -75,21 +75,21 @@ class Platform:
 
 
 def identify(root: Root) -> Platform:
-    """What the files say. Does not raise."""
+    """Read device tree and release file. Does not raise."""
     compatible = tuple(part for part in (root.text(paths.COMPATIBLE) or "").split("\0") if part)
     l4t = parse_release(root.text(paths.RELEASE) or "")
     return Platform(
         model=(root.text(paths.MODEL) or "").strip("\0 \n"),
         compatible=compatible,
         module=_module(compatible),
-        soc=_soc(compatible),
+        soc=next((found[1] for entry in compatible if (found := TEGRA.fullmatch(entry))), ""),
         l4t=l4t,
-        jetpack=_jetpack(l4t),
+        jetpack=next((JETPACKS[l4t[:n]] for n in range(len(l4t), 0, -1) if l4t[:n] in JETPACKS), ""),
     )
 
 
 def refusal(platform: Platform) -> str:
-    """What is wrong with this machine and what is supported; empty when it is supported."""
+    """Return why this machine is not supported, and what is; empty when it is supported."""
     if not platform.is_jetson:
         return f"this is no Jetson: {paths.COMPATIBLE} names no Tegra; {SUPPORTED}"
     if platform.soc != SOC:
@@ -106,27 +106,15 @@ def refusal(platform: Platform) -> str:
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """The first line of the release file → (36, 4, 3); () when it is none."""
+    """Parse the first line of the release file into e.g. (36, 4, 3); () when it is not one."""
     found = re.search(
         r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
     )
     return (int(found[1]), *map(int, found[2].split("."))) if found else ()
 
 
-def _jetpack(l4t: tuple[int, ...]) -> str:
-    for length in range(len(l4t), 0, -1):
-        if l4t[:length] in JETPACKS:
-            return JETPACKS[l4t[:length]]
-    return ""
-
-
 def _module(compatible: tuple[str, ...]) -> str:
-    """The part number after the carrier board's; carriers of other makers name none or only the module."""
+    """Find the module's part number, which may follow the carrier board's."""
     numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
     modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
     return next(iter(modules), numbers[-1] if numbers else "")
-
-
-def _soc(compatible: tuple[str, ...]) -> str:
-    socs = (re.fullmatch(r"nvidia,(tegra\w+)", entry) for entry in compatible)
-    return next((soc[1] for soc in socs if soc), "")

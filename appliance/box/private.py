@@ -1,8 +1,4 @@
-"""Folders that are root's alone.
-
-What root writes down and later acts on – a baseline to restore, a wish to leave clocks alone – must not be
-something that the daemon's user or a technician's could have put there.
-"""
+"""Files and folders that only root can have written: root acts on them, e.g. restores a baseline."""
 
 from __future__ import annotations
 
@@ -18,40 +14,40 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_folder(root: Root, path: str) -> Path:
-    """Where the folder lies; made, for its owner only, when absent.
+    """Make the folder with mode 700 unless it is there, and return its path on this machine.
 
-    Raises PermissionError when it is somebody else's, OSError when it cannot be made.
+    Raises PermissionError when it belongs to another user, OSError when it cannot be made.
     """
     place = _place(root, path)
-    # The folder above is made as others are: what lies beside may be for all to read.
+    # The folder above has the usual mode: its other files may be public.
     place.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         place.mkdir(mode=0o700)
-    _insist(place, path, stat.S_ISDIR, "folder")
+    _check_owner(place, path, stat.S_ISDIR, "folder")
     return place
 
 
 def is_private_file(root: Root, path: str) -> bool:
-    """Whether there is a file that only root can have written, in a folder of which the same holds.
+    """True if the file exists; only root can have written it and its folder.
 
-    False when there is nothing. Raises PermissionError when it is somebody else's.
+    Raises PermissionError when another user may have written either.
     """
     place = _place(root, path)
     try:
-        _insist(place.parent, str(PurePosixPath(path).parent), stat.S_ISDIR, "folder")
-        _insist(place, path, stat.S_ISREG, "file")
+        _check_owner(place.parent, str(PurePosixPath(path).parent), stat.S_ISDIR, "folder")
+        _check_owner(place, path, stat.S_ISREG, "file")
     except FileNotFoundError:
         return False
     return True
 
 
 def _place(root: Root, path: str) -> Path:
-    """The path itself: should it be a link, the link."""
+    """Resolve all but the last part: a link is checked itself, not its target."""
     pure = PurePosixPath(path)
     return root.at(str(pure.parent)) / pure.name
 
 
-def _insist(place: Path, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
+def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
     info = os.lstat(place)
     if not is_kind(info.st_mode):
         raise PermissionError(f"{path} is no {kind} of its own: remove it")

@@ -1,7 +1,7 @@
-"""The tree in which the box is read: `/`, or a folder that stands in for it (F5_SYSROOT).
+"""Root: the file tree of the box, `/` or a folder that stands in for it (F5_SYSROOT).
 
 Kernel attributes are read with plain system calls: a thermal zone whose part is powered down answers EAGAIN,
-which Python's buffered readers turn into a TypeError from deep inside.
+which Python's buffered readers turn into a TypeError.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import traceback
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from appliance.durable import replace_file
@@ -20,34 +20,34 @@ from appliance.durable import replace_file
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
 MAX_RECORD_BYTES = 1 << 24
-"""Far more than any of ours."""
 
 
-def reason(error: Exception) -> str:
-    """Return an error's text for a person: of an OSError the system's, without number and path."""
+def error_text(error: Exception) -> str:
+    """Return an error's message; of an OSError without number and path."""
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or "it cannot be used"
 
 
-def where(error: Exception) -> str:
-    """File and line of an error that nobody foresaw, for the maker."""
+def error_location(error: Exception) -> str:
+    """Return file and line, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
 @dataclass(frozen=True)
 class Root:
-    """A tree of files. Paths are absolute inside it, and so are the symbolic links that it holds."""
+    """A file tree. Paths and the targets of symbolic links are absolute inside it."""
 
     folder: Path = Path("/")
 
     def at(self, path: str) -> Path:
-        """Where `path` lies on this machine, links followed as a process inside the tree would.
+        """Resolve `path` to a path of this machine, following links as a process inside the tree would.
 
-        Raises OSError when links go round in circles.
+        Raises OSError when links form a loop.
         """
         if self.folder == Path("/"):
             return Path(path)
-        todo = list(reversed(PurePosixPath(path).parts[1:]))
+        # Strings, not Paths, which would cost ten times as much here.
+        todo = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         done: list[str] = []
         links = 0
         while todo:
@@ -55,21 +55,21 @@ class Root:
             if part == "..":
                 done = done[:-1]
                 continue
-            here = self.folder.joinpath(*done, part)
-            if not here.is_symlink():
+            here = os.path.join(self.folder, *done, part)
+            if not os.path.islink(here):
                 done.append(part)
                 continue
             links += 1
             if links > MAX_LINKS:
                 raise OSError(f"{path}: too many symbolic links")
-            target = PurePosixPath(os.readlink(here))
-            if target.is_absolute():
+            target = os.readlink(here)
+            if target.startswith("/"):
                 done = []
-            todo.extend(part for part in reversed(target.parts) if part != "/")
+            todo.extend(part for part in reversed(target.split("/")) if part not in ("", "."))
         return self.folder.joinpath(*done)
 
     def read(self, path: str) -> str:
-        """The text of a file, stripped. Raises OSError; BlockingIOError is a part that is powered down."""
+        """Read a file, stripped. Raises OSError; BlockingIOError for a part that is powered down."""
         if "\0" in path:
             raise OSError(errno.EINVAL, "its name holds a NUL")
         handle = os.open(self.at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -82,19 +82,19 @@ class Root:
         return b"".join(parts).decode("utf-8", "replace").strip("\0\n\t ")
 
     def text(self, path: str) -> str | None:
-        """The text of a file, or None when it is absent or cannot be read."""
+        """Like `read`; None when the file cannot be read."""
         try:
             return self.read(path)
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """A file that holds one whole number, or None when it does not or cannot be read."""
+        """Read one whole number; None when the file holds none or cannot be read."""
         text = self.text(path)
         return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
     def record(self, path: str) -> dict[str, Any]:
-        """A JSON file that holds a mapping. Raises OSError, and ValueError in words for a person."""
+        """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
         text = self.read(path)
         try:
             raw = json.loads(text) if len(text) <= MAX_RECORD_BYTES else None
@@ -105,22 +105,21 @@ class Root:
         return raw
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """The names in a folder, cpu2 before cpu10; () when it is absent or cannot be read."""
+        """List a folder, cpu2 before cpu10; () when it cannot be read."""
         try:
             names = os.listdir(self.at(folder))
         except OSError:
             return ()
-        return tuple(sorted(names, key=_natural))
+        return tuple(sorted(names, key=_natural_order))
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything that this user may know of."""
         try:
             return self.at(path).exists()
         except OSError:
             return False
 
     def write(self, path: str, text: str) -> None:
-        """Write to an attribute or file that is there already. Raises OSError."""
+        """Write to an existing file, e.g. a kernel attribute. Raises OSError."""
         handle = os.open(self.at(path), os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.write(handle, text.encode())
@@ -128,16 +127,15 @@ class Root:
             os.close(handle)
 
     def replace(self, path: str, text: str, mode: int = 0o644) -> None:
-        """Write a file whole, so that a reader sees the old one or the new. Makes its folder.
+        """Write a file atomically; makes its folder. Raises OSError.
 
-        The new file is made under a name nobody can guess and never through a link, so that the folder
-        may be one in which others write too. Raises OSError.
+        Safe in a folder where others can write: the new file has a random name.
         """
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text.encode(), mode)
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
+def _natural_order(name: str) -> tuple[tuple[int, str], ...]:
     parts = re.split(r"([0-9]{1,19})", name)
     return tuple((int(part), "") if part.isdecimal() and part.isascii() else (0, part) for part in parts)

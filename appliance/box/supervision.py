@@ -1,21 +1,16 @@
-"""What the daemon's supervisor is told: the stages of its life, and that it lives while its engine does.
+"""The daemon's reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
 
-The scheduler stamps a heartbeat before and after each call of the engine, and about once a second when idle.
-With `WatchdogSec=30` in the unit, the daemon's event loop looks at it every 2 s and feeds the watchdog while
-the last heartbeat is younger than 15 s. So
+The scheduler stamps a heartbeat before and after each engine call, and about once a second when idle. With
+`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s;
+/livez follows the same rule. So
 
-    a call of up to 40 s is never taken for a dead one,
-    one of 45 s or more always is: systemd aborts the daemon and starts it again,
-    an event loop that hangs feeds nothing either,
+    an engine call of up to 40 s never triggers the watchdog,
+    one of 45 s or more always does: systemd aborts the daemon and starts it again,
+    an event loop that hangs does too.
 
-and /livez goes by the same rule.
-
-Loading and warming up have no heartbeat: the watchdog counts only from READY on, and the time to start is
-extended while there is progress, which may pause for START_LIMIT_S. Building engines for a GPU takes many
-minutes and reports every second.
-
-Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec; everything here
-follows it.
+Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec: the limits follow it.
+Before READY there is no heartbeat: the time to start is extended while there is progress, which may pause for
+START_LIMIT_S (building engines for a GPU takes many minutes and reports every second).
 """
 
 from __future__ import annotations
@@ -30,19 +25,19 @@ from appliance.box.notify import Notifier
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
-"""How often the event loop looks, at most."""
+"""Longest period of `tick`."""
 SILENCE_S = 15.0
-"""Without a watchdog's period to follow: how old a heartbeat may be."""
+"""Age limit of a heartbeat without a watchdog."""
 LEAST_SILENCE_S = 2.0
-"""Twice what an idle scheduler takes for a turn."""
+"""Twice the heartbeat's period when idle."""
 EXTENSION_S = 120.0
-"""What a single step of start-up may take; loading a graph can hold up the event loop as long as it lasts."""
+"""Limit of a single step of start-up: loading a graph holds up the event loop."""
 START_LIMIT_S = 900.0
-"""Loading and warming up that do not get on for so long have failed."""
+"""Loading and warming up fail after so long without progress."""
 
 
 class Supervision:
-    """The daemon as its supervisor sees it. `turn` is called every `period_s`; any thread may `tell`."""
+    """The daemon's stage, status and liveness. Call `tick` every `period_s`, `set_status` in any thread."""
 
     def __init__(
         self,
@@ -55,38 +50,38 @@ class Supervision:
         self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
         self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
         self._notifier, self._silence_s, self._clock = notifier, silence_s, clock
-        self._progressed = self._turned = clock()
+        self._progressed = self._ticked = clock()
         self._stage: Literal["starting", "ready", "stopping"] = "starting"
-        self._told = ""
+        self._status = ""
         self._was_alive = True
 
     def alive(self) -> bool:
-        """Whether the engine's thread, and the event loop, gave a sign of life not too long ago."""
-        return max(self._silence_s(), self._clock() - self._turned) < self.limit_s
+        """True if the last heartbeat of the engine's thread and the last `tick` are recent enough."""
+        return max(self._silence_s(), self._clock() - self._ticked) < self.limit_s
 
-    def tell(self, text: str) -> None:
-        """Make this the daemon's line in `systemctl status`."""
-        if text != self._told:
-            self._told = text
+    def set_status(self, text: str) -> None:
+        """Set the line in `systemctl status`; a new text counts as progress."""
+        if text != self._status:
+            self._status = text
             self._progressed = self._clock()
             self._notifier.status(text)
 
     def ready(self, text: str) -> None:
-        """Requests are taken; from here on the watchdog counts."""
+        """Report that requests are accepted; from now on the watchdog counts."""
         self._stage = "ready"
         self._notifier.ready()
-        self.tell(text)
+        self.set_status(text)
 
     def stopping(self, text: str, within_s: float) -> None:
-        """Requests are no longer taken, and those begun are finished within that time."""
+        """Report that requests are refused, and that those under way end within `within_s`."""
         self._stage = "stopping"
         self._notifier.stopping()
         self._notifier.extend(within_s)
-        self.tell(text)
+        self.set_status(text)
 
-    def turn(self, text: str) -> None:
-        """Feed the watchdog if the engine lives, and tell how things are; `text` when they are well."""
-        self._turned = self._clock()
+    def tick(self, text: str) -> None:
+        """Feed the watchdog if the daemon is alive, and set the status: `text` unless it is wedged."""
+        self._ticked = self._clock()
         if self._stage == "starting":
             if self._clock() - self._progressed < START_LIMIT_S:
                 self._notifier.extend(EXTENSION_S)
@@ -96,12 +91,11 @@ class Supervision:
             self._notifier.watchdog()
         if alive != self._was_alive:
             self._was_alive = alive
-            self._log(alive)
-        self.tell(text if alive else f"wedged: no sign of life from the engine for over {self.limit_s:g} s")
-
-    def _log(self, alive: bool) -> None:
-        if alive:
-            logger.warning("the engine answers again")
-        else:
-            told = "; the watchdog is not fed" if self._notifier.watchdog_s else ""
-            logger.error("no sign of life from the engine for over %g s%s", self.limit_s, told)
+            if alive:
+                logger.warning("the engine answers again")
+            else:
+                unfed = "; the watchdog is not fed" if self._notifier.watchdog_s else ""
+                logger.error("no sign of life from the engine for over %g s%s", self.limit_s, unfed)
+        self.set_status(
+            text if alive else f"wedged: no sign of life from the engine for over {self.limit_s:g} s"
+        )

@@ -1,4 +1,4 @@
-"""The box as everything here receives it: a tree of files, programs, and the clocks of this machine."""
+"""Box: the file tree, programs and time sources of a machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from appliance.box.tools import Tools
 
 
 def seconds_since_boot() -> float:
-    """Counts on while suspended, and does not jump when the wall clock is set."""
+    """Read CLOCK_BOOTTIME: it includes suspend and does not jump when the wall clock is set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class Box:
-    """What can be read and run, as arguments: a test passes its own."""
+    """Access to a machine; a test replaces parts of it."""
 
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)
@@ -34,17 +34,16 @@ class Box:
 
     @property
     def boot_id(self) -> str:
-        """Another after each boot; empty when it cannot be read."""
+        """Changes with each boot; empty when it cannot be read."""
         return self.root.text(paths.BOOT_ID) or ""
 
     @property
     def is_root(self) -> bool:
-        """Whether what only root may read and write can be."""
         return self.user() == 0
 
 
 def open_box(sysroot: str = "", tools: str = "") -> Box:
-    """The box in `sysroot` (empty: this machine) with programs looked for in the folder `tools` first."""
+    """Open the box in `sysroot` (empty: this machine); programs are looked for in `tools` first."""
     environment = {name: value for name, value in (("F5_SYSROOT", sysroot), ("F5_TOOLS", tools)) if value}
     folders = (Path(tools),) if tools else ()
     return Box(Root(Path(sysroot or "/")), Tools(folders, environment))

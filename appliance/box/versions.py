@@ -1,4 +1,4 @@
-"""Versions: what is installed now, and what the install found."""
+"""L4T, TensorRT and module: now, and as recorded at installation."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from dataclasses import dataclass
 
 from appliance.box import paths
-from appliance.box.root import Root, reason
+from appliance.box.root import Root, error_text
 
 Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """On what something was made; what is not known is empty and equals everything."""
+    """L4T, TensorRT and module versions something was built for. Empty fields match anything."""
 
     l4t: Version = ()
     tensorrt: Version = ()
     module: str = ""
     """E.g. p3701-0005."""
     problem: str = ""
-    """Why its record cannot be read; empty when it can."""
+    """Reason why the record cannot be read, if so."""
 
     def differences(self, now: BuildInfo) -> list[str]:
-        """What is another now, in words; versions are compared as far as both say."""
+        """Describe each difference; versions are compared in the parts that both have."""
         found = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
             common = min(len(then), len(today))
@@ -35,7 +35,7 @@ class BuildInfo:
 
 
 def tensorrt(root: Root) -> Version:
-    """TensorRT's version as its package says, or the name of its library; () without one. Needs no Python."""
+    """Read TensorRT's version from its Debian package, or its library's name; () without one."""
     packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
     for package in packages:
         if re.match(r"Package: libnvinfer\d+\n(?:.*\n)*?Status: (?:install|hold) ok installed\n", package):
@@ -50,22 +50,20 @@ def tensorrt(root: Root) -> Version:
 
 
 def installed(root: Root) -> BuildInfo | None:
-    """What the install found; None when nothing is installed."""
-    return _made(root, paths.INSTALLED) if root.exists(paths.INSTALLATION) else None
-
-
-def _made(root: Root, path: str) -> BuildInfo:
+    """Read what the installation recorded; None when nothing is installed."""
+    if not root.exists(paths.INSTALLATION):
+        return None
     try:
-        raw = root.record(path)
+        raw = root.record(paths.INSTALLED)
     except FileNotFoundError:
-        return BuildInfo(problem=f"{path} is missing")
+        return BuildInfo(problem=f"{paths.INSTALLED} is missing")
     except (OSError, ValueError) as error:
-        return BuildInfo(problem=f"{path} cannot be read: {reason(error)}")
+        return BuildInfo(problem=f"{paths.INSTALLED} cannot be read: {error_text(error)}")
     return BuildInfo(_version(raw.get("l4t")), _version(raw.get("tensorrt")), str(raw.get("module") or ""))
 
 
 def _version(value: object) -> Version:
-    """From "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
+    """Parse "36.4.3", "36.4.3-2025…" or [36, 4, 3]."""
     text = ".".join(map(str, value)) if isinstance(value, list) else str(value or "")
     found = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,22 +14,29 @@ from pathlib import Path
 from appliance.box import paths, platform, quiet
 from appliance.box.clocks import published
 from tests.box.in_process import quick
-from tests.fakes.jetson import Jetson
+from tests.fakes.jetson import Entry, Jetson
 
 
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
     """A box as it should be: pinned, published, quiet, installed, its daemon's unit running."""
-    jetson = Jetson(folder, profile)
-    jetson.set_mode("MAXN")
-    jetson.pin()
-    install(jetson)
-    quiet.quiet(quick(jetson), dry_run=False, say=lambda line: None)
+    jetson = Jetson(folder, profile, _well(profile))
     published.publish(jetson.box(), published.Clocks("pinned", mode="MAXN"))
     return jetson
 
 
+@functools.cache
+def _well(profile: str) -> tuple[Entry, ...]:
+    with tempfile.TemporaryDirectory() as name:
+        jetson = Jetson(Path(name), profile)
+        jetson.set_mode("MAXN")
+        jetson.pin()
+        install(jetson)
+        quiet.quiet(quick(jetson), dry_run=False, say=lambda line: None)
+        return jetson.saved()
+
+
 def install(jetson: Jetson) -> None:
-    """What the install leaves behind, as far as the checks look at it."""
+    """Leave the files of an installation that the checks read."""
     seen = jetson.profile
     l4t = ".".join(map(str, platform.identify(jetson.box().root).l4t))
     tensorrt = seen.packages["libnvinfer8" if seen.jetpack == 5 else "libnvinfer10"]

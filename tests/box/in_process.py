@@ -7,9 +7,14 @@ sees is for the tests of the script to show.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import functools
+import importlib.machinery
+import importlib.util
 import io
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -50,3 +55,27 @@ def quick(jetson: Jetson, **overrides: Any) -> Box:
     """`jetson.box(…)` with such tools."""
     box = jetson.box(**overrides)
     return replace(box, tools=InProcess(box.tools.folders, box.tools.environment, jetson))
+
+
+def run_script(name: str, box: Box, *words: str) -> int:
+    """Run the main function of `scripts/NAME` on a box; returns its exit status."""
+    module = _script(name)
+    with (
+        mock.patch.object(module, "open_box", lambda sysroot, tools: box),
+        mock.patch.object(sys, "argv", [name, *words]),
+    ):
+        code: int = module.main()
+    return code
+
+
+@functools.cache
+def _script(name: str) -> ModuleType:
+    path = Path(__file__).resolve().parents[2] / "scripts" / name
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    # No bytecode beside the scripts, and no change to the path of the other tests.
+    with mock.patch.object(sys, "dont_write_bytecode", True), mock.patch.object(sys, "path", list(sys.path)):
+        loader.exec_module(module)
+    return module

@@ -118,7 +118,7 @@ class R39(Tools):
     calls: list[str] = field(default_factory=list)
     now: dict[str, str] = field(default_factory=lambda: {"mode": "MAXN"})
     garble: Callable[[str, str], str] = lambda name, text: text
-    """What becomes of a tool's output."""
+    """Damage to a tool's output."""
 
     def build(self) -> R39:
         for path, text, _ in attributes():
@@ -182,7 +182,7 @@ class R39(Tools):
 
     def _jetson_clocks(self, arguments: tuple[str, ...]) -> str:
         if not arguments:
-            return self._pin()
+            return self.pin()
         if arguments[0] == "--show":
             return "\n".join(self._show())
         if arguments[0] == "--store":
@@ -203,7 +203,7 @@ class R39(Tools):
         written = ("scaling_min_freq", "disable", "railgate_enable", "min_freq")
         return [path for path, _, _ in attributes() if path.rpartition("/")[2] in written]
 
-    def _pin(self) -> str:
+    def pin(self) -> str:
         for core in range(CORES):
             cpufreq = f"{CPU.format(core)}/cpufreq"
             self.copy(

@@ -17,7 +17,7 @@ from appliance.box.tools import Completed, Tools
 from tests.box.boxes import answering, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
 from tests.box.in_process import quick
-from tests.fakes.jetson import PROFILES, SUPPORTED, Clock, Jetson
+from tests.fakes.jetson import Clock, Jetson
 
 pytestmark = pytest.mark.once
 
@@ -53,7 +53,7 @@ def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
     assert not any("could not be checked" in f.value for f in findings.values())
 
 
-@pytest.mark.parametrize("profile", SUPPORTED)
+@pytest.mark.parametrize("profile", ["jp6-0004", "jp7-0005"])
 def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box", profile)
     with answering() as address:
@@ -77,7 +77,7 @@ def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     clock = Clock(500.0)
     judge.examine(quick(jetson, **clock.arguments))
-    clock.sleep(100)
+    clock.advance(100)
     jetson.fault("over_current_storm", oc1=2, oc3=0)
     found = {f.check: f for f in judge.examine(quick(jetson, **clock.arguments))}["oc1"]
     assert (found.level, found.figures["events"], found.figures["recorded"]) == (WARN, 2, True)
@@ -108,7 +108,7 @@ def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
 def test_jtop_is_asked_through_the_interpreter_of_its_command(
     first_line: str | None, owner: int, command: list[str], tmp_path: Path
 ) -> None:
-    """Of its own environment; and never as root where a user could have changed it."""
+    """jtop has an environment of its own; one that a user could have changed is not run as root."""
     jetson, python = well(tmp_path / "box"), "/home/ann/.local/share/jtop/bin/python3"
     jetson.write("/run/jtop.sock", "")
     jetson.write(python, "")
@@ -143,9 +143,7 @@ def everything(jetson: Jetson) -> None:
     jetson.fault("no_devfreq", calls=99)
 
 
-@pytest.mark.parametrize(
-    ("profile", "user"), [*((profile, 0) for profile in PROFILES), ("jp6-0005", 1000), ("jp7-0004", 1000)]
-)
+@pytest.mark.parametrize(("profile", "user"), [("jp5-0005", 0), ("jp7-0004", 0), ("jp6-0005", 1000)])
 def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", profile)
     everything(jetson)

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
 import re
-import shutil
-import sys
+import stat
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -32,7 +27,7 @@ from appliance.box.judge import CHECKS
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
 from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.in_process import quick, run_script
 from tests.box.r39 import R39
 from tests.fakes.jetson import Clock
 
@@ -71,7 +66,7 @@ NUMBERS = (
 )
 JSONS = ("DEEP", '{"schema": 1}', "[]", "null", '{"a": 1e999}', "{}", "LONG")
 LARGE = {"LONG": "9" * 5000, "DEEP": "[" * 100_000}
-"""What stands for a text too long for hypothesis to print."""
+"""Texts too long for hypothesis to print, by the name that stands for them."""
 VALUES = (
     None,
     True,
@@ -98,24 +93,30 @@ class Subject:
 
     def __init__(self, folder: Path, box: Callable[[int], Box], reset: Callable[[], object]) -> None:
         self.folder, self.box, self.reset = folder, box, reset
-        self.files = snapshot(folder)
+        self.files = {
+            str(path): path.read_bytes() for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)
+        }
+        self.stamps = {name: stamp(os.lstat(name)) for name in self.files}
 
     def restore(self) -> None:
+        """Write anew whatever has another time stamp, and remove what was added."""
+        found = {}
         for folder, names, files in os.walk(self.folder, topdown=False):
-            for name in (*names, *files):
-                path = Path(folder, name)
-                if path.is_dir() and not path.is_symlink():
-                    with contextlib.suppress(OSError):
-                        path.rmdir()  # of those that were made for a file
-                elif str(path) not in self.files and not path.is_symlink():
-                    path.unlink()
-        for name, content in self.files.items():
-            path = Path(name)
-            if path.is_symlink():
-                path.unlink()
-            if not path.exists() or path.read_bytes() != content:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            for name in files:
+                path = os.path.join(folder, name)
+                found[path] = stamp(os.lstat(path))
+                if path not in self.files and not os.path.islink(path):
+                    os.unlink(path)
+            for name in names:
+                if os.path.join(folder, name) in self.files:
+                    os.rmdir(os.path.join(folder, name))  # made instead of a file
+        for name in self.files:
+            if found.get(name) != self.stamps[name]:
+                if os.path.islink(name):
+                    os.unlink(name)
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
+                Path(name).write_bytes(self.files[name])
+                self.stamps[name] = stamp(os.lstat(name))
         self.reset()
 
 
@@ -192,10 +193,8 @@ def harm(path: Path, kind: str, text: str, at: int) -> None:
         path.write_bytes(after.encode("utf-8", "surrogatepass"))
 
 
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
-    }
+def stamp(info: os.stat_result) -> tuple[int, ...]:
+    return info.st_ino, info.st_mode, info.st_size, info.st_mtime_ns
 
 
 @pytest.fixture(scope="module")
@@ -225,21 +224,6 @@ def subjects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
         assert lock(box(0)).state == "pinned"
         made[name] = Subject(folder, box, reset)
     return made
-
-
-@pytest.fixture(scope="module")
-def scripts() -> dict[str, ModuleType]:
-    return {name: load(name) for name in ("clock-lock", "health")}
-
-
-def load(name: str) -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(ROOT / "scripts" / name))
-    spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "dont_write_bytecode", True), mock.patch.object(sys, "path", list(sys.path)):
-        loader.exec_module(module)
-    return module
 
 
 damages = st.tuples(
@@ -274,7 +258,6 @@ damages = st.tuples(
 )
 def test_whatever_is_damaged_there_is_an_answer(
     subjects: dict[str, Subject],
-    scripts: dict[str, ModuleType],
     name: str,
     command: str,
     user: int,
@@ -298,34 +281,20 @@ def test_whatever_is_damaged_there_is_an_answer(
             tool: ("replaced", "", what[2]) if what[0] == "gone" else what for tool, what in known.items()
         }
         box = dataclasses.replace(inner, tools=Damaged(inner=inner.tools, damage=known))
-        code, told = call(scripts[script], box, script, words)
+        code, printed = call(box, script, words)
     finally:
         subject.restore()
-    assert code in statuses, told
-    assert not PYTHON.search(told), told
-    assert "a fault in this program" not in told, told
-    assert "\x1b" not in told, repr(told)
+    assert code in statuses, printed
+    assert not PYTHON.search(printed), printed
+    assert "a fault in this program" not in printed, printed
+    assert "\x1b" not in printed, repr(printed)
     if command == "status --json":
-        assert json.loads(told)["schema"] == 1
+        assert json.loads(printed)["schema"] == 1
 
 
-def call(module: ModuleType, box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:
+def call(box: Box, name: str, words: tuple[str, ...]) -> tuple[int, str]:
     """Exit status, and all that was printed."""
     printed = io.StringIO()
-    with (
-        mock.patch.object(module, "open_box", lambda sysroot, tools: box),
-        mock.patch.object(sys, "argv", [name, *words]),
-        contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(printed),
-    ):
-        code: int = module.main()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = run_script(name, box, *words)
     return code, printed.getvalue()
-
-
-def test_the_subjects_come_back_whole(subjects: dict[str, Subject]) -> None:
-    """Else a damage would outlive its example."""
-    for subject in subjects.values():
-        shutil.rmtree(subject.folder / "sys" / "class")
-        (subject.folder / "run" / "left-over").write_text("")
-        subject.restore()
-        assert snapshot(subject.folder) == subject.files

@@ -1,4 +1,4 @@
-"""Telling systemd: what arrives at a real socket, and that nothing happens without one."""
+"""Notifier: datagrams at a real socket, and nothing without one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_long_status_arrives_cut(supervisor: tuple[str, socket.socket]) -> Non
     assert data.decode().startswith("STATUS=語語")
 
 
-def test_without_a_socket_nothing_is_sent_or_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_socket_nothing_is_sent_or_logged(caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier.from_environment({})
     for tell in (notifier.ready, notifier.watchdog, notifier.stopping):
         tell()
@@ -59,7 +59,7 @@ def test_without_a_socket_nothing_is_sent_or_said(caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-def test_a_supervisor_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_supervisor_that_is_gone_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier(str(tmp_path / "gone"))
     for _ in range(3):
         notifier.watchdog()
@@ -70,9 +70,7 @@ def test_a_supervisor_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize("address", ["/" + "a" * 200, "vsock:2:1"])
-def test_an_address_that_is_none_is_said_and_not_raised(
-    address: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_address_is_logged_and_not_raised(address: str, caplog: pytest.LogCaptureFixture) -> None:
     Notifier(address).ready()
     assert len(caplog.records) == 1
 

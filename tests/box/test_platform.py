@@ -8,7 +8,6 @@ import pytest
 
 from appliance.box.platform import Platform, identify, parse_release, refusal
 from appliance.box.root import Root
-from tests.fakes.jetson import PROFILES, SUPPORTED, Jetson
 
 CAPTURED_R36 = """\
 # R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan  8 01:49:37 UTC 2025
@@ -19,7 +18,7 @@ TARGET_USERSPACE_LIB_DIR_PATH=usr/lib/aarch64-linux-gnu/nvidia
 
 
 def machine(folder: Path, compatible: tuple[str, ...] = (), release: str = "", model: str = "") -> Platform:
-    """What is made of these files; NUL-terminated, as in a device tree."""
+    """Write these files, NUL-terminated as in a device tree, and identify them."""
     tree = folder / "proc" / "device-tree"
     tree.mkdir(parents=True)
     (tree / "compatible").write_text("".join(f"{part}\0" for part in compatible))
@@ -47,11 +46,9 @@ def test_captured_release_is_read() -> None:
     [
         ("36.4.0", "6.1"),
         ("36.4.3", "6.2"),
-        ("36.4.4", "6.2.1"),
         ("36.4.7", "6.2.1"),
         ("36.5.0", "6.2.2"),
         ("39.2.0", "7.2"),
-        ("39.2.1", "7.2.1"),
         ("39.2.2", "7.2.2"),
         ("39.3.0", "7"),
     ],
@@ -72,9 +69,9 @@ def test_supported_releases(tmp_path: Path, release: str, jetpack: str) -> None:
     ],
 )
 def test_other_releases_are_refused_by_name(tmp_path: Path, release: str, named: str) -> None:
-    told = refusal(orin(tmp_path, release))
-    assert named in told
-    assert "JetPack 6.1" in told and "JetPack 7.2" in told
+    refused = refusal(orin(tmp_path, release))
+    assert named in refused
+    assert "JetPack 6.1" in refused and "JetPack 7.2" in refused
 
 
 def test_a_laptop_is_no_jetson(tmp_path: Path) -> None:
@@ -112,8 +109,8 @@ def test_without_a_release_file_the_file_is_named(tmp_path: Path) -> None:
 def test_smaller_orins_are_refused_by_name(
     tmp_path: Path, compatible: tuple[str, ...], model: str, named: str
 ) -> None:
-    told = refusal(machine(tmp_path, compatible, "36.4.3", model))
-    assert f"the module is {named}" in told and "supported is a Jetson AGX Orin" in told
+    refused = refusal(machine(tmp_path, compatible, "36.4.3", model))
+    assert f"the module is {named}" in refused and "supported is a Jetson AGX Orin" in refused
 
 
 @pytest.mark.parametrize(
@@ -127,12 +124,3 @@ def test_smaller_orins_are_refused_by_name(
 )
 def test_the_module_is_not_the_carrier(tmp_path: Path, compatible: tuple[str, ...], module: str) -> None:
     assert machine(tmp_path, compatible).module == module
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile(tmp_path: Path, profile: str) -> None:
-    jetson = Jetson(tmp_path, profile)
-    found = identify(jetson.box().root)
-    assert (found.module, found.soc, found.model) == (jetson.profile.module, "tegra234", jetson.profile.model)
-    assert found.jetpack.startswith(str(jetson.profile.jetpack))
-    assert (refusal(found) == "") is (profile in SUPPORTED)

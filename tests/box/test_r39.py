@@ -10,7 +10,7 @@ import pytest
 from appliance.box.clocks import published
 from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.vendor import BASELINE
-from appliance.box.clocks.verdict import survey
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.judge import Level, examine
 from appliance.box.show import status
 from tests.box import r39
@@ -34,7 +34,7 @@ def test_every_file_has_a_source_or_is_a_guess() -> None:
 
 def test_locks_proves_unlocks(orin: R39) -> None:
     before = files(orin)
-    assert survey(orin.box()).state == "unpinned"
+    assert take_reading(orin.box()).clocks.state == "unpinned"
     assert lock(orin.box()).state == "pinned"
     assert [orin.read(f"{BWMGR}/{kind}_freq") for kind in ("min", "max", "cur")] == ["3199000000"] * 3
     assert orin.read(f"{r39.DEBUGFS}/mrq_rate_locked") == "0", "nobody asks debugfs"
@@ -63,22 +63,22 @@ def test_locks_proves_unlocks(orin: R39) -> None:
 def test_what_is_sourced_decides(orin: R39, path: str, value: str, why: str) -> None:
     lock(orin.box())
     orin.write(path, value)
-    clocks = survey(orin.box())
+    clocks = take_reading(orin.box()).clocks
     assert clocks.state == "unpinned" and why in clocks.why
 
 
 def test_a_gpu_that_jetson_clocks_leaves_to_power_down_is_kept_on(orin: R39) -> None:
-    """Whether it does so on JetPack 7 nobody has shown: then the lock does."""
+    """It is not known whether jetson_clocks does so on JetPack 7; the lock does in any case."""
 
     class Leaving(R39):
-        def _pin(self) -> str:
-            super()._pin()
+        def pin(self) -> str:
+            super().pin()
             self.write(f"{GPU}/device/railgate_enable", 1)
             return ""
 
-    said: list[str] = []
-    assert lock(Leaving(folder=orin.folder).box(), say=said.append).state == "pinned"
-    assert f"echo 0 > {GPU}/device/railgate_enable" in said
+    lines: list[str] = []
+    assert lock(Leaving(folder=orin.folder).box(), report=lines.append).state == "pinned"
+    assert f"echo 0 > {GPU}/device/railgate_enable" in lines
 
 
 @pytest.mark.parametrize("path", {re.sub(r"cpu\d+", "cpuN", path): path for path in r39.GUESSES}.values())
@@ -87,14 +87,14 @@ def test_what_is_guessed_decides_nothing(orin: R39, path: str, locked: bool) -> 
     """Empty, garbled, absent: the state stays as it is, or becomes unknown."""
     if locked:
         lock(orin.box())
-    before = survey(orin.box()).state
+    before = take_reading(orin.box()).clocks.state
     assert before == ("pinned" if locked else "unpinned")
     for value in ("", "\0", "no number", "-1", None):
         if value is None:
             orin.path(path).unlink()
         else:
             orin.path(path).write_text(value)
-        assert survey(orin.box()).state in (before, "unknown"), (path, value)
+        assert take_reading(orin.box()).clocks.state in (before, "unknown"), (path, value)
         assert status.status(orin.box()).clocks.state in (before, "unknown"), (path, value)
 
 
@@ -113,7 +113,7 @@ def test_the_sites_power_mode_is_what_is_pinned(orin: R39) -> None:
     config = orin.path("/etc/f5-appliance/appliance.yaml")
     config.parent.mkdir()
     config.write_text("device:\n  power_mode: MODE_50W  # the van's supply\n")
-    assert survey(orin.box()).why.startswith("power mode is MAXN, not MODE_50W")
+    assert take_reading(orin.box()).clocks.why.startswith("power mode is MAXN, not MODE_50W")
     clocks = lock(orin.box())
     assert (clocks.state, clocks.mode, clocks.domains["gpu"]["ceiling"]) == (
         "pinned",
@@ -125,8 +125,9 @@ def test_the_sites_power_mode_is_what_is_pinned(orin: R39) -> None:
     }
     orin.write(f"{GPU}/max_freq", "612000000")
     orin.write(f"{GPU}/min_freq", "612000000")
-    assert "capped at 612 MHz, below 816 MHz, although MODE_50W allows it" in survey(orin.box()).why
+    why = take_reading(orin.box()).clocks.why
+    assert "capped at 612 MHz, below 816 MHz, although MODE_50W allows it" in why
     config.write_text("device: {power_mode: MODE_50W}\n")
-    assert "has to be written as `device:` on a line of its own" in survey(orin.box()).why
+    assert "has to be written as `device:` on a line of its own" in take_reading(orin.box()).clocks.why
     config.write_text("device:\n  power_mode: MODE_60W\n")
-    assert "has no power mode MODE_60W" in survey(orin.box()).why
+    assert "has no power mode MODE_60W" in take_reading(orin.box()).clocks.why

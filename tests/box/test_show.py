@@ -52,15 +52,15 @@ def test_jetpack_5() -> None:
 
 def test_jetpack_6() -> None:
     show = parse(JP6)
-    assert show.mode == "MODE_30W" and show.cores[0].online and show.cores[0].range.held
-    assert not show.cores[10].online and not show.cores[10].range.held
+    assert show.mode == "MODE_30W" and show.cores[0].online and show.cores[0].range.fixed
+    assert not show.cores[10].online and not show.cores[10].range.fixed
     assert show.emc is not None and show.emc.override is True and show.emc.pinned
 
 
 def test_jetpack_7() -> None:
     show = parse(JP7)
-    assert show.mode == "MAXN" and show.cores[0].online and show.cores[0].range.held
-    assert show.gpu is not None and show.gpu.held
+    assert show.mode == "MAXN" and show.cores[0].online and show.cores[0].range.fixed
+    assert show.gpu is not None and show.gpu.fixed
     assert show.emc is not None and show.emc.override is None and show.emc.pinned
 
 
@@ -103,5 +103,5 @@ def test_every_profile_shows_what_its_tree_holds(tmp_path: Path, profile: str) -
         assert {number for number, core in show.cores.items() if core.online} == set(range(8))
         assert show.mode == "MODE_30W"
         assert show.emc is not None and show.emc.pinned is is_pinned
-        assert show.gpu is not None and show.gpu.held is is_pinned and show.gpu.max == 612_000_000
-        assert all(core.range.held is is_pinned for core in show.cores.values() if core.online)
+        assert show.gpu is not None and show.gpu.fixed is is_pinned and show.gpu.max == 612_000_000
+        assert all(core.range.fixed is is_pinned for core in show.cores.values() if core.online)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,21 @@ from appliance.box.tools import Tools
 
 ASKED = """\
 #!/bin/sh
+exec 9> {folder}/alive
 trap 'echo asked > {folder}/asked; {then}' TERM
-echo $$ > {folder}/pid.new && mv {folder}/pid.new {folder}/pid
-while :; do sleep 0.05; done
+read answer
+echo running >&9
+while :; do sleep 60 & wait; done
 """
+"""Reads its answer, so that Tools waits for it by then. Its children keep the pipe `alive` open, too."""
 
 
-def interrupt_once_it_runs(folder: Path) -> None:
-    while not (folder / "pid").exists():
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGINT)
+def interrupt_once_it_runs(alive: Path) -> None:
+    """Send SIGINT when the program runs; return when the last process that holds the pipe has ended."""
+    with alive.open() as stream:
+        stream.readline()
+        os.kill(os.getpid(), signal.SIGINT)
+        stream.read()
 
 
 @pytest.mark.parametrize("then", ["exit 1", ":"])
@@ -35,26 +39,11 @@ def test_ctrl_c_ends_the_program_asked_first_and_killed_after_that(
     program = tmp_path / "slow"
     program.write_text(ASKED.format(folder=tmp_path, then=then))
     program.chmod(0o755)
-    thread = threading.Thread(target=interrupt_once_it_runs, args=(tmp_path,), daemon=True)
+    os.mkfifo(tmp_path / "alive")
+    thread = threading.Thread(target=interrupt_once_it_runs, args=(tmp_path / "alive",), daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        Tools((tmp_path,)).run("slow", timeout_s=60.0)
-    thread.join()
+        Tools((tmp_path,)).run("slow", timeout_s=60.0, answer="go\n")
     assert (tmp_path / "asked").read_text() == "asked\n"
-    group = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10.0
-    while running(group) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not running(group)
-
-
-def running(group: int) -> bool:
-    """Whether any process of the group is more than its exit status."""
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = status.read_text().rpartition(") ")[2].split()[:3]
-        except OSError:
-            continue
-        if int(of) == group and state != "Z":
-            return True
-    return False
+    thread.join(10.0)
+    assert not thread.is_alive(), "a process of the program's session still runs"

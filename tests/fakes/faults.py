@@ -1,4 +1,4 @@
-"""What can go wrong with a Jetson, one function each; they act on the tree, on the tools, or on the Box."""
+"""Faults of a Jetson, one function each; they act on the tree, on the tools, or on the Box."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _heat(machine: Machine, milli: int, cooling: int) -> None:
 
 
 def _over_current_storm(jetson: Jetson, oc1: int = 0, oc2: int = 0, oc3: int = 3000) -> None:
-    """So many over-current events more. Again and again makes a storm of it."""
+    """Add over-current events."""
     folder = jetson.machine.hwmon("soctherm_oc")
     for number, more in ((1, oc1), (2, oc2), (3, oc3)):
         path = f"{folder}/oc{number}_event_cnt"
@@ -194,13 +194,13 @@ class FaultyRoot(Root):
     """The tree as a user without root sees it, and as a disk that is full or read-only takes it."""
 
     private: bool = False
-    """Whether debugfs and root's own folders are closed and the system's files cannot be written."""
+    """True if debugfs and root's own folders are closed and the system's files cannot be written."""
     read_only: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
     """Folders; "/" stands for the disk without what is held in memory."""
 
     def at(self, path: str) -> Path:
-        """As Root's, but what is below a closed folder cannot even be asked for: PermissionError."""
+        """Like Root's; a path below a closed folder raises PermissionError."""
         if self.private and any(path.startswith(f"{folder}/") for folder in PRIVATE):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return super().at(path)

@@ -10,14 +10,16 @@ The README beside this file says what it does and what it does not.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
 import stat
 import sys
+import tempfile
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from tests.fakes.faults import FaultyRoot
 from tests.fakes.machine import Machine
 from tests.fakes.profiles import PROFILES, SUPPORTED, Profile
 
-__all__ = ["PROFILES", "SUPPORTED", "Clock", "Jetson"]
+__all__ = ["PROFILES", "SUPPORTED", "Clock", "Entry", "Jetson"]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TOOLS = ("jetson_clocks", "nvpmodel", "tegrastats", "systemctl", "journalctl", "timedatectl", "apt-mark")
@@ -56,37 +58,39 @@ FACTORY_UNITS = {
 }
 
 
+Entry = tuple[str, int, str | bytes]
+"""Relative path, mode, and a file's content or a link's target."""
+
+
 @dataclass
 class Clock:
-    """A clock that only sleeping moves: `jetson.box(**clock.arguments)` waits without waiting."""
+    """A clock that only `advance` moves: a box with `clock.arguments` sleeps without taking time."""
 
     uptime_s: float = 600.0
     wall_s: float = 1_795_000_000.0
 
-    def sleep(self, seconds: float) -> None:
-        """Be so much later."""
+    def advance(self, seconds: float) -> None:
         self.uptime_s += seconds
         self.wall_s += seconds
 
     @property
     def arguments(self) -> dict[str, Callable[..., Any]]:
         """For Jetson.box."""
-        return {"uptime": lambda: self.uptime_s, "wall": lambda: self.wall_s, "sleep": self.sleep}
+        return {"uptime": lambda: self.uptime_s, "wall": lambda: self.wall_s, "sleep": self.advance}
 
 
 class Jetson:
     """A box of a profile, in `folder`: the tree is `folder/root`, the programs are in `folder/bin`."""
 
-    def __init__(self, folder: Path, profile: str) -> None:
-        """Build it and boot it once. Raises ValueError for an unknown profile."""
+    def __init__(self, folder: Path, profile: str, saved: Iterable[Entry] = ()) -> None:
+        """Build it as booted once, or as `saved`. Raises ValueError for an unknown profile."""
         self.folder = folder
-        self.machine = Machine.build(folder, profile)
+        folder.mkdir(parents=True, exist_ok=True)
+        restore(folder, saved or _factory(profile))
+        self.machine = Machine(folder)
         self.root = self.machine.root
         self.bin = folder / "bin"
         self._launchers()
-        for name, properties in FACTORY_UNITS.items():
-            self.unit(name, LoadState="loaded", **properties)
-        self.boot()
 
     @property
     def profile(self) -> Profile:
@@ -130,7 +134,7 @@ class Jetson:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a script in a process of its own needs in its environment."""
+        """Environment of a script in a process of its own."""
         return {"F5_SYSROOT": str(self.root), "F5_TOOLS": str(self.bin)}
 
     def _folders(self, fault: str) -> tuple[str, ...]:
@@ -182,11 +186,7 @@ class Jetson:
 
     def unit(self, name: str, **properties: object) -> None:
         """Set what systemctl tells of a unit. StartFails="…" lets starting it fail."""
-        with self.machine.units() as units:
-            row = units.setdefault(
-                name, {"LoadState": "loaded", "ActiveState": "active", "SubState": "running"}
-            )
-            row.update({key: str(value) for key, value in properties.items()})
+        self.machine.unit(name, **properties)
 
     def journal(
         self,
@@ -215,7 +215,7 @@ class Jetson:
     # -- files -----------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> Path:
-        """Where a path of the device lies on this machine."""
+        """Resolve a path of the device to one of this machine."""
         return self.machine.path(path)
 
     def read(self, path: str) -> str:
@@ -230,17 +230,12 @@ class Jetson:
 
     def snapshot(self) -> dict[str, tuple[int, str | bytes]]:
         """Every file, link and folder of the tree with its mode, and contents: equal when nothing changed."""
-        found: dict[str, tuple[int, str | bytes]] = {}
-        for folder, folders, files in os.walk(self.root):
-            for name in (*folders, *files):
-                path = Path(folder, name)
-                mode = path.lstat().st_mode
-                content: str | bytes = os.readlink(path) if stat.S_ISLNK(mode) else b""
-                found[str(path.relative_to(self.root))] = (
-                    mode,
-                    path.read_bytes() if stat.S_ISREG(mode) else content,
-                )
-        return found
+        return {path: (mode, content) for path, mode, content in entries(self.root)}
+
+    def saved(self) -> tuple[Entry, ...]:
+        """Tree and state, from which another Jetson can be made."""
+        mine = entries(self.folder)
+        return tuple(entry for entry in mine if entry[0].split("/")[0] in ("root", "state"))
 
     # -- what was asked of it --------------------------------------------------------------------------------
 
@@ -251,10 +246,47 @@ class Jetson:
 
     @property
     def reboots(self) -> int:
-        """How often somebody asked for a reboot: nvpmodel once it was confirmed, or systemctl."""
+        """Number of reboots asked for: of nvpmodel once confirmed, or of systemctl."""
         return len(self.machine.lines("reboots"))
 
     def calls(self, program: str = "") -> list[str]:
         """The tools' calls so far, as command lines; those of one program, or all."""
         lines = self.machine.lines("calls.log")
         return [line for line in lines if not program or shlex.split(line)[0] == program]
+
+
+@functools.cache
+def _factory(profile: str) -> tuple[Entry, ...]:
+    """Build a profile once a process: planting and booting cost several times as much as copying."""
+    with tempfile.TemporaryDirectory() as name:
+        machine = Machine.build(Path(name), profile)
+        for unit, properties in FACTORY_UNITS.items():
+            machine.unit(unit, LoadState="loaded", **properties)
+        machine.boot()
+        return tuple(entries(Path(name)))
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """Each file, link and folder below a folder, in the order in which `restore` can make them."""
+    for top, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(top, name)
+            mode = os.lstat(path).st_mode
+            content: str | bytes = os.readlink(path) if stat.S_ISLNK(mode) else b""
+            if stat.S_ISREG(mode):
+                content = Path(path).read_bytes()
+            yield os.path.relpath(path, folder), mode, content
+
+
+def restore(folder: Path, saved: Iterable[Entry]) -> None:
+    """Make the files that `entries` has listed, in an empty folder."""
+    for name, mode, content in saved:
+        path = os.path.join(folder, name)
+        if isinstance(content, str):
+            os.symlink(content, path)
+        elif stat.S_ISDIR(mode):
+            os.mkdir(path, stat.S_IMODE(mode))
+        else:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IMODE(mode))
+            os.write(handle, content)
+            os.close(handle)

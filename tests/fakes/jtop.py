@@ -56,36 +56,15 @@ GREEN = (
     def nvpmodel(self):
         return Mode()
 
-    @property
-    def temperature(self):
-        return {"tj": {"temp": 48.5, "online": True}}
-
-    @property
-    def stats(self):
-        return {"jetson_clocks": "ON", "nvp model": "MAXN"}
-
 
 class Clocks:
-    boot = True
-
     def __bool__(self):
-        return True
-
-    def get_status(self):
-        return "running"
-
-    @property
-    def is_alive(self):
         return True
 
 
 class Mode:
-    id = 0
-    name = "MAXN"
-    models = ["MAXN", "MODE_15W", "MODE_30W", "MODE_50W"]
-
     def __str__(self):
-        return self.name
+        return "MAXN"
 """
 )
 KINDS = {"absent": ABSENT, "inactive": INACTIVE, "green": GREEN}

@@ -24,7 +24,7 @@ CPU = "/sys/devices/system/cpu"
 STATUS = "/var/lib/nvpmodel/status"
 CONF = "/etc/nvpmodel.conf"
 IDLE_EMC_HZ = {5: 2_133_000_000, 6: 3_199_000_000, 7: 2_133_000_000}
-"""What the memory runs at when it is not locked; on JetPack 6 at its top, which looks like a lock."""
+"""Memory clock when it is not locked, by JetPack; of JetPack 6 the maximum, which looks like a lock."""
 
 
 class Machine:
@@ -51,7 +51,7 @@ class Machine:
     # -- files ---------------------------------------------------------------------------------------------
 
     def path(self, path: str) -> Path:
-        """Where a path of the device lies on this machine; absolute links stay inside the tree."""
+        """Resolve a path of the device to one of this machine; absolute links stay inside the tree."""
         here = self.root / self.inside(path).lstrip("/")
         while here.is_symlink() and os.readlink(here).startswith("/"):
             here = self.root / os.readlink(here).lstrip("/")
@@ -118,8 +118,16 @@ class Machine:
             yield units
             path.write_text(json.dumps(units, indent=1))
 
+    def unit(self, name: str, **properties: object) -> None:
+        """Set properties of a unit; a new one is loaded and runs."""
+        with self.units() as units:
+            row = units.setdefault(
+                name, {"LoadState": "loaded", "ActiveState": "active", "SubState": "running"}
+            )
+            row.update({key: str(value) for key, value in properties.items()})
+
     def refuses(self, path: str) -> str:
-        """Why the disk takes no file there; empty when it does."""
+        """Return the error of writing there, if a fault says so."""
         for name, why in (
             ("read_only_root", "Read-only file system"),
             ("disk_full", "No space left on device"),
@@ -131,7 +139,7 @@ class Machine:
 
     @property
     def user(self) -> int:
-        """As whom the tools run: root, unless a Box or a fault says otherwise."""
+        """User id of the tools: root, unless a Box or a fault names another."""
         told = os.environ.get("F5_FAKE_USER")
         return int(told) if told else 0 if self.fault("not_root") is None else 1000
 
@@ -194,7 +202,6 @@ class Machine:
     # -- clocks ----------------------------------------------------------------------------------------------
 
     def core_online(self, core: int) -> bool:
-        """Whether a core is switched on."""
         return self.read(f"{CPU}/cpu{core}/online") == "1"
 
     def set_core(self, core: int, low_khz: int, high_khz: int) -> None:
@@ -262,7 +269,6 @@ class Machine:
 
     @property
     def boots(self) -> int:
-        """How often it has booted."""
         return len(self.lines("boots"))
 
     def boot(self) -> None:
@@ -299,7 +305,7 @@ class Machine:
 
 
 def covers(folders: Iterable[str], path: str) -> bool:
-    """Whether a path is below one of the folders; `/` is the disk, without what is kept in memory."""
+    """True if a path is below one of the folders; `/` is the disk without the file systems in memory."""
     top = f"/{path.lstrip('/').split('/')[0]}"
     return any(
         top not in ("/sys", "/proc", "/run", "/dev") if folder == "/" else f"{path}/".startswith(f"{folder}/")

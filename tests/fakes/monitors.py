@@ -1,4 +1,4 @@
-"""What measures: thermal zones, cooling, power monitors, over-current counters and the fan."""
+"""Monitors: thermal zones, cooling devices, power monitors, over-current counters and the fan."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Monitors(Planter):
             )
 
     def _cooling(self) -> Iterator[str]:
-        """What acts on heat: the fan, the clocks, and alarms of which that of the surface slows nothing."""
+        """Cooling devices: the fan, the clocks, and alarms, of which that of the surface slows nothing."""
         yield "pwm-fan"
         yield from (f"cpufreq-cpu{core}" for core in range(0, self.profile.cpus, conf.CLUSTER))
         yield f"devfreq-{self.profile.gpu_name}"
@@ -114,7 +114,7 @@ class Monitors(Planter):
 
 
 def zone_type(name: str, jetpack: int) -> str:
-    """What a JetPack calls the thermal zone: CPU-therm and Tboard_tegra, or cpu-thermal."""
+    """Name of a thermal zone by JetPack: CPU-therm and Tboard_tegra, or cpu-thermal."""
     if jetpack > 5:
         return f"{name}-thermal"
     if name in DEGREES_BOARD:

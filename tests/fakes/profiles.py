@@ -1,4 +1,4 @@
-"""What the modules are, as public reports of real devices tell it: numbers only, no vendor's file."""
+"""Modules, from public reports of real devices: numbers only, no file of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Profile:
     cpus: int
     cpu_max_khz: int
     gpu_hz: tuple[int, ...]
-    """What the GPU can run at, slowest first."""
+    """Frequencies of the GPU, lowest first."""
     memory_mb: int
     modes: tuple[Mode, ...]
     conf: str

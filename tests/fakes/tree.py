@@ -149,7 +149,7 @@ class Tree(Monitors):
         self.put("/proc/sys/kernel/random/boot_id", Path("/proc/sys/kernel/random/uuid").read_text())
 
     def wear_and_reset(self) -> None:
-        """As an eMMC that is little worn, after a reboot."""
+        """Plant an eMMC that is little worn, and the reset reason of a reboot."""
         self.put_all("/sys/block/mmcblk0/device", {"life_time": "0x01 0x02", "pre_eol_info": "0x01"})
         self.put("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "MAINSWRST\n")
 

@@ -1,8 +1,9 @@
-"""The clocks: what the kernel says, whether they are pinned, and how they are pinned and let go.
+"""The Jetson's clocks: read, judged, pinned, released, published.
 
-readings modes           what the kernel says; which power modes nvpmodel.conf offers
-verdict                  are they pinned? judged from readings alone
-vendor pinning ledger    pin, read back, remember
-culprits minima          who unpinned them; unlock without a baseline
-published                /run/f5-appliance/clocks.json: what root found, for all to read
+readings modes                what the kernel reports; the power modes of nvpmodel.conf
+verdict                       one reading of all clocks: are they pinned?
+pin_record assessment         what root remembers of this boot; a reading judged against it
+pinning vendor                lock, unlock and check; NVIDIA's nvpmodel and jetson_clocks
+suspects minima               evidence of who unpinned; unlock without a baseline
+published                     /run/f5-appliance/clocks.json, for unprivileged readers
 """

@@ -1,6 +1,4 @@
-"""What we have NVIDIA's tools do: set a power mode, pin, store and restore. What came of it is for others
-to read back: an exit code of 0 proves nothing.
-"""
+"""NVIDIA's tools: set a power mode, pin, store and restore. An exit status of 0 proves nothing: read back."""
 
 from __future__ import annotations
 
@@ -9,123 +7,114 @@ from dataclasses import dataclass
 
 from appliance.box import paths
 from appliance.box.clocks import readings
-from appliance.box.clocks.modes import Mode, complaints
+from appliance.box.clocks.modes import Mode, nvpmodel_errors
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 from appliance.box.tools import Completed
 
 BASELINE = f"{paths.BASELINE_FOLDER}/baseline.conf"
-"""How clocks were before they were first pinned, as jetson_clocks --store writes it."""
+"""The clocks before they were first pinned, as jetson_clocks --store writes them."""
 MODE_S = 60.0
 CLOCKS_S = 60.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
-LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
-"""What jetson_clocks says before the GPU's driver is up."""
+GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
+"""Messages before the GPU's driver is up."""
 
 
 @dataclass(frozen=True)
 class ModeChange:
-    """What came of setting a power mode."""
-
     reboot: bool = False
-    """nvpmodel wants a reboot for it."""
     rebooting: bool = False
-    """The reboot is under way."""
     problem: str = ""
 
 
 def set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
-    """Set a power mode; nvpmodel's question whether to reboot is answered only if that is allowed."""
-    ran = box.tools.run(
+    """Set a power mode; `allow_reboot` answers nvpmodel's question with yes."""
+    completed = box.tools.run(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
-    if "Reboot required" not in ran.text:
-        failed = complaints(ran) or (ran.summary if ran.code else "")
+    if "Reboot required" not in completed.text:
+        failed = nvpmodel_errors(completed) or (completed.summary if completed.code else "")
         return ModeChange(problem=f"power mode {mode.name} was not set: {failed}" if failed else "")
     if not allow_reboot:
         return ModeChange(reboot=True)
-    if "rebooting" in ran.text.lower():
+    if "rebooting" in completed.text.lower():
         return ModeChange(reboot=True, rebooting=True)
-    asked = box.tools.run("systemctl", "reboot")
-    if asked.code:
-        return ModeChange(reboot=True, problem=f"the reboot did not begin: {asked.summary}")
+    reboot = box.tools.run("systemctl", "reboot")
+    if reboot.code:
+        return ModeChange(reboot=True, problem=f"the reboot did not begin: {reboot.summary}")
     return ModeChange(reboot=True, rebooting=True)
 
 
 def await_gpu(box: Box, *, patience_s: float) -> bool:
-    """Whether the GPU's driver is up, to jetson_clocks too; waits for it early at boot."""
-    ran = _patiently(box, patience_s, "--show")
-    return not _gpu_is_late(box, ran)
+    """Wait until the GPU's driver is up, for jetson_clocks too; False if it does not come."""
+    return not _gpu_is_late(box, _run_once_gpu_is_up(box, patience_s, "--show"))
 
 
 def pin(box: Box, *, patience_s: float) -> str:
-    """Hold every clock at the top of the mode that is set; waits for the GPU.
-
-    Returns what jetson_clocks complained of, if anything.
-    """
-    return _grumble(_patiently(box, patience_s))
+    """Pin every clock once the GPU's driver is up. Returns the error lines of jetson_clocks."""
+    return _jetson_clocks_errors(_run_once_gpu_is_up(box, patience_s))
 
 
 def has_baseline(box: Box) -> bool:
-    """Whether there is a whole one. Raises PermissionError when others than root may have written it."""
-    return is_private_file(box.root, BASELINE) and _is_whole(box)
+    """True if there is a complete one. Raises PermissionError when others than root may have written it."""
+    return is_private_file(box.root, BASELINE) and _is_complete(box)
 
 
 def store_baseline(box: Box) -> str:
-    """Write down how clocks are; to be called while nothing is pinned and the GPU is up.
-
-    Returns what went wrong, if anything. Raises OSError.
-    """
+    """Store the clocks, which must not be pinned. Returns what went wrong, if anything. Raises OSError."""
     place = private_folder(box.root, paths.BASELINE_FOLDER) / "baseline.conf"
-    # jetson_clocks asks before it overwrites, and what may be there is not whole.
+    # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
     place.unlink(missing_ok=True)
-    ran = _jetson_clocks(box, "--store", BASELINE)
+    completed = _jetson_clocks(box, "--store", BASELINE)
     if place.exists():
         place.chmod(0o600)
-        if _is_whole(box):
+        if _is_complete(box):
             return ""
         place.unlink()
-    return f"no baseline was stored: {_grumble(ran) or ran.summary}"
+    return f"no baseline was stored: {_jetson_clocks_errors(completed) or completed.summary}"
 
 
 def restore_baseline(box: Box) -> str:
-    """Bring clocks back to the baseline. What it complained of, if anything."""
-    return _grumble(_jetson_clocks(box, "--restore", BASELINE))
+    """Returns the error lines of jetson_clocks."""
+    return _jetson_clocks_errors(_jetson_clocks(box, "--restore", BASELINE))
 
 
-def _is_whole(box: Box) -> bool:
-    """True if every core's and the GPU's lower limit is in it: a full disk or a power cut leaves less.
+def _is_complete(box: Box) -> bool:
+    """True if it has every core's and the GPU's lower limit: a full disk or a power cut leaves less.
 
     Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
     """
     text = box.root.text(BASELINE) or ""
-    kept = {path for path, _ in re.findall(r"^(/\S+_freq):(\d+)\s*$", text, re.MULTILINE)}
+    stored = {path for path, _ in re.findall(r"^(/\S+_freq):(\d+)\s*$", text, re.MULTILINE)}
     cores = {readings.core_floor(core.number) for core in readings.cpus(box.root)}
-    return cores <= kept and any(path.endswith("/min_freq") for path in kept)
+    return cores <= stored and any(path.endswith("/min_freq") for path in stored)
 
 
-def _patiently(box: Box, patience_s: float, *arguments: str) -> Completed:
-    """jetson_clocks again and again, with growing pauses, while the GPU is not up yet."""
-    ran = _jetson_clocks(box, *arguments)
+def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Completed:
+    """Repeat jetson_clocks while the GPU's driver is not up, with growing pauses, up to `patience_s`."""
+    completed = _jetson_clocks(box, *arguments)
     pause = FIRST_WAIT_S
-    while patience_s > 0 and not ran.missing and _gpu_is_late(box, ran):
+    while patience_s > 0 and not completed.missing and _gpu_is_late(box, completed):
         pause = min(pause, patience_s)
         box.sleep(pause)
         patience_s -= pause
         pause = min(2 * pause, LONGEST_WAIT_S)
-        ran = _jetson_clocks(box, *arguments)
-    return ran
+        completed = _jetson_clocks(box, *arguments)
+    return completed
 
 
 def _jetson_clocks(box: Box, *arguments: str) -> Completed:
     return box.tools.run("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
 
 
-def _gpu_is_late(box: Box, ran: Completed) -> bool:
-    return any(words in ran.text for words in LATE) or readings.gpu(box.root) is None
+def _gpu_is_late(box: Box, completed: Completed) -> bool:
+    return any(message in completed.text for message in GPU_IS_LATE) or readings.gpu(box.root) is None
 
 
-def _grumble(ran: Completed) -> str:
-    """Its error lines: some come with an exit code of 0."""
-    lines = [line.strip() for line in ran.text.splitlines() if re.match(r"\s*Error\b", line)]
-    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (ran.summary if ran.code else "")
+def _jetson_clocks_errors(completed: Completed) -> str:
+    """Join its error lines, of which some come with an exit status of 0."""
+    lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
+    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (
+        completed.summary if completed.code else ""
+    )

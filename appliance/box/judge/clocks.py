@@ -58,8 +58,8 @@ def judge_platform(platform: Platform) -> Finding:
 
 def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Finding:
     """The mode that this box is to be in. `indicator`: the desktop's menu, "" where it does not run."""
-    limit = reading.best.name if reading.best else "MAXN_SUPER or MAXN"
-    figures = {"mode": reading.mode, "best": limit, "by_site": reading.wanted.by_site}
+    limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
+    figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
     menu = MENU if indicator else ""
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
@@ -67,16 +67,17 @@ def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Find
 
     if reading.wrong_conf:
         causes = [domain.why for domain in reading.domains.values() if domain.cause == "conf"]
-        return finding(Level.FAIL, "; ".join(dict.fromkeys([*reading.reasons, *causes])), CONF_ANEW)
-    if reading.wanted.needs_root:
+        value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
+        return finding(Level.FAIL, value, CONF_ANEW)
+    if reading.target.needs_root:
         if published.state == "pinned" and published.mode == reading.mode:
             return finding(Level.PASS, f"{reading.mode}, as root's check saw it")
         return skipped("power_mode", f"{reading.mode or 'unknown'}; which it is to be needs root")
-    if reading.best is None:
-        return finding(Level.FAIL, reading.wanted.problem, NAME_MODE)
+    if reading.target_mode is None:
+        return finding(Level.FAIL, reading.target.problem, NAME_MODE)
     if not reading.mode:
-        return finding(Level.FAIL, "; ".join(reading.reasons), f"{menu}{ASK_MODE}")
-    if reading.best_mode:
+        return finding(Level.FAIL, reading.mode_fault, f"{menu}{ASK_MODE}")
+    if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
     value = f"{reading.mode}; {indicator}" if indicator else reading.mode
     return finding(Level.WARN, value, REBOOT if published.state == "reboot_pending" else f"{menu}{LOCK}")
@@ -128,7 +129,7 @@ def judge_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
     if not capped:
         return passed("caps", "none", limit)
     remedy = HELD_DOWN
-    if not reading.best_mode:
+    if not reading.in_target_mode:
         remedy = f"the power mode {reading.mode or 'that is set'} allows no more; {LOCK}"
     return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
 
@@ -168,7 +169,7 @@ def _not_pinned(published: Clocks, reading: ClockReading) -> tuple[Level, str, s
         return Level.WARN, f"held down: {published.why}", HELD_DOWN
     if reading.wrong_conf:
         return Level.FAIL, published.why, CONF_ANEW
-    if reading.best is None:
+    if reading.target_mode is None:
         return Level.FAIL, published.why, NAME_MODE
     return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {WHO}"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from appliance.box import paths
 from appliance.box.judge.finding import Finding, Level, merged, passed, skipped
 from appliance.box.judge.history import Rise
-from appliance.box.root import reason
+from appliance.box.root import error_text
 from appliance.box.services import Unit
 
 READYZ = "127.0.0.1:9464"
@@ -44,7 +44,7 @@ def ask(address: str, path: str) -> int | str:
         finally:
             connection.close()
     except OSError as error:
-        return reason(error)
+        return error_text(error)
     except (http.client.InvalidURL, ValueError, OverflowError):
         return "is no host:port"
     except http.client.HTTPException:

@@ -15,8 +15,8 @@ from functools import cached_property
 
 from appliance.box import paths, platform, services, versions
 from appliance.box.clocks import published, readings, verdict
-from appliance.box.clocks.culprits import indicator
 from appliance.box.clocks.published import Clocks
+from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import ClockReading
 from appliance.box.judge import clocks as pinned
 from appliance.box.judge import (
@@ -36,7 +36,7 @@ from appliance.box.judge.daemon import READYZ
 from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.judge.history import Rise, Sample
 from appliance.box.platform import Platform
-from appliance.box.root import where
+from appliance.box.root import error_location
 from appliance.box.sensors import disk, memory
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.memory import Memory
@@ -71,7 +71,7 @@ class Look:
 
     @cached_property
     def reading(self) -> ClockReading:
-        return verdict.look(self.box)
+        return verdict.take_reading(self.box)
 
     @cached_property
     def junction_c(self) -> float | None:
@@ -251,6 +251,6 @@ def _findings(look: Look, only: Collection[str]) -> Iterator[Finding]:
 
 def broken(name: str, error: Exception) -> Finding:
     """A check that could not be carried out; the error itself is for the maker, in the figures."""
-    figures = {"error": f"{type(error).__name__}: {error}", "at": where(error)}
+    figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
     value = f"could not be checked: a fault in this program, at {figures['at']}"
     return Finding(name, Level.FAIL, value, "", "send the maker a bundle: sudo f5-support-bundle", figures)

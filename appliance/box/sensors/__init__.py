@@ -1,1 +1,1 @@
-"""Readings beside the clocks: temperatures, power, over-current events, cooling, memory, file systems."""
+"""Temperatures, power, over-current events, cooling, memory and file systems."""

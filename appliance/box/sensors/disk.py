@@ -1,4 +1,4 @@
-"""The file systems that the appliance writes to: space, inodes, and whether they can be written at all."""
+"""File systems that the appliance writes to: space, inodes, and whether they are read-only."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from appliance.box.system import Box
 
 @dataclass(frozen=True)
 class Volume:
-    """One file system."""
-
     mount: str
     total_bytes: int
     free_bytes: int
     """For a process that is not root."""
     inodes: int
-    """0: this file system has no fixed number."""
+    """0 for a file system without a fixed number."""
     free_inodes: int
     read_only: bool
 
 
 def volumes(box: Box) -> tuple[Volume, ...]:
-    """Each file system that holds one of the folders in use, once. Raises OSError."""
+    """Read each file system that holds a folder of paths.WRITTEN, once. Raises OSError."""
     mounts = _mounts(box)
     found = {
-        mount: _volume(box, mount, options) for mount, options in (_holding(p, mounts) for p in paths.WRITTEN)
+        mount: _volume(box, mount, options)
+        for mount, options in (_mount_of(p, mounts) for p in paths.WRITTEN)
     }
     return tuple(found.values())
 
 
 def _mounts(box: Box) -> dict[str, tuple[str, ...]]:
-    """Mount point → options; of several on one point the last is what is seen."""
+    """Map mount points to options; of several on one point the last one counts."""
     lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
     return {fields[1]: tuple(fields[3].split(",")) for fields in lines if len(fields) >= 4}
 
 
-def _holding(path: str, mounts: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+def _mount_of(path: str, mounts: dict[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
     place = PurePosixPath(path)
     for folder in (place, *place.parents):
         if str(folder) in mounts:

@@ -1,7 +1,7 @@
 """Temperatures, power, over-current events, cooling and the fan, from sysfs.
 
-Everything is looked up by name: the numbers of zones and of hwmon folders differ between releases and boots.
-What cannot be read is left out; nothing here raises.
+Zones and chips are found by name: their numbers differ between releases and boots. What cannot be read is
+left out; nothing here raises.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from appliance.box import paths
 from appliance.box.root import Root
 
 POWERED_DOWN_MILLIDEGREES = -256_000
-"""What some releases answer for a part without power; others answer 0, or EAGAIN."""
+"""Answer of some releases for a part without power; of others 0, or EAGAIN."""
 MODULE_MONITOR = "0040"
-"""Address of the power monitor whose rails add up to the module's power."""
+"""Bus address of the power monitor whose rails add up to the module's power."""
 RAILS = (1, 2, 3)
 NO_RAIL = "NC"
-"""Label of an input that is not connected."""
+"""Label of an unconnected input."""
 OVER_CURRENT = (1, 2, 3)
 ALERTS = ("hot-surface-alert",)
-"""Cooling devices that cool nothing: they tell that the surface is hot."""
+"""Cooling devices that only raise an alarm."""
 
 
 @dataclass(frozen=True)
 class Fan:
-    """How the fan is driven and whether it turns."""
-
     pwm: int
     """0 to 255."""
     rpm: int | None
@@ -36,7 +34,7 @@ class Fan:
 
 
 def temperatures(root: Root) -> dict[str, float]:
-    """°C by zone (cpu, gpu, tj, soc0, tboard …); zones of parts without power are left out."""
+    """Read °C by zone (cpu, gpu, tj, soc0, tboard …), without unpowered zones."""
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
@@ -47,18 +45,18 @@ def temperatures(root: Root) -> dict[str, float]:
 
 
 def zone_name(kind: str) -> str:
-    """One name for a zone over all releases: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
+    """Normalise a zone's name: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
     return re.sub(r"(-thermal|-therm|_thermal|_tegra)$", "", kind.lower())
 
 
 def junction(root: Root) -> float | None:
-    """°C of the hottest place on the chip: the zone tj, or else the hottest that there is."""
+    """Read °C of the hottest place on the chip: zone tj, or else the hottest zone."""
     degrees = temperatures(root)
     return degrees.get("tj", max(degrees.values(), default=None))
 
 
 def rails(root: Root) -> dict[str, float]:
-    """mW by the label of the rail (VDD_GPU_SOC, VDD_CPU_CV …), of all power monitors."""
+    """Read mW by the label of the rail (VDD_GPU_SOC, VDD_CPU_CV …), of all power monitors."""
     return {
         label: milliwatts
         for folder in _chips(root, "ina3221")
@@ -67,7 +65,7 @@ def rails(root: Root) -> dict[str, float]:
 
 
 def total_power(root: Root) -> float | None:
-    """mW that the module draws: the sum over the rails of the first monitor. Below what the wall supplies."""
+    """Read mW that the module draws: the sum of the first monitor's rails, less than the wall supplies."""
     measured = [
         milliwatts
         for folder in _chips(root, "ina3221")
@@ -78,7 +76,7 @@ def total_power(root: Root) -> float | None:
 
 
 def over_current(root: Root) -> dict[str, int]:
-    """Events since boot: oc1 under-voltage, oc2 average and oc3 instantaneous over-current."""
+    """Count events since boot: oc1 under-voltage, oc2 average and oc3 instantaneous over-current."""
     counts: dict[str, int] = {}
     for folder in _chips(root, "soctherm_oc"):
         for number in OVER_CURRENT:
@@ -89,23 +87,20 @@ def over_current(root: Root) -> dict[str, int]:
 
 
 def cooling(root: Root) -> dict[str, int] | None:
-    """Type → state of each device that is slowed because of heat; None where no such device can be read.
-
-    A fan cools without slowing anything and is left out, and so is what only raises an alarm.
-    """
+    """Map each device slowed because of heat to its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
-    seen = False
+    is_readable = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
         kind, state = root.text(f"{folder}/type"), root.number(f"{folder}/cur_state")
         if kind and state is not None and "fan" not in kind and kind not in ALERTS:
-            seen = True
+            is_readable = True
             if state > 0:
                 states[kind] = max(state, states.get(kind, 0))
-    return states if seen else None
+    return states if is_readable else None
 
 
 def fan(root: Root) -> Fan | None:
-    """The fan, or None where there is none that can be read."""
+    """None where there is no fan."""
     for folder in _chips(root, "pwmfan"):
         pwm = root.number(f"{folder}/pwm1")
         if pwm is not None:
@@ -114,7 +109,7 @@ def fan(root: Root) -> Fan | None:
 
 
 def _speed(root: Root, fan_folder: str) -> int | None:
-    """Turns a minute: the fan's own, or those of a tachometer, which is a sensor of its own."""
+    """Read turns a minute of the fan, else of a tachometer, which is a chip of its own."""
     own = root.number(f"{fan_folder}/fan1_input")
     if own is not None:
         return own
@@ -132,7 +127,7 @@ def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
 
 
 def _address(root: Root, folder: str) -> str:
-    """The address of a chip on its bus: 0040 of the device 1-0040; empty when it is not on one."""
+    """Return a chip's bus address: 0040 of the device 1-0040; empty without one."""
     try:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):
@@ -142,7 +137,6 @@ def _address(root: Root, folder: str) -> str:
 
 
 def _chips(root: Root, name: str) -> Iterator[str]:
-    """The hwmon folders of chips of that name."""
     return (folder for folder in _entries(root, paths.HWMON, "hwmon") if root.text(f"{folder}/name") == name)
 
 

@@ -1,4 +1,4 @@
-"""Memory, which CPU and GPU share: what is free, in how large pieces, and what is swapped."""
+"""Memory, which CPU and GPU share: free, free in large blocks, swapped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from appliance.box.root import Root
 
 KIB = 1 << 10
 LARGE_BLOCK_BYTES = 4 << 20
-"""The pieces in which tegrastats counts, and in which NvMap would like to have its memory."""
+"""Block size in which tegrastats counts, and which NvMap prefers."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """From /proc/meminfo, in bytes."""
+    """In bytes."""
 
     total: int
     available: int
@@ -25,7 +25,7 @@ class Memory:
 
 
 def memory(root: Root) -> Memory | None:
-    """None when /proc/meminfo does not say."""
+    """None when /proc/meminfo lacks a value."""
     text = root.text(paths.MEMORY) or ""
     kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+([0-9]{1,18}) kB$", text, re.MULTILINE)}
     if not kib.get("MemTotal") or "MemAvailable" not in kib:
@@ -40,15 +40,15 @@ def memory(root: Root) -> Memory | None:
 
 
 def swapped_in_pages(root: Root) -> int | None:
-    """Pages read back from swap since boot, or None when /proc/vmstat does not say."""
+    """Count pages read back from swap since boot; None when /proc/vmstat lacks the value."""
     found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
     return int(found[1]) if found else None
 
 
 def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None:
-    """How many pieces of 4 MB in one are free, over all zones; None when /proc/buddyinfo does not say.
+    """Count free blocks of 4 MiB over all zones; None when /proc/buddyinfo cannot be parsed.
 
-    Column n counts free blocks of 2ⁿ pages; a larger block is as many of 4 MB as it holds.
+    Its column n counts free blocks of 2ⁿ pages; a larger block counts as many times as it holds 4 MiB.
     """
     zones = re.findall(
         r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE

@@ -44,7 +44,7 @@ class Memory:
         if None in (self.range.min, self.range.max, self.range.current):
             return None
         at_top = self.range.current == self.range.max
-        return at_top and (self.override is True or self.range.held)
+        return at_top and (self.override is True or self.range.fixed)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def differences(reading: ClockReading, shown: Show) -> Iterator[str]:
     emc = reading.domains.get("emc")
     if shown.emc is not None and emc is not None and emc.pinned is not None:
         held = shown.emc.pinned
-        if held is not None and held == emc.loose:
+        if held is not None and held == emc.fixable:
             yield f"emc is {'pinned' if held else 'not pinned'}, at {megahertz(shown.emc.range.current)}"
     if shown.mode and reading.mode and shown.mode != reading.mode:
         yield f"power mode is {shown.mode}, not {reading.mode}"

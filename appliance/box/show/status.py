@@ -14,11 +14,12 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.clocks import published
-from appliance.box.clocks.ledger import UNLOCKED, Ledger, Outcome, recall
+from appliance.box.clocks.assessment import UNLOCKED, Assessment
+from appliance.box.clocks.pin_record import PinRecord, load
 from appliance.box.clocks.published import SCHEMA, Clocks
-from appliance.box.clocks.verdict import NEEDS_ROOT, ClockReading, look, megahertz, span
+from appliance.box.clocks.verdict import NEEDS_ROOT, ClockReading, megahertz, span, take_reading
 from appliance.box.platform import Platform
-from appliance.box.root import reason
+from appliance.box.root import error_text
 from appliance.box.show import opinion
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
@@ -38,7 +39,7 @@ class Status:
 
 def status(box: Box) -> Status:
     """Read now; changes nothing. Does not raise."""
-    reading, last = look(box), published.read(box)
+    reading, last = take_reading(box), published.read(box)
     if reading.refusal:
         return Status(reading.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
@@ -68,11 +69,11 @@ def table(status: Status) -> str:
 
 def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:
     try:
-        ledger = recall(box)
+        record = load(box)
     except OSError as error:
-        notes.append(f"what was remembered of this boot is not used: {reason(error)}")
-        ledger = Ledger()
-    return _now(box, Outcome(reading, ledger).clocks)
+        notes.append(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
+        record = PinRecord()
+    return _now(box, Assessment(reading, record).clocks)
 
 
 def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> Clocks:

@@ -84,7 +84,7 @@ def collect(box: Box, app: Application) -> list[Part]:
     makers: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
         "clocks.json": lambda: _published(box),
-        "clock-status.json": lambda: _json(dataclasses.asdict(verdict.survey(box))),
+        "clock-status.json": lambda: _json(dataclasses.asdict(verdict.take_reading(box).clocks)),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
         "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),

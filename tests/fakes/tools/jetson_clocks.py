@@ -10,24 +10,15 @@ from tests.fakes.machine import CPU, Machine, ranges
 from tests.fakes.profiles import EMC
 
 ME = "/usr/bin/jetson_clocks"
-USAGE = """\
-Maximize jetson performance by setting static max frequency to CPU, GPU and EMC clocks.
-Usage:
-jetson_clocks [options]
-  options,
-  --help, -h         show help section
-  --show             display current settings
-  --fan              set PWM fan speed to maximum
-  --store [file]     store current settings to a file (default: ${HOME}/l4t_dfs.conf)
-  --restore [file]   restore saved settings from a file (default: ${HOME}/l4t_dfs.conf)"""
 
 
 def main(arguments: list[str], machine: Machine) -> int:
     """Run it; the exit status."""
     machine.log("jetson_clocks", arguments)
     option, file = [*arguments, "", ""][:2]
-    if option not in ("", "--show", "--fan", "--store", "--restore"):
-        return _usage(option)
+    if option not in ("", "--show", "--store", "--restore"):
+        print(f"\033[0;31mUnknown option {option}\033[0m")
+        return 0
     if option == "--show":
         print(f"SOC family:tegra234  Machine:{machine.profile.model}")
     if machine.user != 0:
@@ -41,22 +32,13 @@ def main(arguments: list[str], machine: Machine) -> int:
         return 1
     if option == "--show":
         print("\n".join(show(machine)))
-    elif option == "--fan":
-        _fan(machine)
     else:
         _pin(machine)
     return 0
 
 
-def _usage(option: str) -> int:
-    if option not in ("--help", "-h"):
-        print(f"\033[0;31mUnknown option {option}\033[0m")
-    print(USAGE, file=sys.stderr)
-    return 0
-
-
 def _gpu_not_up(machine: Machine) -> bool:
-    """Whether the GPU's clock is absent still; each call brings it nearer."""
+    """True while the GPU's clock is absent; each call counts down."""
     fault = machine.fault("no_devfreq")
     if fault is None:
         return machine.gpu is None
@@ -75,12 +57,6 @@ def _pin(machine: Machine) -> None:
     machine.pin(gpu=silent is None)
     if silent is not None and silent["message"]:
         print("Error: Failed to max GPU frequency!")
-
-
-def _fan(machine: Machine) -> None:
-    machine.write(f"{machine.hwmon('pwmfan')}/pwm1", 255)
-    with machine.units() as units:
-        units.setdefault("nvfancontrol.service", {}).update(ActiveState="inactive", SubState="dead")
 
 
 # -- show ------------------------------------------------------------------------------------------------

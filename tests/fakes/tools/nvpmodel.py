@@ -11,7 +11,7 @@ from tests.fakes.machine import CONF, Machine
 
 FAILED = 255
 UNCAPPED = {5: 2**31 - 1, 6: 2**63 - 1, 7: 2**63 - 1}
-"""How −1 is shown, by JetPack."""
+"""Number shown for −1, by JetPack."""
 
 
 def main(arguments: list[str], machine: Machine) -> int:
@@ -70,7 +70,7 @@ def _query(machine: Machine, verbose: bool) -> int:
 
 
 def _settings(machine: Machine, mode: conf.Block) -> Iterator[str]:
-    """What is and what the mode wants, argument by argument."""
+    """Yield the present value and the mode's of each argument."""
     paths = machine.power_modes.paths
     for parameter, argument, value in mode.settings:
         path = paths[parameter, argument]

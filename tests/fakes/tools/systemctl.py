@@ -25,9 +25,9 @@ UNKNOWN_UNIT = {
     "ExecMainStatus": "0",
 }
 NOT_RUNNING = 3
-"""What is-active ends with when nothing that it was asked for is."""
+"""Exit status of is-active when no unit is active."""
 NO_SUCH_UNIT = 5
-"""What start and stop end with."""
+"""Exit status of start and stop."""
 VALUED = ("-p", "-P", "-n", "-t", "-o", "--property", "--root", "--type", "--state", "--lines", "--output")
 """Options that may take the next word as their value."""
 
@@ -81,13 +81,13 @@ class Systemctl:
         return None
 
     def inside(self, path: Path) -> Path:
-        """Where a link leads to, absolute ones inside the root."""
+        """Follow a link, an absolute one inside the root."""
         while path.is_symlink() and os.readlink(path).startswith("/"):
             path = self.root / os.readlink(path).lstrip("/")
         return path
 
     def wanted(self, name: str) -> Iterator[str]:
-        """Where the unit's [Install] wants links, as paths in the root."""
+        """Yield the links of the unit's [Install], as paths in the root."""
         path = self.file(name)
         section = self.inside(path).read_text().partition("[Install]")[2] if path is not None else ""
         for key, value in re.findall(r"^(\w+)=(.*)$", section, re.MULTILINE):
@@ -119,11 +119,6 @@ class Systemctl:
             print("\n".join(states))
         return 0 if any(state in ("active", "reloading") for state in states) else NOT_RUNNING
 
-    def do_is_failed(self, names: list[str]) -> int:
-        states = [self.unit(name)["ActiveState"] for name in names]
-        print("\n".join(states))
-        return 0 if "failed" in states else 1
-
     def do_is_enabled(self, names: list[str]) -> int:
         states = []
         for name in names:
@@ -134,10 +129,6 @@ class Systemctl:
             elif "--quiet" not in self.options:
                 print(state)
         return 0 if any(state in ("enabled", "static", "alias", "enabled-runtime") for state in states) else 1
-
-    def do_is_system_running(self, names: list[str]) -> int:
-        print("running")
-        return 0
 
     def do_show(self, names: list[str]) -> int:
         asked = [word for option in ("-p", "-P", "--property") for word in self.options.get(option, [])]
@@ -163,11 +154,6 @@ class Systemctl:
             print(f"● {name}\n     Loaded: {unit['LoadState']} ({self.file(name)}; {unit['UnitFileState']})")
             print(f"     Active: {unit['ActiveState']} ({unit['SubState']})")
         return 0 if all(self.unit(name)["ActiveState"] == "active" for name in names) else NOT_RUNNING
-
-    def do_cat(self, names: list[str]) -> int:
-        for path in filter(None, map(self.file, names)):
-            print(f"# /{path.relative_to(self.root)}\n{self.inside(path).read_text()}")
-        return 0 if all(map(self.file, names)) else 1
 
     def do_list_units(self, names: list[str]) -> int:
         with self.machine.units() as units:
@@ -232,9 +218,6 @@ class Systemctl:
 
     def do_try_restart(self, names: list[str]) -> int:
         return self.do_start([name for name in names if self.unit(name)["ActiveState"] == "active"])
-
-    def do_reload_or_restart(self, names: list[str]) -> int:
-        return self.do_start(names)
 
     def do_stop(self, names: list[str]) -> int:
         code = 0

@@ -1,7 +1,6 @@
 """tegrastats: a line a second from the same tree, in the format of the machine's JetPack, until it is ended.
 
-Options: --interval MILLISECONDS, --logfile FILE, --stop. Of JetPack 6 no whole line is known; ours has the
-tokens that are.
+Option: --interval MILLISECONDS. Of JetPack 6 no whole line is known; ours has the tokens that are.
 """
 
 from __future__ import annotations
@@ -27,17 +26,10 @@ def main(arguments: list[str], machine: Machine) -> int:
     """Run it; the exit status."""
     machine.log("tegrastats", arguments)
     options = dict(zip(arguments, [*arguments[1:], ""], strict=True))
-    if "--stop" in options:
-        return 0
     interval_s = int(options.get("--interval", 1000)) / 1000
     end = time.monotonic() + ABANDONED_S
     while time.monotonic() < end:
-        text = line(machine, time.gmtime())
-        if "--logfile" in options:
-            with machine.path(options["--logfile"]).open("a") as stream:
-                stream.write(f"{text}\n")
-        else:
-            print(text, flush=True)
+        print(line(machine, time.gmtime()), flush=True)
         time.sleep(interval_s)
     return 0
 

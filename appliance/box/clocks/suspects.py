@@ -1,0 +1,70 @@
+"""Circumstantial evidence of what unpinned the clocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from appliance.box.clocks.modes import INDICATOR
+from appliance.box.system import Box
+
+TOOLS = ("nvpmodel", "jetson_clocks", "jtop")
+JOURNALLED = ("sudo", "nvpmodel", "jtop")
+SERVICE = "nvpmodel.service"
+START_TIMES = ("ActiveEnterTimestampMonotonic", "ExecMainStartTimestampMonotonic")
+QUERY_S = 10.0
+MOVES_CLOCKS = re.compile(
+    rf"(?:^|[\s/])(?:{'|'.join(TOOLS)})(?:\.service)?(?=\s|$)|\bsystemctl\b.*\s(?:isolate|default|multi-user\.target)\b"
+)
+"""Commands that move clocks; the last three run nvpmodel.service again."""
+JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
+MAX_SUSPECTS = 8
+MAX_CHARACTERS = 200
+
+
+def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[str, ...]:
+    """Describe what may have moved clocks after `since`, in seconds since boot. Does not raise."""
+    found = []
+    if mode_before and mode_now and mode_before != mode_now:
+        found.append(f"power mode changed from {mode_before} to {mode_now}")
+    # The unit is a oneshot that leaves no active state behind, only the start time of its process.
+    completed = box.tools.run("systemctl", "show", "-p", ",".join(START_TIMES), SERVICE, timeout_s=QUERY_S)
+    times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", completed.output, re.MULTILINE)
+    latest = max((int(time) / 1e6 for time in times), default=0.0)
+    if latest > since:
+        found.append(f"{SERVICE} ran again, {latest:.0f} s after boot")
+    found += _journal(box, since)
+    if box.tools.run("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S).output.strip() == "active":
+        found.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
+    found += _processes(box)
+    return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(found))[:MAX_SUSPECTS]
+
+
+def indicator(box: Box) -> str:
+    """Describe the desktop's power mode menu if it runs: it changes modes and holds nvpmodel's lock."""
+    return next((line for line in _processes(box) if line.startswith(INDICATOR)), "")
+
+
+def _journal(box: Box, since: float) -> Iterator[str]:
+    """Read the journal in seconds since boot: the wall clock may have been set in between."""
+    arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
+    arguments += [word for name in JOURNALLED for word in ("-t", name)]
+    completed = box.tools.run("journalctl", *arguments, timeout_s=QUERY_S)
+    for line in completed.output.splitlines():
+        found = JOURNAL_LINE.match(line)
+        if not found or float(found[1]) <= since:
+            continue
+        name, message = found[2], found[3]
+        if name != "sudo":
+            yield f"{name}: {message}"
+        elif (command := re.search(r"COMMAND=(.*)", message)) and MOVES_CLOCKS.search(command[1]):
+            yield f"{message.partition(':')[0].strip()} ran: sudo {command[1].strip()}"
+
+
+def _processes(box: Box) -> Iterator[str]:
+    for number in box.root.names("/proc"):
+        name = (box.root.text(f"/proc/{number}/comm") or "") if number.isdecimal() else ""
+        if name.startswith(INDICATOR):
+            yield f"nvpmodel_indicator, the desktop's power mode menu, is running, process {number}"
+        elif name in TOOLS:
+            yield f"{name} is running, process {number}"
