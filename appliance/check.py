@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from appliance.box import judge, platform
+from appliance.box import checks, platform
+from appliance.box.checks import Finding, Level
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
-from appliance.box.judge import Finding, Level
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply, Voice
@@ -66,18 +66,18 @@ def run(options: argparse.Namespace) -> int:
     inspection = Inspection(options, os.environ)
     findings = [*_of_the_box(inspection.box, only), *_of_the_application(inspection, only)]
     if options.json:
-        print(json.dumps(judge.document(findings)))
+        print(json.dumps(checks.document(findings)))
     else:
         print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
-    return judge.exit_code(findings)
+    return checks.exit_code(findings)
 
 
 def _of_the_box(box: Box, only: set[str]) -> Iterator[Finding]:
     """All but what the application sees better itself."""
     ours = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
-    wanted = (only or set(judge.CHECKS)) & set(judge.CHECKS) - ours
+    wanted = (only or set(checks.CHECKS)) & set(checks.CHECKS) - ours
     if wanted:
-        yield from judge.examine(box, only=wanted)
+        yield from checks.run_checks(box, only=wanted)
 
 
 def _of_the_application(inspection: Inspection, only: set[str]) -> list[Finding]:
@@ -166,7 +166,7 @@ def _carried_out(name: str, check: Callable[[Inspection], Finding], inspection: 
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except Exception as error:
-        return judge.broken(name, error)
+        return checks.crashed(name, error)
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
@@ -191,7 +191,7 @@ def _bundle(inspection: Inspection) -> Finding:
             raise Wrong(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
-    return judge.passed("bundle", summary, LIMITS["bundle"], figures)
+    return checks.passed("bundle", summary, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:
@@ -200,21 +200,21 @@ def _voices(inspection: Inspection) -> Finding:
     try:
         manifest = inspection.manifest
     except BundleError as error:
-        return judge.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
+        return checks.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
     store = open_store(inspection.config.voices, manifest)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    return judge.passed("voices", f"{count} readable", LIMITS["voices"], figures)
+    return checks.passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
 def _daemon(inspection: Inspection) -> Finding:
     value = f"{inspection.address}: {inspection.serving}"
     if inspection.serving != "SERVING":
         raise Wrong(value)
-    return judge.passed("daemon", value)
+    return checks.passed("daemon", value)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
@@ -252,7 +252,7 @@ def _synthesis(inspection: Inspection) -> Finding:
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
         value += ", which is its CPU"
         return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
-    return judge.passed("synthesis", value, LIMITS["synthesis"], figures)
+    return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
 def _precision(inspection: Inspection) -> Finding:
@@ -263,13 +263,13 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.voices import open_store
 
     config = inspection.config
-    is_exact = judge.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+    is_exact = checks.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
-        return judge.skipped("precision", "no voice is stored; `appliance voices add` stores one")
+        return checks.skipped("precision", "no voice is stored; `appliance voices add` stores one")
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
@@ -289,7 +289,7 @@ def _precision(inspection: Inspection) -> Finding:
         exact.shutdown()
     if share > agreement.ALLOWED:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
-    return judge.passed("precision", value, LIMITS["precision"], figures)
+    return checks.passed("precision", value, LIMITS["precision"], figures)
 
 
 def _engines(inspection: Inspection) -> Finding:
@@ -297,9 +297,9 @@ def _engines(inspection: Inspection) -> Finding:
 
     engine = inspection.config.engine
     if engine.backend not in ("auto", "tensorrt"):
-        return judge.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+        return checks.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
     if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
-        return judge.skipped("engines", "TensorRT is not installed")
+        return checks.skipped("engines", "TensorRT is not installed")
     read = bundle.read(inspection.config.bundle.path, verify=False)
     record = prepare.read_record(engine.cache, read)
     limit, remedy = LIMITS["engines"], REMEDIES["engines"]
@@ -313,7 +313,7 @@ def _engines(inspection: Inspection) -> Finding:
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
-    return judge.passed("engines", value, limit, figures)
+    return checks.passed("engines", value, limit, figures)
 
 
 def _voice_to_use(inspection: Inspection, client: Client) -> Voice | Finding:
@@ -347,7 +347,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
 }
 ON_DEMAND = ("precision",)
 """Run only when named: these take seconds to minutes of computing."""
-NAMES = tuple(dict.fromkeys((*judge.CHECKS, *CHECKS)))
+NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

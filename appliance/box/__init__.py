@@ -7,7 +7,7 @@ Everything is reached through a Box, so that a folder and fake tools can stand i
     platform versions         which Jetson, which power modes, which versions
     clocks/                   read, judged, pinned, remembered, published for all to read
     sensors/                  temperatures, power, memory, disks
-    judge/                    one check for each thing that can be wrong, with its remedy
+    checks/                   one check for each thing that can be wrong, with its remedy
     show/                     clocks and findings as tables
     support/                  one file for the maker, without anybody's words or voices
     clockwatch supervision notify

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from appliance.box.judge.finding import Finding, Level
+from appliance.box.checks.finding import Finding, Level
 
 COLOURS = {Level.PASS: "32", Level.WARN: "33", Level.FAIL: "31;1", Level.SKIP: "2"}
 INDENT = " " * 6
