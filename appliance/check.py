@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from appliance.box import judge, platform
+from appliance.box import checks, platform
+from appliance.box.checks import Finding, Level
 from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
-from appliance.box.judge import Finding, Level
 from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client
@@ -65,18 +65,18 @@ def run(options: argparse.Namespace) -> int:
     inspection = Inspection(options, os.environ)
     findings = [*_box_findings(inspection.box, only), *_application_findings(inspection, only)]
     if options.json:
-        print(json.dumps(judge.document(findings)))
+        print(json.dumps(checks.document(findings)))
     else:
         print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
-    return judge.exit_code(findings)
+    return checks.exit_code(findings)
 
 
 def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
     """Findings of the box's checks, but those that the application has too."""
     application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
-    selected = (only or set(judge.CHECKS)) & set(judge.CHECKS) - application
+    selected = (only or set(checks.CHECKS)) & set(checks.CHECKS) - application
     if selected:
-        yield from judge.examine(box, only=selected)
+        yield from checks.run_checks(box, only=selected)
 
 
 def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
@@ -165,7 +165,7 @@ def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: In
             return Finding(name, Level.SKIP, NEEDS_ROOT)
         return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
     except Exception as error:
-        return judge.broken(name, error)
+        return checks.crashed(name, error)
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
@@ -190,7 +190,7 @@ def _bundle(inspection: Inspection) -> Finding:
             raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
     summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
     figures = {"family": manifest.family, "precision": manifest.precision}
-    return judge.passed("bundle", summary, LIMITS["bundle"], figures)
+    return checks.passed("bundle", summary, LIMITS["bundle"], figures)
 
 
 def _voices(inspection: Inspection) -> Finding:
@@ -199,33 +199,33 @@ def _voices(inspection: Inspection) -> Finding:
     try:
         manifest = inspection.manifest
     except BundleError as error:
-        return judge.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
+        return checks.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
     store = open_store(inspection.config.voices, manifest)
     problems, count = store.check(), len(store.names())
     figures = {"voices": count, "unusable": len(problems)}
     if problems:
         value = "; ".join(problems)
         return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
-    return judge.passed("voices", f"{count} readable", LIMITS["voices"], figures)
+    return checks.passed("voices", f"{count} readable", LIMITS["voices"], figures)
 
 
 def _daemon(inspection: Inspection) -> Finding:
     value = f"{inspection.address}: {inspection.serving}"
     if inspection.serving != "SERVING":
         raise CheckFailed(value)
-    return judge.passed("daemon", value)
+    return checks.passed("daemon", value)
 
 
 def _synthesis(inspection: Inspection) -> Finding:
     if inspection.serving != "SERVING":
-        return judge.skipped("synthesis", "the daemon is not serving")
+        return checks.skipped("synthesis", "the daemon is not serving")
     with Client(inspection.address) as client:
         voice = next(client.voices(), None)
         if voice is None:
-            return judge.skipped("synthesis", "no voice is stored; `appliance voices add` stores one")
+            return checks.skipped("synthesis", "no voice is stored; `appliance voices add` stores one")
         queue = client.queue()
         if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
-            return judge.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
+            return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
         # A seed that was used before could be answered without the engine.
         seed = secrets.randbits(32)
         try:
@@ -252,7 +252,7 @@ def _synthesis(inspection: Inspection) -> Finding:
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
         value += ", which is its CPU"
         return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
-    return judge.passed("synthesis", value, LIMITS["synthesis"], figures)
+    return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
 def _precision(inspection: Inspection) -> Finding:
@@ -263,13 +263,13 @@ def _precision(inspection: Inspection) -> Finding:
     from appliance.voices import open_store
 
     config = inspection.config
-    is_exact = judge.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+    is_exact = checks.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
     if config.engine.backend == EXACT_BACKEND:
         return is_exact
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
-        return judge.skipped("precision", "no voice is stored; `appliance voices add` stores one")
+        return checks.skipped("precision", "no voice is stored; `appliance voices add` stores one")
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
@@ -289,7 +289,7 @@ def _precision(inspection: Inspection) -> Finding:
         exact.shutdown()
     if share > agreement.ALLOWED:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
-    return judge.passed("precision", value, LIMITS["precision"], figures)
+    return checks.passed("precision", value, LIMITS["precision"], figures)
 
 
 def _engines(inspection: Inspection) -> Finding:
@@ -297,9 +297,9 @@ def _engines(inspection: Inspection) -> Finding:
 
     engine = inspection.config.engine
     if engine.backend not in ("auto", "tensorrt"):
-        return judge.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+        return checks.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
     if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
-        return judge.skipped("engines", "TensorRT is not installed")
+        return checks.skipped("engines", "TensorRT is not installed")
     read = bundle.read(inspection.config.bundle.path, verify=False)
     record = prepare.read_record(engine.cache, read)
     limit, remedy = LIMITS["engines"], REMEDIES["engines"]
@@ -313,7 +313,7 @@ def _engines(inspection: Inspection) -> Finding:
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
-    return judge.passed("engines", value, limit, figures)
+    return checks.passed("engines", value, limit, figures)
 
 
 CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
@@ -327,7 +327,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
 }
 ON_DEMAND = ("precision",)
 """Checks that run only when named: they compute for seconds to minutes."""
-NAMES = tuple(dict.fromkeys((*judge.CHECKS, *CHECKS)))
+NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",
     "voices": "every stored voice can be used",

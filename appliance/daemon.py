@@ -36,9 +36,9 @@ import grpc
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
 from appliance.agent import AgentServer
+from appliance.box.checks.published import last_run
 from appliance.box.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.box.clockwatch import STATES, ClockWatch
-from appliance.box.judge.last import last
 from appliance.box.notify import Notifier
 from appliance.box.root import Root
 from appliance.box.supervision import Supervision
@@ -179,7 +179,7 @@ class Daemon:
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
-        self._metrics.watch_health(lambda: last(box))
+        self._metrics.watch_health(lambda: last_run(box))
         self._clocks = ClockWatch(box, str(config.device.clocks))
         self._loop = asyncio.get_running_loop()
         self._engine: threading.Thread | None = None

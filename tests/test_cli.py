@@ -19,7 +19,7 @@ import soundfile
 import yaml
 
 from appliance import cli
-from appliance.box.judge import CHECKS
+from appliance.box.checks import CHECKS
 from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle

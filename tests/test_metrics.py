@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from appliance import metrics as metrics_module
-from appliance.box.judge import Finding, Level, visit
-from appliance.box.judge.last import last
+from appliance.box.checks import Finding, Level
+from appliance.box.checks.published import last_run, publish
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.job import RequestCounts, Timings
@@ -122,7 +122,7 @@ def test_every_check_of_the_last_visit_is_shown_and_how_old_it_is(tmp_path: Path
     """Written by f5-health as root, read by the daemon."""
     clock, metrics = Clock(), Metrics()
     box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)
-    metrics.watch_health(lambda: last(box))
+    metrics.watch_health(lambda: last_run(box))
     assert not [name for name in samples(metrics) if name[0].startswith("f5_health")]
     findings = [
         Finding("disk", Level.PASS, "half free", figures={"free_bytes": 5, "mount": "/", "read_only": False}),
@@ -130,7 +130,7 @@ def test_every_check_of_the_last_visit_is_shown_and_how_old_it_is(tmp_path: Path
         Finding("speed", Level.FAIL, "slow", "", "measure"),
         Finding("jtop", Level.SKIP, "absent"),
     ]
-    visit.publish(box, findings)
+    publish(box, findings)
     clock.advance(300)
     read = samples(metrics)
     assert {check: read["f5_health_level", check] for check in ("disk", "power", "speed")} == {
@@ -149,11 +149,11 @@ def test_every_check_of_the_last_visit_is_shown_and_how_old_it_is(tmp_path: Path
 
 def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
     jetson, metrics = Jetson(tmp_path / "box", "jp6-0005"), Metrics()
-    visit.publish(jetson.box(), [Finding("disk", Level.PASS, "half free")])
+    publish(jetson.box(), [Finding("disk", Level.PASS, "half free")])
     kept = jetson.read(HEALTH)
     jetson.boot()
     jetson.write(HEALTH, kept)
-    metrics.watch_health(lambda: last(jetson.box()))
+    metrics.watch_health(lambda: last_run(jetson.box()))
     assert ("f5_health_level", "disk") not in samples(metrics)
 
 

@@ -24,7 +24,7 @@ BREACHES = {
     "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
     "http": ("appliance/text/breach.py", "import starlette"),
     "gateway": ("appliance/gateway/breach.py", "from appliance import scheduler"),
-    "root-scripts": ("appliance/box/judge/breach.py", "import numpy"),
+    "root-scripts": ("appliance/box/checks/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
 }
 """Import rule of pyproject.toml → a file and a line that break it, and no other rule."""

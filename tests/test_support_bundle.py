@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.judge.application import Application
+from appliance.box.checks.application import Application
 from appliance.box.support import bundle, redact
 from tests.box.boxes import well
 from tests.box.in_process import quick

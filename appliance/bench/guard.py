@@ -23,9 +23,9 @@ from typing import Any
 from appliance import config as configuration
 from appliance.bench import history, page
 from appliance.bench.machine import Neighbours, describe, listener
-from appliance.box.judge import Finding, Level, document, exit_code, skipped
-from appliance.box.judge.heat import WARM_C
-from appliance.box.judge.speed import FAIL_AT, MEASURE, WARN_AT
+from appliance.box.checks import Finding, Level, document, exit_code, skipped
+from appliance.box.checks.heat import WARM_C
+from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply, Voice

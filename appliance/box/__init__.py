@@ -8,8 +8,7 @@ Every function takes a Box, so that in tests a folder and fake tools stand in fo
     platform versions         model, L4T, JetPack, TensorRT; is the machine supported?
     clocks/                   read, judge, pin and publish the clocks
     sensors/                  temperatures, power, memory, disks
-    services                  state of systemd's units
-    judge/                    health checks, each with its remedy
+    checks/                   one check for each thing that can be wrong, with its remedy
     show/                     clocks and findings as tables
     quiet                     background work of the system that is switched off
     backup support/           backup and restore; a diagnostic archive for the maker

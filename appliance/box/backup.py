@@ -1,11 +1,12 @@
-"""A box's own things in one file, and back: for another module, or another disk.
+"""Backup and restore of configuration, voices, clock baseline and journal, also on another module or disk.
+
+A gzipped tar, readable by its owner only, since it may hold hashes of tokens and TLS keys:
 
     f5-backup.json      first: format, module, and every folder and file with mode, owner, size and SHA-256
     PART/…              the files in that order; PART is configuration, voices, baseline or journal
 
-A gzipped tar, for its owner only: tokens' hashes and TLS keys that lie beside the configuration are in it.
-Restoring verifies all of it before it writes anything. A part is built beside the folder that it replaces,
-then both trade places in one rename, so that what was there is kept as FOLDER.before-TIME.
+A restore verifies the whole file before it writes anything. Each part is written to a folder beside the one
+that it replaces, then both trade names in one rename: the old content stays as FOLDER.before-TIME.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PARTS = {
     "journal": os.path.dirname(paths.JOURNAL),
 }
 OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
-"""Owner of a part if the owner in the backup is not known here."""
+"""Owner of a part if the owner in the backup does not exist here."""
 BASELINE = "baseline"
 LISTING_BYTES = 16 << 20
 SPARE_BYTES = 64 << 20
@@ -57,7 +58,7 @@ Say = Callable[[str], None]
 
 
 class Failure(Exception):
-    """One line: what failed, and what to do."""
+    """One line: the failure and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,6 @@ class Entry:
 
     @property
     def part(self) -> str:
-        """Part that it belongs to."""
         return self.name.partition("/")[0]
 
 
@@ -93,11 +93,11 @@ class Backup:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Parts that it has, in order."""
+        """Parts in the backup, in order."""
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
     def of(self, part: str) -> list[Entry]:
-        """A part's entries, each folder before what is in it."""
+        """Entries of a part, each folder before its content."""
         return [entry for entry in self.entries if entry.part == part]
 
     def describe(self) -> list[str]:
@@ -110,8 +110,11 @@ class Backup:
         return lines
 
 
+# Backing up.
+
+
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Write the box's own things into a file that is not there yet. Raises Failure, OSError."""
+    """Write all parts into a new file. Raises Failure, OSError."""
     if os.path.lexists(file):
         raise Failure(f"{file} is there already: name another, or remove it")
     with contextlib.ExitStack() as stack:
@@ -136,69 +139,6 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
     say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
 
 
-def read(file: Path) -> Backup:
-    """Return the listing of a backup, every hash compared. Raises Failure, OSError."""
-    with _opened(file) as (backup, members):
-        for entry, stream in members:
-            _copied(file, entry, stream, None)
-    return backup
-
-
-def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Put back what a backup holds; what was there is kept aside. Raises Failure, OSError."""
-    backup = read(file)
-    wanted = [part for part in backup.parts if _is_for_here(box, backup, part, say)]
-    owners = {entry: _owner(box, entry, say) for part in wanted for entry in backup.of(part)}
-    if backup.version and backup.version != (here := _version(box)):
-        say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
-    places = {part: _place(box, PARTS[part]) for part in wanted}
-    for part, place in places.items():
-        _check_room(place, sum(entry.size for entry in backup.of(part)))
-    for line in backup.describe():
-        say(line)
-    if dry_run:
-        for place in places.values():
-            say(f"would replace {place}" if place.exists() else f"would make {place}")
-        return
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(box.wall()))
-    staged = {part: place.with_name(f"{place.name}.before-{stamp}") for part, place in places.items()}
-    if there := next((str(new) for new in staged.values() if os.path.lexists(new)), ""):
-        raise Failure(f"{there} is there already: wait a second, and try again")
-    try:
-        for new in staged.values():
-            new.parent.mkdir(parents=True, exist_ok=True)
-            new.mkdir(mode=0o700)
-        _stage(file, backup, staged, owners)
-    except BaseException:
-        for new in staged.values():
-            shutil.rmtree(new, ignore_errors=True)
-        raise
-    for part, place in places.items():
-        try:
-            kept = _put(staged[part], place)
-        except OSError as error:
-            for waiting in list(places)[list(places).index(part) :]:
-                shutil.rmtree(staged[waiting], ignore_errors=True)
-            raise Failure(f"{place} cannot be replaced ({error.strerror}): {part} is as it was") from error
-        say(f"{part}: {place}" + (f"; what was there: {staged[part]}" if kept else ""))
-    say("the daemon takes it over after: sudo systemctl restart f5-appliance")
-
-
-def _put(new: Path, place: Path) -> bool:
-    """Give a staged folder its place; whether something was there, which then has the staged name."""
-    if not place.is_dir():
-        os.rename(new, place)
-        sync_folder(place.parent)
-        return False
-    with locked(place):
-        exchange(new, place)
-        sync_folder(place.parent)
-    return True
-
-
-# Backing up.
-
-
 def _collect(box: Box, say: Say) -> Backup:
     users, groups = _names(box, paths.USERS), _names(box, paths.GROUPS)
     entries: list[Entry] = []
@@ -221,13 +161,13 @@ def _collect(box: Box, say: Say) -> Backup:
                     hashed,
                 )
             )
-    _tell_what_lies_elsewhere(box, say)
+    _report_files_elsewhere(box, say)
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(box.wall()))
     return Backup(created, platform.identify(box.root).module, _version(box), tuple(entries))
 
 
 def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
-    """Folders and files, each folder first. Hidden ones are writes that were interrupted."""
+    """Folders and files, each folder before its content; hidden ones are left out: interrupted writes."""
     yield name, path
     for found in sorted(path.iterdir()):
         inside = f"{name}/{found.name}"
@@ -241,7 +181,8 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
             yield inside, found
 
 
-def _tell_what_lies_elsewhere(box: Box, say: Say) -> None:
+def _report_files_elsewhere(box: Box, say: Say) -> None:
+    """Print each file that the configuration names outside of the backed-up folders."""
     for line in (box.root.text(paths.CONFIG) or "").splitlines():
         if named := NAMED.match(line):
             key, path = named.groups()
@@ -273,14 +214,30 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 # Reading.
 
 Members = Iterator[tuple[Entry, IO[bytes]]]
 
 
+def read(file: Path) -> Backup:
+    """Verify every hash of a backup and return its listing. Raises Failure, OSError."""
+    with _opened(file) as (backup, members):
+        for entry, stream in members:
+            _copied(file, entry, stream, None)
+    return backup
+
+
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
-    """A backup's listing, and its files in the listing's order. Raises Failure, OSError."""
+    """Open a backup: its listing, and its files in that order. Raises Failure, OSError."""
     try:
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
             with tarfile.open(fileobj=plain, mode="r:") as tar:
@@ -293,7 +250,7 @@ def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
                 assert stream is not None  # it is a regular file
                 backup = _parse(file, stream.read())
                 yield backup, _members(file, tar, backup)
-            # To the end: the last block carries gzip's checksum.
+            # Read to the end, where gzip has its checksum.
             if len(plain.read(BLOCK_BYTES)) == BLOCK_BYTES:
                 raise Failure(f"{file}: more lies behind its end; do not use it")
     except DAMAGED as error:
@@ -361,7 +318,7 @@ def _entry(raw: Mapping[str, Any]) -> Entry:
 
 
 def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
-    """Read a file of a backup to its end, into `out` if given. Raises Failure when its hash is another."""
+    """Read a file of a backup to its end, into `out` if given. Raises Failure if its hash differs."""
     digest = hashlib.sha256()
     while block := stream.read(BLOCK_BYTES):
         digest.update(block)
@@ -374,7 +331,47 @@ def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) 
 # Restoring.
 
 
-def _is_for_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
+def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
+    """Replace the folders of a backup's parts; the old ones are kept. Raises Failure, OSError."""
+    backup = read(file)
+    parts = [part for part in backup.parts if _applies_here(box, backup, part, say)]
+    owners = {entry: _owner(box, entry, say) for part in parts for entry in backup.of(part)}
+    if backup.version and backup.version != (here := _version(box)):
+        say(f"made by f5-appliance {backup.version}, here is {here or 'none'}: appliance check --only config")
+    places = {part: _place(box, PARTS[part]) for part in parts}
+    for part, place in places.items():
+        _check_room(place, sum(entry.size for entry in backup.of(part)))
+    for line in backup.describe():
+        say(line)
+    if dry_run:
+        for place in places.values():
+            say(f"would replace {place}" if place.exists() else f"would make {place}")
+        return
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(box.wall()))
+    staged = {part: place.with_name(f"{place.name}.before-{stamp}") for part, place in places.items()}
+    if taken := next((str(new) for new in staged.values() if os.path.lexists(new)), ""):
+        raise Failure(f"{taken} is there already: wait a second, and try again")
+    try:
+        for new in staged.values():
+            new.parent.mkdir(parents=True, exist_ok=True)
+            new.mkdir(mode=0o700)
+        _stage(file, backup, staged, owners)
+    except BaseException:
+        for new in staged.values():
+            shutil.rmtree(new, ignore_errors=True)
+        raise
+    for part, place in places.items():
+        try:
+            kept = _replace(place, staged[part])
+        except OSError as error:
+            for rest in list(places)[list(places).index(part) :]:
+                shutil.rmtree(staged[rest], ignore_errors=True)
+            raise Failure(f"{place} cannot be replaced ({error.strerror}): {part} is as it was") from error
+        say(f"{part}: {place}" + (f"; what was there: {staged[part]}" if kept else ""))
+    say("the daemon takes it over after: sudo systemctl restart f5-appliance")
+
+
+def _applies_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
     here = platform.identify(box.root).module
     if part != BASELINE or backup.module == here:
         return True
@@ -386,8 +383,8 @@ def _is_for_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
 
 
 def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
-    """User and group by name. Raises Failure."""
-    found = []
+    """Return uid and gid of an entry's owner, by name. Raises Failure."""
+    numbers = []
     for name, path, kind in ((entry.user, paths.USERS, "user"), (entry.group, paths.GROUPS, "group")):
         ids = {known: number for number, known in _names(box, path).items()}
         other = OWNERS[entry.part]
@@ -395,14 +392,25 @@ def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
             say(f"{entry.name}: the {kind} {name or 'of the backup'} is not here: {other} gets it")
         if name not in ids and other not in ids:
             raise Failure(f"there is no {kind} {other}: install the package first")
-        found.append(ids.get(name, ids.get(other, 0)))
-    return found[0], found[1]
+        numbers.append(ids.get(name, ids.get(other, 0)))
+    return numbers[0], numbers[1]
+
+
+def _check_room(place: Path, needed: int) -> None:
+    """Raises Failure if the disk has too little space."""
+    existing = next(folder for folder in (place, *place.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if needed + SPARE_BYTES > free:
+        raise Failure(
+            f"{place}: {needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
+            f"{free / 1e6:,.0f} MB are left on the disk"
+        )
 
 
 def _stage(
     file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
 ) -> None:
-    """Write the parts into their staged folders, for root only until they are whole."""
+    """Write the parts into their staged folders, readable by root only until they are complete."""
     for entry in owners:
         if entry.folder and "/" in entry.name:
             _inside(staged, entry).mkdir(mode=0o700)
@@ -434,23 +442,28 @@ def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
     return staged[entry.part] / PurePosixPath(entry.name).relative_to(entry.part)
 
 
-def _check_room(place: Path, needed: int) -> None:
-    there = next(folder for folder in (place, *place.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    if needed + SPARE_BYTES > free:
-        raise Failure(
-            f"{place}: {needed / 1e6:,.0f} MB are to be written and {SPARE_BYTES / 1e6:,.0f} MB stay free, "
-            f"{free / 1e6:,.0f} MB are left on the disk"
-        )
+def _replace(place: Path, new: Path) -> bool:
+    """Put a staged folder in its place. True if there was one before, which then has the staged name."""
+    if not place.is_dir():
+        os.rename(new, place)
+        sync_folder(place.parent)
+        return False
+    with locked(place):
+        exchange(new, place)
+        sync_folder(place.parent)
+    return True
+
+
+# Places, users and versions on the box.
 
 
 def _place(box: Box, path: str) -> Path:
-    """Return the real path of a folder: an operator may have put a link to a larger disk there."""
+    """Return the real path of a folder: it may be a link to a larger disk."""
     return Path(os.path.realpath(box.root.at(path)))
 
 
 def _names(box: Box, path: str) -> dict[int, str]:
-    """Number → name, of /etc/passwd or /etc/group."""
+    """Parse /etc/passwd or /etc/group: number → name."""
     lines = (line.split(":") for line in (box.root.text(path) or "").splitlines())
     return {int(parts[2]): parts[0] for parts in lines if len(parts) > 2 and parts[2].isdecimal()}
 

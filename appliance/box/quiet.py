@@ -1,7 +1,7 @@
-"""A quiet box: no sleep, no desktop, a journal with a limit, and NVIDIA's packages as they are.
+"""f5-quiet: mask sleep, boot without a desktop, limit the journal, hold NVIDIA's packages.
 
-What is not so is a finding of health (judge/quiet.py), and `f5-quiet` changes it: links and files in /etc,
-and apt's holds. How each was before is written down first, for `f5-quiet --undo`.
+Functions that take a Root find what is missing, for the health checks too (checks/quiet.py). `quiet` changes
+links and files in /etc and apt's holds, and records the state before for `undo`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Storage=persistent
 SystemMaxUse=500M
 """
 PACKAGES = re.compile(r"nvidia-(?:l4t-|jetpack)|(?:python3-)?libnvinfer|tensorrt")
-"""Beginnings of names: those that an update of JetPack replaces, and the engines of the bundle with them."""
+"""Prefixes of packages that an update of JetPack replaces; TensorRT engines then have to be rebuilt."""
 APT_S = 60.0
 SCHEMA = 1
 Say = Callable[[str], None]
 State = dict[str, str] | None
-"""A link {"link": where to}, a file {"text": what}, or nothing."""
+"""{"link": target}, {"text": content}, or None if there is no file."""
 
 
 class QuietError(Exception):
-    """It cannot be done; why, in plain words."""
+    """Failure and its reason, in one line."""
 
 
 def default_target(root: Root) -> str:
@@ -54,26 +54,26 @@ def default_target(root: Root) -> str:
 
 
 def sleeps(root: Root) -> list[str]:
-    """Kinds of sleep that are not masked."""
+    """Return the sleep targets that are not masked."""
     states = {name: _state(root, f"{paths.UNITS_OF_ROOT}/{name}") for name in SLEEP}
     return [name for name, state in states.items() if state not in ({"link": "/dev/null"}, {"text": ""})]
 
 
 def shows_indicator(root: Root) -> bool:
-    """True if a desktop starts NVIDIA's indicator, which changes power modes."""
+    """True if a desktop starts NVIDIA's indicator, which can change the power mode."""
     text = root.text(paths.INDICATOR)
     return text is not None and not HIDDEN.search(text)
 
 
 def is_journal_capped(root: Root) -> bool:
-    """True if a file of journald's limits how much it keeps."""
+    """True if journald's configuration sets SystemMaxUse."""
     parts = [f"{folder}/{name}" for folder in paths.JOURNALD for name in root.names(folder)]
     files = [paths.JOURNALD_CONF, *(path for path in parts if path.endswith(".conf"))]
     return any(CAPPED.search(root.text(path) or "") for path in files)
 
 
 def loose_packages(root: Root) -> list[str]:
-    """Installed packages of NVIDIA's that an update would replace."""
+    """Return NVIDIA's installed packages that are not held."""
     found = re.findall(
         r"^Package: (\S+)\nStatus: install ok installed$", root.text(paths.PACKAGES) or "", re.M
     )
@@ -81,33 +81,33 @@ def loose_packages(root: Root) -> list[str]:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Change what is not quiet, and say each change. Raises QuietError, OSError."""
+    """Make the missing changes, printing each with `say`. Raises QuietError, OSError."""
     files, packages = dict(_changes(box.root)), loose_packages(box.root)
     for path, new in files.items():
-        say(f"{path}: {_told(new)}")
+        say(f"{path}: {_describe(new)}")
     if packages:
         say(f"apt-mark hold {' '.join(packages)}")
     if dry_run or not (files or packages):
         return
-    record = _recall(box)
+    record = _read_record(box)
     for path, new in files.items():
         record["files"].setdefault(path, {"before": _state(box.root, path), "after": new})
     record["held"] = sorted({*record["held"], *packages})
     box.root.replace(paths.QUIET, json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n", mode=0o600)
     for path, new in files.items():
-        _put(box.root, path, new)
+        _write_state(box.root, path, new)
     _mark(box, "hold", packages)
     _reload(box, files)
 
 
 def undo(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Give back what was before, but for what somebody has changed since. Raises QuietError, OSError."""
-    record = _recall(box)
+    """Restore the recorded state, except what was changed since. Raises QuietError, OSError."""
+    record = _read_record(box)
     files = {}
     for path, states in record["files"].items():
         if _state(box.root, path) == states["after"]:
             files[path] = states["before"]
-            say(f"{path}: {_told(states['before'])}")
+            say(f"{path}: {_describe(states['before'])}")
         elif _state(box.root, path) != states["before"]:
             say(f"{path}: left as it is, since somebody has changed it")
     if record["held"]:
@@ -115,7 +115,7 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
     if dry_run:
         return
     for path, before in files.items():
-        _put(box.root, path, before)
+        _write_state(box.root, path, before)
     _mark(box, "unhold", record["held"])
     _reload(box, files)
     _place(box.root, paths.QUIET).unlink(missing_ok=True)
@@ -132,14 +132,14 @@ def _changes(root: Root) -> Iterator[tuple[str, State]]:
         yield f"{paths.JOURNALD[0]}/f5-quiet.conf", {"text": JOURNAL}
 
 
-def _told(state: State) -> str:
+def _describe(state: State) -> str:
     if state is None:
         return "removed"
     return f"a link to {state['link']}" if "link" in state else f"{len(state['text'])} characters"
 
 
 def _place(root: Root, path: str) -> Path:
-    """The path itself: should it be a link, the link."""
+    """Return the path below the root without following a link at its end."""
     pure = PurePosixPath(path)
     return root.at(str(pure.parent)) / pure.name
 
@@ -152,7 +152,7 @@ def _state(root: Root, path: str) -> State:
         return None
 
 
-def _put(root: Root, path: str, state: State) -> None:
+def _write_state(root: Root, path: str, state: State) -> None:
     place = _place(root, path)
     if state is None or "link" in state or place.is_symlink():
         place.unlink(missing_ok=True)
@@ -174,14 +174,14 @@ def _mark(box: Box, verb: str, packages: list[str]) -> None:
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:
-    """Let systemd read what has changed."""
+    """Make systemd and journald read the changed files."""
     box.tools.run("systemctl", "daemon-reload")
     if any(path.startswith(paths.JOURNALD[0]) for path in files):
         box.tools.run("systemctl", "try-restart", "systemd-journald.service")
 
 
-def _recall(box: Box) -> dict[str, Any]:
-    """Read what f5-quiet has changed; empty without a record. Raises QuietError, OSError."""
+def _read_record(box: Box) -> dict[str, Any]:
+    """Read the record of changes; empty if there is none. Raises QuietError, OSError."""
     if not is_private_file(box.root, paths.QUIET):
         return {"files": {}, "held": []}
     try:

@@ -1,4 +1,4 @@
-"""What systemd knows of a unit."""
+"""State of a systemd unit."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ASK_S = 10.0
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit's properties, as `systemctl show` prints them; one that systemd does not print is empty."""
+    """Properties of a unit as `systemctl show` prints them; unknown ones are empty."""
 
     name: str
     properties: Mapping[str, str]
 
     @property
     def installed(self) -> bool:
-        """Whether there is a file for it."""
+        """True if systemd has found its file."""
         return self.properties.get("LoadState", "loaded") == "loaded"
 
     @property
@@ -38,22 +38,21 @@ class Unit:
 
     @property
     def result(self) -> str:
-        """How its last run ended: success, exit-code, watchdog, start-limit-hit, …"""
+        """Result of the last run: success, exit-code, watchdog, start-limit-hit, …"""
         return self.properties.get("Result", "")
 
     @property
     def exit_status(self) -> int:
-        """Of its main process."""
+        """Exit status of the main process."""
         return _number(self.properties.get("ExecMainStatus", ""))
 
     @property
     def restarts(self) -> int:
-        """How often systemd has started it again by itself since somebody last started it."""
+        """Automatic restarts since the last manual start."""
         return _number(self.properties.get("NRestarts", ""))
 
     @property
     def summary(self) -> str:
-        """In a few words."""
         words = self.active or "unknown"
         sub = self.properties.get("SubState", "")
         words += f" ({sub})" if sub and sub != self.active else ""
@@ -62,7 +61,7 @@ class Unit:
 
 
 def unit(box: Box, name: str) -> Unit | None:
-    """None when there is no systemd to ask, or it does not know the unit's state."""
+    """Return a unit's state; None without systemd, or if it does not know the state."""
     ran = box.tools.run("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
     pairs = (line.partition("=") for line in ran.output.splitlines())
     properties = {key: value.strip() for key, equals, value in pairs if equals and key in PROPERTIES}

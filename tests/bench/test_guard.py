@@ -14,7 +14,7 @@ import pytest
 from appliance import cli
 from appliance.bench import guard, history, page
 from appliance.bench.machine import Neighbours, cpu_seconds, listener
-from appliance.box.judge import Level, speed
+from appliance.box.checks import Level, speed
 from appliance.box.root import Root
 from appliance.box.system import Box
 from tests.daemons import BUNDLE, running

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import judge, paths
+from appliance.box import checks, paths
+from appliance.box.checks import Level
 from appliance.box.clocks import pin_record, pinning
-from appliance.box.judge import Level
 from tests.box.in_process import quick
 from tests.fakes.jetson import Clock, Jetson
 
@@ -58,7 +58,7 @@ def storm(**counts: int) -> Callable[[Jetson], object]:
 
     def arrange(jetson: Jetson) -> None:
         clock = Clock(500.0)
-        judge.examine(quick(jetson, **clock.arguments))
+        checks.run_checks(quick(jetson, **clock.arguments))
         jetson.fault("over_current_storm", **{"oc3": 0, **counts})
 
     return arrange
@@ -81,7 +81,7 @@ def nothing(jetson: Jetson) -> None:
 
 
 def swapping(jetson: Jetson) -> None:
-    judge.examine(quick(jetson, **Clock(500.0).arguments))
+    checks.run_checks(quick(jetson, **Clock(500.0).arguments))
     total = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapTotal"))
     replaces("/proc/meminfo", total, "SwapTotal: 32000000 kB")(jetson)
     free = next(line for line in jetson.read("/proc/meminfo").splitlines() if line.startswith("SwapFree"))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import judge
-from appliance.box.judge import CHECKS, jtop
+from appliance.box import checks
+from appliance.box.checks import CHECKS, jtop
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
@@ -22,13 +22,13 @@ from tests.fakes.jetson import Clock, Jetson
 pytestmark = pytest.mark.once
 
 
-def look(jetson: Jetson, case: Case) -> judge.Finding:
+def look(jetson: Jetson, case: Case) -> checks.Finding:
     box = quick(jetson, **case.box)
     if case.readyz is None or case.check != "daemon":
-        [found] = judge.examine(box, only={case.check}, readyz="127.0.0.1:1")
+        [found] = checks.run_checks(box, only={case.check}, readyz="127.0.0.1:1")
     else:
         with answering(*case.readyz) as address:
-            [found] = judge.examine(box, only={case.check}, readyz=address)
+            [found] = checks.run_checks(box, only={case.check}, readyz=address)
     return found
 
 
@@ -45,7 +45,7 @@ def test_fault(case: Case, tmp_path: Path) -> None:
 
 
 def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
-    findings = {f.check: f for f in judge.examine(quick(Jetson(tmp_path / "box", "jp5-0005")))}
+    findings = {f.check: f for f in checks.run_checks(quick(Jetson(tmp_path / "box", "jp5-0005")))}
     assert findings["platform"].level is FAIL
     assert "JetPack 5" in findings["platform"].value
     assert "flash" in findings["platform"].remedy
@@ -57,29 +57,29 @@ def test_jetpack_5_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_pinned_box_is_all_green(profile: str, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box", profile)
     with answering() as address:
-        findings = judge.examine(quick(jetson), readyz=address)
+        findings = checks.run_checks(quick(jetson), readyz=address)
     assert [f.check for f in findings] == list(CHECKS)
     # jtop is not there, and speed was not measured.
     assert {f.check for f in findings if f.level is not PASS} == {"jtop", "speed"}
-    assert judge.exit_code(findings) == 0
+    assert checks.exit_code(findings) == 0
 
 
 def test_without_root_a_pinned_box_is_green_too(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     before = jetson.snapshot()
     with answering() as address:
-        findings = judge.examine(quick(jetson, **WITHOUT_ROOT), readyz=address)
-    assert judge.exit_code(findings) == 0
+        findings = checks.run_checks(quick(jetson, **WITHOUT_ROOT), readyz=address)
+    assert checks.exit_code(findings) == 0
     assert jetson.snapshot() == before
 
 
 def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     clock = Clock(500.0)
-    judge.examine(quick(jetson, **clock.arguments))
+    checks.run_checks(quick(jetson, **clock.arguments))
     clock.advance(100)
     jetson.fault("over_current_storm", oc1=2, oc3=0)
-    found = {f.check: f for f in judge.examine(quick(jetson, **clock.arguments))}["oc1"]
+    found = {f.check: f for f in checks.run_checks(quick(jetson, **clock.arguments))}["oc1"]
     assert (found.level, found.figures["events"], found.figures["recorded"]) == (WARN, 2, True)
     assert len(json.loads(jetson.read(COUNTERS))["samples"]) == 2
 
@@ -87,10 +87,10 @@ def test_root_keeps_counters_for_the_next_time(tmp_path: Path) -> None:
 def test_counters_of_another_boot_are_not_compared(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.fault("over_current_storm", oc1=50, oc3=0)
-    text = judge.examine(quick(jetson, **Clock(500.0).arguments)) and jetson.read(COUNTERS)
+    text = checks.run_checks(quick(jetson, **Clock(500.0).arguments)) and jetson.read(COUNTERS)
     jetson.boot()
     jetson.write(COUNTERS, text)
-    found = {f.check: f for f in judge.examine(quick(jetson, **Clock(600.0).arguments))}["oc1"]
+    found = {f.check: f for f in checks.run_checks(quick(jetson, **Clock(600.0).arguments))}["oc1"]
     assert found.figures["recorded"] is False
 
 
@@ -125,8 +125,8 @@ def test_jtop_is_asked_through_the_interpreter_of_its_command(
             asked.extend([name, *arguments])
             return Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
 
-    claim = jtop.ask(dataclasses.replace(jetson.box(), tools=Asked()))
-    assert (claim.version, claim.pinned) == ("7.2.2", True)
+    report = jtop.query(dataclasses.replace(jetson.box(), tools=Asked()))
+    assert (report.version, report.pinned) == ("7.2.2", True)
     assert asked[:-2] == [word.format(python=jetson.path(python)) for word in command]
 
 
@@ -147,9 +147,9 @@ def everything(jetson: Jetson) -> None:
 def test_everything_at_once_is_still_an_answer(profile: str, user: int, tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", profile)
     everything(jetson)
-    findings = judge.examine(quick(jetson, user=lambda: user), readyz="not an address")
+    findings = checks.run_checks(quick(jetson, user=lambda: user), readyz="not an address")
     assert [f.check for f in findings] == list(CHECKS)
-    assert judge.exit_code(findings) == 2
+    assert checks.exit_code(findings) == 2
     assert [f for f in findings if "could not be checked" in f.value] == []
     assert table(findings)
 
@@ -163,7 +163,7 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
                 tool.unlink()
         else:
             jetson.path(f"/{name}").rename(tmp_path / f"{name}-gone")
-    findings = judge.examine(quick(jetson), readyz="127.0.0.1:1")
+    findings = checks.run_checks(quick(jetson), readyz="127.0.0.1:1")
     assert [f.check for f in findings] == list(CHECKS)
     assert [f for f in findings if "could not be checked" in f.value] == []
 
@@ -171,11 +171,11 @@ def test_a_box_with_nothing_in_it_is_still_an_answer(missing: str, tmp_path: Pat
 def test_a_check_that_breaks_is_a_finding_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(look: object) -> judge.Finding:
+    def breaks(look: object) -> checks.Finding:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setattr("appliance.box.judge.storage.judge_memory", breaks)
-    findings = {f.check: f for f in judge.examine(quick(well(tmp_path / "box")), only={"memory", "disk"})}
+    monkeypatch.setattr("appliance.box.checks.storage.check_memory", breaks)
+    findings = {f.check: f for f in checks.run_checks(quick(well(tmp_path / "box")), only={"memory", "disk"})}
     assert findings["memory"].level is FAIL
     assert "a fault in this program" in findings["memory"].value
     assert findings["memory"].figures["error"] == "RuntimeError: nobody thought of this"
@@ -186,9 +186,9 @@ def test_what_is_no_jetson_is_not_looked_at(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.path("/proc/device-tree").rename(jetson.path("/proc/elsewhere"))
     with answering() as address:
-        findings = judge.examine(quick(jetson), readyz=address)
+        findings = checks.run_checks(quick(jetson), readyz=address)
     assert not jetson.path(COUNTERS).exists()
-    of_the_box = [f for f in findings if CHECKS[f.check].of_the_box]
+    of_the_box = [f for f in findings if CHECKS[f.check].needs_jetson]
     assert len(of_the_box) > 15
     assert {(f.level, f.value) for f in of_the_box} == {(SKIP, "not a Jetson")}
-    assert judge.exit_code(findings) == 0
+    assert checks.exit_code(findings) == 0

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.judge import history
-from appliance.box.judge.history import Sample, rise
+from appliance.box.checks import history
+from appliance.box.checks.history import Sample, rise
 from appliance.box.root import Root
 from appliance.box.system import Box
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import judge, quiet, versions
-from appliance.box.judge import Level
+from appliance.box import checks, quiet, versions
+from appliance.box.checks import Level
 from appliance.box.paths import INDICATOR, QUIET
 from tests.box.boxes import well
 from tests.box.in_process import quick
@@ -26,7 +26,7 @@ UNITS = "/etc/systemd/system"
 
 
 def levels(jetson: Jetson) -> dict[str, Level]:
-    return {finding.check: finding.level for finding in judge.examine(quick(jetson), only=CHECKS)}
+    return {finding.check: finding.level for finding in checks.run_checks(quick(jetson), only=CHECKS)}
 
 
 def script(jetson: Jetson, *options: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +171,7 @@ EMMC = "/sys/block/mmcblk0/device"
 def test_what_reset_the_box(source: str, level: Level, value: str, tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     jetson.write(PMC, f"{source}\n")
-    [found] = judge.examine(quick(jetson), only={"reset"})
+    [found] = checks.run_checks(quick(jetson), only={"reset"})
     assert found.level is level and value in found.value and len(found.value) < 100, found
     assert bool(found.remedy) == (level is Level.WARN)
 
@@ -193,5 +193,5 @@ def test_how_worn_the_emmc_is(life: str, end: str, level: Level, value: str, tmp
     jetson = well(tmp_path / "box")
     jetson.write(f"{EMMC}/life_time", f"{life}\n")
     jetson.write(f"{EMMC}/pre_eol_info", f"{end}\n")
-    [found] = judge.examine(quick(jetson), only={"wear"})
+    [found] = checks.run_checks(quick(jetson), only={"wear"})
     assert found.level is level and value in found.value, found

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from appliance.box.checks import Level, run_checks
 from appliance.box.clocks import published
 from appliance.box.clocks.pinning import check, lock, unlock
 from appliance.box.clocks.vendor import BASELINE
 from appliance.box.clocks.verdict import take_reading
-from appliance.box.judge import Level, examine
 from appliance.box.show import status
 from tests.box import r39
 from tests.box.r39 import BWMGR, CPU, GPU, R39
@@ -105,7 +105,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     calls = len(orin.calls)
     assert check(orin.box()).state == "unknown" and orin.calls[calls:] == ["nvpmodel -q"]
     assert published.read(orin.box()).why == "tpc: the TPC mask cannot be read"
-    [found] = examine(orin.box(), only={"clocks"})
+    [found] = run_checks(orin.box(), only={"clocks"})
     assert found.level is Level.WARN and "not all of it can be looked at" in found.value
 
 
@@ -120,7 +120,7 @@ def test_the_sites_power_mode_is_what_is_pinned(orin: R39) -> None:
         "MODE_50W",
         816_000_000,
     )
-    assert {f.level for f in examine(orin.box(), only={"power_mode", "clocks", "caps", "cores"})} == {
+    assert {f.level for f in run_checks(orin.box(), only={"power_mode", "clocks", "caps", "cores"})} == {
         Level.PASS
     }
     orin.write(f"{GPU}/max_freq", "612000000")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box import judge
+from appliance.box import checks
+from appliance.box.checks import Level
 from appliance.box.clocks.pinning import check, lock
-from appliance.box.judge import Level
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import status
 from tests.box.boxes import well
@@ -189,16 +189,16 @@ def jetson(tmp_path: Path) -> Jetson:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_the_remedy_mends(jetson: Jetson, row: Row) -> None:
-    [before] = judge.examine(quick(jetson), only={row.check})
+    [before] = checks.run_checks(quick(jetson), only={row.check})
     assert before.level is PASS
     row.arrange(jetson)
-    [found] = judge.examine(quick(jetson), only={row.check})
+    [found] = checks.run_checks(quick(jetson), only={row.check})
     assert found.level is row.level, found
     assert row.value in found.value and row.remedy in found.remedy, found
-    assert judge.exit_code([found]) == row.health
+    assert checks.exit_code([found]) == row.health
     assert CODES[status.status(quick(jetson)).clocks.state] == row.clock_lock
     row.mend(jetson)
-    [after] = judge.examine(quick(jetson), only={row.check})
+    [after] = checks.run_checks(quick(jetson), only={row.check})
     assert after.level is PASS, after
     assert status.status(quick(jetson)).clocks.state == "pinned"
 
@@ -227,7 +227,7 @@ def test_the_site_may_want_less_than_a_better_mode(jetson: Jetson) -> None:
         "MODE_50W",
         1_497_600_000,
     )
-    found = judge.examine(quick(jetson), only={"power_mode", "clocks", "caps", "cores", "reboot"})
+    found = checks.run_checks(quick(jetson), only={"power_mode", "clocks", "caps", "cores", "reboot"})
     assert {finding.level for finding in found} == {PASS}, found
 
 
@@ -238,9 +238,9 @@ def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None
     mine = quick(jetson, user=lambda: 1000)
     mine = dataclasses.replace(mine, root=Closed(mine.root.folder, private=True))
     assert status.status(mine).clocks.state == "pinned"
-    [found] = judge.examine(mine, only={"power_mode"})
+    [found] = checks.run_checks(mine, only={"power_mode"})
     assert (found.level, found.value) == (PASS, "MODE_50W, as root's check saw it")
     jetson.path("/run/f5-appliance/clocks.json").unlink()
     assert status.status(mine).clocks.state == "unknown"
-    [found] = judge.examine(mine, only={"power_mode"})
+    [found] = checks.run_checks(mine, only={"power_mode"})
     assert found.level is Level.SKIP and "needs root" in found.value

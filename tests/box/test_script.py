@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from appliance.box import paths
-from appliance.box.judge import CHECKS, visit
+from appliance.box.checks import CHECKS
+from appliance.box.checks import health as health_run
 from tests.box.boxes import answering, well
 from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
@@ -169,7 +170,7 @@ def test_what_nobody_foresaw_is_broken_and_no_warning(
     def fail(*arguments: object) -> None:
         raise RuntimeError("of two\nlines")
 
-    monkeypatch.setattr(visit, "examine_all", fail)
+    monkeypatch.setattr(health_run, "run_health", fail)
     monkeypatch.setattr(sys, "argv", ["health"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as ended:

@@ -1,1 +1,1 @@
-"""Clocks and findings as a person reads them."""
+"""Tables of clocks and findings, for terminals."""

@@ -1,7 +1,7 @@
-"""Second opinion: `jetson_clocks --show` of JetPack 5, 6 and 7, compared with the readings.
+"""Cross-check of the clock readings with `jetson_clocks --show` of JetPack 5, 6 and 7.
 
-A second opinion for technicians. `Online=` of a core and `FreqOverride=` of EMC are not in every format; CPUs
-come in any order. What is not understood says nothing.
+`Online=` of a core and `FreqOverride=` of EMC are not in every format; CPUs come in any order. Lines of an
+unknown form are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FREQUENCY = re.compile(r"\b(Min|Max|Current)Freq=([0-9]{1,15})\b")
 
 @dataclass(frozen=True)
 class Core:
-    """A CPU's line; frequencies in Hz."""
+    """Line of a CPU; frequencies in Hz."""
 
     online: bool
     range: Range
@@ -29,7 +29,7 @@ class Core:
 
 @dataclass(frozen=True)
 class Memory:
-    """The EMC line."""
+    """Line of the memory controller (EMC)."""
 
     range: Range
     override: bool | None = None
@@ -37,9 +37,9 @@ class Memory:
 
     @property
     def pinned(self) -> bool | None:
-        """True at its upper limit and kept there; an idle JetPack 6 is at it by chance, without the override.
+        """True if held at its upper limit; None if unknown.
 
-        None where the line was not understood.
+        An idle JetPack 6 may be at the limit by chance, without FreqOverride.
         """
         if None in (self.range.min, self.range.max, self.range.current):
             return None
@@ -49,7 +49,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Show:
-    """Values that are compared; one that is not printed is None or empty."""
+    """Parsed output; a value that is not printed is None or empty."""
 
     cores: Mapping[int, Core] = field(default_factory=dict)
     gpu: Range | None = None
@@ -58,7 +58,7 @@ class Show:
 
 
 def doubts(box: Box, reading: ClockReading, notes: list[str]) -> list[str]:
-    """Ask it, and return where it differs; that it gave no answer goes to the notes. Does not raise."""
+    """Run `jetson_clocks --show` and describe each difference; without output, add a note. Does not raise."""
     ran = box.tools.run("jetson_clocks", "--show", timeout_s=SHOW_S)
     shown = parse(ran.text)
     if not shown.cores or shown.gpu is None:
@@ -68,7 +68,7 @@ def doubts(box: Box, reading: ClockReading, notes: list[str]) -> list[str]:
 
 
 def differences(reading: ClockReading, shown: Show) -> Iterator[str]:
-    """Return where --show and the kernel's files disagree on which clocks are held, and at what."""
+    """Describe each clock on which --show and the kernel's files disagree."""
     for number, core in shown.cores.items():
         domain = reading.domains.get(f"cpu{number}")
         if core.online != (domain is not None):
@@ -93,7 +93,7 @@ def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:
 
 
 def parse(text: str) -> Show:
-    """Read the output; lines that are not known are passed over. Does not raise."""
+    """Parse the output. Does not raise."""
     gpu, emc = _after(r"^GPU (MinFreq=.*)$", text), _after(r"^EMC (MinFreq=.*)$", text)
     override = re.search(r"FreqOverride=(\d)", emc)
     return Show(
@@ -107,8 +107,8 @@ def parse(text: str) -> Show:
 def _cores(text: str) -> Iterator[tuple[int, Core]]:
     online = _numbers(_after(r"Online CPUs:[ \t]*([-\d,]*)", text).rstrip(","))
     for number, line in re.findall(r"^cpu([0-9]{1,4}):(.*)$", text, re.MULTILINE):
-        told = re.search(r"\bOnline=(\d)", line)
-        yield int(number), Core(told[1] == "1" if told else int(number) in online, _range(line, KHZ))
+        flag = re.search(r"\bOnline=(\d)", line)
+        yield int(number), Core(flag[1] == "1" if flag else int(number) in online, _range(line, KHZ))
 
 
 def _range(line: str, unit: int = 1) -> Range:

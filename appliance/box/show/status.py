@@ -1,7 +1,7 @@
-"""The clocks as a technician wants to see them: read now, with what root's check has published beside it.
+"""Clock status for technicians: a reading made now, completed by what root's check has published.
 
-Without root EMC cannot be read: then the published file's word is taken while it is fresh, and said so.
-With root `jetson_clocks --show` is asked for a second opinion, and a difference is a reason for doubt.
+Without root EMC cannot be read: the published state is used instead while it is fresh, with a note.
+With root the reading is compared with `jetson_clocks --show`; a difference makes it "unpinned".
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
-    """What there is to say."""
+    """Platform, clocks and notes of `f5-clock-lock status`."""
 
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
-    """Where something comes from, and what could not be had."""
+    """Sources of values, and what could not be read."""
 
 
 def status(box: Box) -> Status:
-    """Read now; changes nothing. Does not raise."""
+    """Read the status. Does not raise."""
     reading, last = take_reading(box), published.read(box)
     if reading.refusal:
         return Status(reading.platform, reading.clocks)
@@ -53,18 +53,18 @@ def status(box: Box) -> Status:
 
 
 def document(status: Status) -> str:
-    """JSON in the published schema, with the notes."""
+    """Return the JSON of the published schema, with the notes."""
     return json.dumps(
         {"schema": SCHEMA, **dataclasses.asdict(status.clocks), "notes": status.notes}, indent=1
     )
 
 
 def table(status: Status) -> str:
-    """For people."""
+    """Return the table for a terminal."""
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
-# Where root's word comes in.
+# What root has published.
 
 
 def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:
@@ -77,7 +77,7 @@ def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:
 
 
 def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> Clocks:
-    """What can be seen without root, and what root has seen where that is fresh."""
+    """Complete a reading made without root by the published state, if that is fresh."""
     if last.state == "unknown":
         return _now(box, seen)
     clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
@@ -90,15 +90,15 @@ def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> C
         notes.append(f"needs root: {names}: what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
         clocks = dataclasses.replace(clocks, domains={**seen.domains, **found})
         if seen.state == "unknown":
-            clocks = dataclasses.replace(clocks, **_judged_again(clocks.domains))
+            clocks = dataclasses.replace(clocks, **_state(clocks.domains))
     by_root = last.state == "reboot_pending" or last.why.startswith(UNLOCKED)
     if by_root and clocks.state == "unpinned":
         clocks = dataclasses.replace(clocks, state=last.state, why=last.why)
     return _now(box, clocks)
 
 
-def _judged_again(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Once EMC is known, where all else that can be seen is pinned."""
+def _state(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return `state` and `why` that follow from all domains."""
     whys = {name: domain["why"] for name, domain in domains.items() if domain["pinned"] is not True}
     bad = any(domains[name]["pinned"] is False for name in whys)
     state = "unpinned" if bad else "unknown" if whys else "pinned"
@@ -109,7 +109,7 @@ def _now(box: Box, clocks: Clocks) -> Clocks:
     return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
 
 
-# For people.
+# The table.
 
 
 def _head(status: Status) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _rows(domains: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _alike(domains: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Cores that read the same share a row."""
+    """Group consecutive cores with equal values into one row."""
     rows: list[tuple[list[str], Mapping[str, Any]]] = []
     for name, domain in domains.items():
         if rows and rows[-1][1] == domain and name.startswith("cpu"):

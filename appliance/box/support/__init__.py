@@ -1,1 +1,1 @@
-"""The support bundle: states, logs and versions, with everything that names a person or a box taken out."""
+"""Support bundle: states, logs and versions, with everything removed that identifies a person or a box."""

@@ -1,8 +1,8 @@
-"""One file for the maker: states, logs, versions.
+"""Support bundle: states, logs and versions in one archive for the maker of the box.
 
-No texts, no voices, no secrets, nothing that names the box. What goes in has passed `redact`; what comes from
-the application is reduced to levels and figures, since its messages name voices. Every part is made on its
-own; one that fails is a line in the archive's INDEX.
+No texts, no voices, no secrets, nothing that identifies the box: `redact` filters everything. Findings of the
+application keep levels and numbers only, since its messages name voices. Parts are independent of each other;
+one that fails is a line in the archive's INDEX.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import paths, services
+from appliance.box.checks import reset
+from appliance.box.checks.application import Application
+from appliance.box.checks.daemon import merge_application
+from appliance.box.checks.finding import document
+from appliance.box.checks.health import APPLICATION_CHECKS
+from appliance.box.checks.run import run_checks
 from appliance.box.clocks import verdict
-from appliance.box.judge import reset, visit
-from appliance.box.judge.application import Application
-from appliance.box.judge.daemon import with_applications
-from appliance.box.judge.examine import examine
-from appliance.box.judge.finding import Finding, document
 from appliance.box.support import redact
 from appliance.box.support.redact import outline
 from appliance.box.system import Box
@@ -51,15 +52,16 @@ THIS_BOOT, BOOT_BEFORE = "0", "-1"
 BOOT = re.compile(
     r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
 )
-"""A line of `journalctl --list-boots`: how long ago, id, first and last entry."""
+"""A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
+"""Values of units and of installed.json that are shown."""
 VERSIONS = (
     "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
     "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
 )
-SHOWN_BY_TOOLS = {
+TOOL_LINES = {
     "nvpmodel": re.compile(r"NVPM (?:VERB|WARN|ERROR|INFO)\b.*|NV (?:Power|Fan) Mode:.*|\d+"),
     "jetson_clocks": re.compile(
         r"(?:SOC family|Online CPUs|cpu\d+|GPU|Active GPU TPCs|EMC|DLA\d|PVA\d|CVNAS|FAN|Fan"
@@ -67,11 +69,16 @@ SHOWN_BY_TOOLS = {
     ),
     "tegrastats": re.compile(r"(?:\d\d-\d\d-\d{4} \d\d:\d\d:\d\d )?RAM [\w/%@,.:\[\]() +-]*"),
 }
+"""Lines of each tool's output that are shown."""
+BUNDLE_FILE = re.compile(
+    r"(?:(?:condition|modulation|step|vocoder)[\w.-]{0,20}\.onnx(?:\.data)?|manifest\.yaml|vocab\.txt)"
+)
+RELEASE_LINE = re.compile(r"# R\d+ \(release\), [\w:., -]*|# KERNEL_VARIANT: \w*|[A-Z_]+=[\w/.-]*")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of the archive, or why it is not there."""
+    """A file of the archive, or the reason why it is missing."""
 
     name: str
     text: str = ""
@@ -79,20 +86,20 @@ class Part:
 
 
 def collect(box: Box, app: Application) -> list[Part]:
-    """Everything. Does not raise."""
+    """Make every part. Does not raise."""
     scrub = redact.scrubber(box)
-    makers: Mapping[str, Callable[[], str]] = {
+    texts: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
-        "clocks.json": lambda: _published(box),
+        "clocks.json": lambda: _published_clocks(box),
         "clock-status.json": lambda: _json(dataclasses.asdict(verdict.take_reading(box).clocks)),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
         "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
         "nv_tegra_release.txt": lambda: _release(box),
-        "units.json": lambda: _json({name: _unit(box, name) for name in UNITS}),
+        "units.json": lambda: _units(box),
         **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
         "kernel.txt": lambda: redact.kernel(_journal(box, THIS_BOOT, "-k")),
-        # How a boot ended is in the one before.
+        # After a crash the reason is in the boot before.
         **{f"previous-boot/journal-{name}.txt": _journal_of(box, name, BOOT_BEFORE) for name in JOURNALS},
         "previous-boot/kernel.txt": lambda: redact.kernel(_journal(box, BOOT_BEFORE, "-k")),
         "boots.txt": lambda: _boots(box),
@@ -100,48 +107,14 @@ def collect(box: Box, app: Application) -> list[Part]:
         "versions.txt": lambda: _versions(box, app),
         "installed.json": lambda: _installed(box),
         "configuration.yaml": lambda: redact.configuration(box.root.read(paths.CONFIG)),
-        "contents.json": lambda: _json({"voices": _voices(box), "bundle": _bundle(box)}),
+        "contents.json": lambda: _contents(box),
     }
-    return [_made(name, make, scrub) for name, make in makers.items()]
+    return [_part(name, text, scrub) for name, text in texts.items()]
 
 
-def index(parts: Iterable[Part]) -> str:
-    """What is inside, a line each, and what is not and why."""
-    lines = [
-        f"MISSING  {part.name}: {part.problem}"
-        if part.problem
-        else f"{len(part.text.encode()):>7}  {part.name}"
-        for part in parts
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
-    """The archive, whole or not at all, for its owner only. Raises OSError."""
-    listed = list(parts)
-    files = {"INDEX": index(listed), **{part.name: part.text for part in listed if not part.problem}}
-    replace_file(out, _archive(files, int(wall_s)), 0o600)
-
-
-def default_name(wall_s: float) -> str:
-    """Names no box: the maker's letter says which it is."""
-    return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
-
-
-def _archive(files: Mapping[str, str], mtime: int) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name, text in files.items():
-            content = text.encode()
-            info = tarfile.TarInfo(f"f5-support/{name}")
-            info.size, info.mtime, info.mode = len(content), mtime, 0o644
-            archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def _made(name: str, make: Callable[[], str], scrub: redact.Scrubber) -> Part:
+def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
     try:
-        return Part(name, scrub(make()))
+        return Part(name, scrub(text()))
     except FileNotFoundError:
         return Part(name, problem="there is none")
     except PermissionError:
@@ -152,34 +125,61 @@ def _made(name: str, make: Callable[[], str], scrub: redact.Scrubber) -> Part:
         return Part(name, problem=f"{type(error).__name__}: {outline(str(error))}")
 
 
+def index(parts: Iterable[Part]) -> str:
+    """Return a line for each part: its size and name, or that it is missing and why."""
+    lines = [
+        f"MISSING  {part.name}: {part.problem}"
+        if part.problem
+        else f"{len(part.text.encode()):>7}  {part.name}"
+        for part in parts
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
+    """Write the archive atomically, readable by its owner only. Raises OSError."""
+    listed = list(parts)
+    files = {"INDEX": index(listed), **{part.name: part.text for part in listed if not part.problem}}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in files.items():
+            content = text.encode()
+            info = tarfile.TarInfo(f"f5-support/{name}")
+            info.size, info.mtime, info.mode = len(content), int(wall_s), 0o644
+            archive.addfile(info, io.BytesIO(content))
+    replace_file(out, buffer.getvalue(), 0o600)
+
+
+def default_name(wall_s: float) -> str:
+    """Return a file name with the time and without the name of the box."""
+    return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
+
+
 class Unavailable(Exception):
-    """A part that cannot be had; the message is ours and harmless."""
+    """A part that cannot be made; its message holds nothing of the box."""
 
 
-# The parts.
+# The parts, in the order of the archive.
 
 
 def _health(box: Box, app: Application) -> str:
-    of_the_box = [_of_the_box(finding) for finding in examine(box)]
-    names = [name for name in visit.OF_THE_APPLICATION if name != "synthesis"]
-    told = app.ask(box, "--quick", "--no-speak", "--only", ",".join(names))
-    of_the_application = [_of_the_application(finding) for finding in told]
-    return _json(document(with_applications(of_the_box, of_the_application)))
+    of_box = []
+    for finding in run_checks(box):
+        # The other values are made from our own words; these may quote other programs.
+        if finding.check in ("jtop", "speed") or finding.value.startswith("could not be checked"):
+            finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
+        of_box.append(finding)
+    names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
+    of_application = []
+    for finding in app.run(box, "--quick", "--no-speak", "--only", names):
+        figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
+        of_application.append(
+            dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
+        )
+    return _json(document(merge_application(of_box, of_application)))
 
 
-def _of_the_box(finding: Finding) -> Finding:
-    """Its words are ours, but for what other programs told."""
-    if finding.check in ("jtop", "speed") or finding.value.startswith("could not be checked"):
-        return dataclasses.replace(finding, value=outline(finding.value), figures={})
-    return finding
-
-
-def _of_the_application(finding: Finding) -> Finding:
-    figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
-    return dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
-
-
-def _published(box: Box) -> str:
+def _published_clocks(box: Box) -> str:
     document = dict(box.root.record(paths.CLOCKS))
     if isinstance(last := document.get("last_unpin"), dict):
         last["who"] = [outline(str(who)) for who in last.get("who", [])]
@@ -187,12 +187,12 @@ def _published(box: Box) -> str:
 
 
 def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
-    """The lines of a tool's output that are of a known kind."""
+    """Return at most `most` lines of a tool's output, of a known form."""
     ran = box.tools.run(name, *arguments, timeout_s=timeout_s)
     if ran.missing:
         raise Unavailable(ran.summary)
     lines = [line.strip() for line in ran.text.splitlines()]
-    shown = [line for line in lines if SHOWN_BY_TOOLS[name].fullmatch(line)][:most]
+    shown = [line for line in lines if TOOL_LINES[name].fullmatch(line)][:most]
     if not shown:
         raise Unavailable(f"{name} ended with {ran.code} and said nothing that is known")
     return "\n".join(shown) + "\n"
@@ -200,15 +200,16 @@ def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: floa
 
 def _release(box: Box) -> str:
     lines = box.root.read(paths.RELEASE).splitlines()
-    known = re.compile(r"# R\d+ \(release\), [\w:., -]*|# KERNEL_VARIANT: \w*|[A-Z_]+=[\w/.-]*")
-    return "\n".join(line for line in lines if known.fullmatch(line)) + "\n"
+    return "\n".join(line for line in lines if RELEASE_LINE.fullmatch(line)) + "\n"
 
 
-def _unit(box: Box, name: str) -> dict[str, str]:
-    unit = services.unit(box, name)
-    if unit is None:
-        return {"problem": "systemd does not tell"}
-    return {key: value for key, value in unit.properties.items() if PLAIN.fullmatch(value)}
+def _units(box: Box) -> str:
+    shown = {}
+    for name in UNITS:
+        unit = services.unit(box, name)
+        properties = unit.properties if unit else {"problem": "systemd does not tell"}
+        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
+    return _json(shown)
 
 
 def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
@@ -237,7 +238,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
 
 
 def _boots(box: Box) -> str:
-    """Return the reset reason, and start and end of each boot, without its id."""
+    """Return the reset reason, and the times of each boot without its id."""
     ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
@@ -247,7 +248,7 @@ def _boots(box: Box) -> str:
 
 
 def _packages(box: Box) -> str:
-    """NVIDIA's and ours, with dpkg's state."""
+    """Return our packages and NVIDIA's, with version and dpkg's state."""
     found = re.findall(
         r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
         box.root.read(paths.PACKAGES),
@@ -267,29 +268,24 @@ def _versions(box: Box, app: Application) -> str:
 
 def _installed(box: Box) -> str:
     raw = box.root.record(paths.INSTALLED)
-    return _json({key: raw[key] for key in INSTALLED if key in raw and _is_plain(raw[key])})
+    shown = {}
+    for key in INSTALLED:
+        values = raw[key] if isinstance(raw.get(key), list) else [raw.get(key)]
+        if key in raw and all(PLAIN.fullmatch(str(value)) for value in values):
+            shown[key] = raw[key]
+    return _json(shown)
 
 
-def _is_plain(value: object) -> bool:
-    values = value if isinstance(value, list) else [value]
-    return all(PLAIN.fullmatch(str(one)) for one in values)
-
-
-def _voices(box: Box) -> dict[str, Any]:
-    if not box.is_root:
-        return {"problem": "needs root"}
-    sizes = redact.sizes(box.root.at(paths.VOICES))
-    return {"count": len(box.root.names(paths.VOICES)), "files": len(sizes), "bytes": sum(sizes)}
-
-
-def _bundle(box: Box) -> dict[str, Any]:
-    known = re.compile(
-        r"(?:(?:condition|modulation|step|vocoder)[\w.-]{0,20}\.onnx(?:\.data)?|manifest\.yaml|vocab\.txt)"
-    )
-    folder = box.root.at(paths.BUNDLE)
-    files = {name: folder / name for name in box.root.names(paths.BUNDLE)}
-    shown = {name: path.stat().st_size for name, path in files.items() if known.fullmatch(name)}
-    return {"files": shown, "others": len(files) - len(shown)}
+def _contents(box: Box) -> str:
+    """Return numbers and sizes of the stored voices' files, and the files of the model."""
+    voices: dict[str, Any] = {"problem": "needs root"}
+    if box.is_root:
+        files = [path for path in box.root.at(paths.VOICES).rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        voices = {"count": len(box.root.names(paths.VOICES)), "files": len(files), "bytes": size}
+    folder, names = box.root.at(paths.BUNDLE), box.root.names(paths.BUNDLE)
+    shown = {name: (folder / name).stat().st_size for name in names if BUNDLE_FILE.fullmatch(name)}
+    return _json({"voices": voices, "bundle": {"files": shown, "others": len(names) - len(shown)}})
 
 
 def _json(value: object) -> str:

@@ -1,13 +1,13 @@
-"""What may leave the box: by lists of what is known to be harmless, not of what is known to be secret.
+"""Redaction by allow-lists: only what is known to be harmless leaves the box.
 
-Free text keeps only words of the trade; everything else in it becomes `…`. What a person said, named or typed
-is not in the list. A last pass takes out what this box is known by, should it have come through anyway.
+Free text keeps technical words only and shows the rest as `…`, so nothing that a person said, named or typed
+remains. A last pass, `Scrubber`, removes identifiers of this box that came through all the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ LOGGED = """
     write wrong
 """
 WORDS = frozenset(LOGGED.split())
-"""Words of logs. No names, and none of the small words that would make a sentence readable."""
+"""Words kept in free text: no names, and no articles or pronouns, which would make sentences readable."""
 TRADE = re.compile(
     r"(?:[A-Z]\w*(?:Error|Exception|Fault|Interrupt|Warning))"  # Python's and ours
     r"|(?:CUDA|CUDNN|NVPM|NVMAP|GPU|EMC|CPU|TRT|ORT|RAM|INFO|WARNING|ERROR|DEBUG|CRITICAL|OOM)[A-Z0-9_]{0,24}"
@@ -47,20 +47,20 @@ EDGES = "\"'`()[]{}<>,;:.!?="
 JOURNAL = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([\w.@-]+?)(?:\[\d+\])?:\s(.*)")
 """A line of `journalctl -o short-monotonic`: time, host, name, message."""
 SYSTEM = ("systemd", "nvpmodel", "systemd-tmpfiles")
-"""Whose messages hold only what systemd and NVIDIA wrote into their programs."""
+"""Programs of systemd and NVIDIA whose messages hold no text of a user: shown whole."""
 KERNEL = re.compile(
     r"(?:soctherm|tegra\d*-soctherm|tegra-soctherm|thermal|cpu-throttle|nvgpu|nvmap|NvMap|NVRM|"
     r"17000000\.\w+|bpmp|Out of memory|oom-kill|oom_reaper|EXT4-fs|nvme)\b.*"
 )
 KERNEL_NAMES = (
     re.compile(r"()\b[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b()"),
-    # Greedy: a name may hold a bracket itself.
+    # Greedy: a name may contain a bracket.
     re.compile(r"(\bprocess \d+ \().*(\))"),
-    # The kernel's names have 15 bytes at most and may hold colons: as many as end at the end of a word.
+    # A name in the kernel has at most 15 bytes and may contain colons: match up to the end of a word.
     re.compile(r"(\bcomm:? ).{1,15}(?!\w)()"),
     re.compile(r"(\b(?:cpuset|\w*memcg|task)=).*?()(?=,(?:mems_allowed=|global_oom|\w*memcg=|task=|pid=)|$)"),
 )
-"""In lines of the kernel's: whose disk, which processes and whose. What is kept stands in the two groups."""
+"""Identifiers of disks, processes and users in kernel lines; the two groups of a match are kept."""
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs" / "appliance.yaml"
 """Has every key of the configuration: only those are shown, and of them only values of a known kind."""
@@ -80,7 +80,7 @@ HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
 
 
 def outline(message: str) -> str:
-    """A message of unknown origin: the words of the trade, and numbers that belong to one of them."""
+    """Keep technical words, and numbers that follow one, of a message of unknown origin."""
     kept: list[str] = []
     for token in message.split():
         word = token.strip(EDGES)
@@ -93,7 +93,7 @@ def outline(message: str) -> str:
 
 
 def journal(text: str) -> str:
-    """Lines of a journal without the host's name; of a program's own messages, the outline."""
+    """Journal lines without the host name; messages of programs outside of SYSTEM as outlines."""
     lines = []
     for line in text.splitlines():
         if found := JOURNAL.match(line):
@@ -104,16 +104,14 @@ def journal(text: str) -> str:
 
 
 def kernel(text: str) -> str:
-    """Lines of the kernel's about heat, current, GPU, memory and disks."""
-    found = (JOURNAL.match(line) for line in text.splitlines())
-    lines = [f"[{line[1]}] {_nameless(line[3])}" for line in found if line and KERNEL.match(line[3])]
+    """Kernel lines about heat, current, GPU, memory and disks."""
+    lines = []
+    for line in text.splitlines():
+        if (found := JOURNAL.match(line)) and KERNEL.match(message := found[3]):
+            for pattern in KERNEL_NAMES:
+                message = pattern.sub(rf"\1{WITHHELD}\2", message)
+            lines.append(f"[{found[1]}] {message}")
     return "\n".join(lines) + "\n"
-
-
-def _nameless(line: str) -> str:
-    for pattern in KERNEL_NAMES:
-        line = pattern.sub(rf"\1{WITHHELD}\2", line)
-    return line
 
 
 def configuration(text: str) -> str:
@@ -148,7 +146,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Scrubber:
-    """Takes out what this box and its people are known by."""
+    """Replaces addresses and the identifiers in `known` by `…`."""
 
     known: tuple[str, ...] = ()
 
@@ -161,7 +159,7 @@ class Scrubber:
 
 
 def scrubber(box: Box) -> Scrubber:
-    """For this box. Does not raise."""
+    """Return the scrubber for this box. Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)}
     ours = {"root", "f5-appliance", "localhost", "audio", "voice"}
     return Scrubber(
@@ -170,13 +168,9 @@ def scrubber(box: Box) -> Scrubber:
 
 
 def _identities(box: Box) -> Iterator[str]:
+    """Host name, serial numbers, user names, hardware addresses, and names in the voices' records."""
     root = box.root
-    files = (
-        paths.ETC_HOST_NAME,
-        paths.MACHINE_ID,
-        paths.SERIAL_NUMBER,
-        paths.HOST_NAME,
-    )
+    files = (paths.ETC_HOST_NAME, paths.MACHINE_ID, paths.SERIAL_NUMBER, paths.HOST_NAME)
     yield from ((root.text(path) or "").strip("\0") for path in files)
     for fields in (line.split(":") for line in (root.text(paths.USERS) or "").splitlines()):
         if len(fields) > 2 and fields[2].isdecimal() and 1000 <= int(fields[2]) < 60_000:
@@ -185,15 +179,7 @@ def _identities(box: Box) -> Iterator[str]:
         yield root.text(f"{paths.INTERFACES}/{interface}/address") or ""
     for voice in root.names(paths.VOICES):
         yield voice
-        yield from _said(root.text(f"{paths.VOICES}/{voice}/voice.yaml") or "")
-
-
-def _said(record: str) -> Iterable[str]:
-    """What a voice's record says of a person: values as they stand in it, line by line."""
-    values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", record, re.MULTILINE)
-    return [value.strip(" '\"") for value in values if len(value) > 7]
-
-
-def sizes(folder: Path) -> list[int]:
-    """Bytes of every file below a folder, smallest first."""
-    return sorted(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        # Names and notes in a voice's record: any value of its lines that is long enough.
+        record = root.text(f"{paths.VOICES}/{voice}/voice.yaml") or ""
+        values = re.findall(r"^(?:\w+:|\s+|- )\s*(.+)$", record, re.MULTILINE)
+        yield from (value.strip(" '\"") for value in values if len(value) > 7)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from appliance.box.judge.finding import Finding, Level, skipped
-from appliance.box.judge.history import Rise
+from appliance.box.checks.finding import Finding, Level, skipped
+from appliance.box.checks.history import Rise
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.memory import Memory
 
 GIB = 1 << 30
 MIB = 1 << 20
 MEMORY_WARN, MEMORY_FAIL = 0.15, 0.05
-"""Share of memory that is available."""
+"""Available share of memory."""
 LARGE_BLOCKS = 4
 DISK_WARN, DISK_FAIL = 0.15, 0.05
 DISK_WARN_BYTES, DISK_FAIL_BYTES = 5 * GIB, 1 * GIB
 SWAP_S = 300.0
 SWAP_WARN_PAGES, SWAP_FAIL_PAGES = 1.0, 1000.0
-"""Pages read back a second: any steady reading, and one that the box spends its time on."""
+"""Pages swapped in per second: steady swapping, and thrashing."""
 FEW_INODES = (
     "remove small files that are not needed: sudo du --inodes -x {mount} | sort -n | tail shows where"
 )
 
 
-def judge_memory(memory: Memory | None) -> Finding:
-    """CPU and GPU share it."""
+def check_memory(memory: Memory | None) -> Finding:
+    """Available memory; CPU and GPU share it."""
     if memory is None:
         return skipped("memory", "/proc/meminfo cannot be read")
     share = memory.available / memory.total
@@ -40,8 +40,8 @@ def judge_memory(memory: Memory | None) -> Finding:
     return Finding("memory", level, value, limit, _needed(level, remedy), figures)
 
 
-def judge_large_blocks(blocks: int | None) -> Finding:
-    """The GPU's memory comes in large pieces; without one an engine cannot be loaded (NvMap error 12)."""
+def check_large_blocks(blocks: int | None) -> Finding:
+    """Free 4 MB blocks; without one the GPU cannot load an engine (NvMap error 12)."""
     if blocks is None:
         return skipped("lfb", "/proc/buddyinfo cannot be read")
     level = _level(blocks < LARGE_BLOCKS, False)
@@ -59,8 +59,8 @@ def judge_large_blocks(blocks: int | None) -> Finding:
     )
 
 
-def judge_swap(memory: Memory | None, pages: Rise | None) -> Finding:
-    """Swap that is used and left alone does no harm; swap that is read back does."""
+def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
+    """Rate of swapping in. Used swap that is not read back does no harm."""
     if memory is None or pages is None:
         return skipped("swap", "/proc/meminfo or /proc/vmstat cannot be read")
     rate = pages.count / max(pages.span_s, 1.0)
@@ -77,15 +77,15 @@ def judge_swap(memory: Memory | None, pages: Rise | None) -> Finding:
     return Finding("swap", level, value, limit, _needed(level, remedy), figures)
 
 
-def judge_disk(volumes: Sequence[Volume]) -> Finding:
-    """The worst of the file systems that are in use."""
-    judged = [_judge_volume(volume) for volume in volumes]
-    if not judged:
+def check_disk(volumes: Sequence[Volume]) -> Finding:
+    """Return the worst finding of the file systems in use."""
+    findings = [_check_volume(volume) for volume in volumes]
+    if not findings:
         return skipped("disk", "no file system could be asked")
-    return max(judged, key=lambda finding: finding.level.rank)
+    return max(findings, key=lambda finding: finding.level.rank)
 
 
-def _judge_volume(volume: Volume) -> Finding:
+def _check_volume(volume: Volume) -> Finding:
     limit = "WARN below 15 % or 5 GiB, FAIL below 5 % or 1 GiB; inodes the same; writable"
     share = volume.free_bytes / volume.total_bytes if volume.total_bytes else 0.0
     value = f"{volume.mount}: {volume.free_bytes / GIB:.1f} GiB ({share:.0%}) free"

@@ -1,7 +1,7 @@
-"""Wear of the module's eMMC, by its own estimate.
+"""Wear of the module's eMMC, as the eMMC itself estimates it.
 
-Read from life_time and pre_eol_info (Linux's Documentation/driver-api/mmc/mmc-dev-attrs.rst); the values are
-those of JEDEC's eMMC 5.0: life in tenths, 0x0B beyond it, 0 not known. NVMe gives its own to an ioctl only.
+From life_time and pre_eol_info (Linux: Documentation/driver-api/mmc/mmc-dev-attrs.rst), with the values of
+JEDEC's eMMC 5.0: life used in tenths, 0x0B for more, 0 for unknown. NVMe disks report theirs only by ioctl.
 """
 
 from __future__ import annotations
@@ -9,24 +9,26 @@ from __future__ import annotations
 import re
 
 from appliance.box import paths
-from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.root import Root
 
 WARN_AT, SPENT = 0x09, 0x0B
 NEAR_ITS_END, AT_ITS_END = 0x02, 0x03
-"""pre_eol_info: four fifths of the spare blocks are used, and more."""
+"""pre_eol_info "warning" (80 % of the spare blocks used) and "urgent"."""
 LIMIT = "WARN from 80 % of its life or four fifths of its spare blocks, FAIL beyond"
 REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and replace the module or its disk"
 
 
-def judge_wear(root: Root) -> Finding:
-    """The worst of them."""
-    found = [_judge(root, disk) for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk)]
+def check_wear(root: Root) -> Finding:
+    """Return the worst finding of the eMMCs."""
+    found = [
+        _check_disk(root, disk) for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk)
+    ]
     nothing = skipped("wear", "no eMMC tells it; an NVMe disk does: sudo nvme smart-log /dev/nvme0")
     return max(filter(None, found), key=lambda finding: finding.level.rank, default=nothing)
 
 
-def _judge(root: Root, disk: str) -> Finding | None:
+def _check_disk(root: Root, disk: str) -> Finding | None:
     folder = f"{paths.DISKS}/{disk}/device"
     spent = max(_numbers(root.text(f"{folder}/life_time")), default=0)
     end = max(_numbers(root.text(f"{folder}/pre_eol_info")), default=0)

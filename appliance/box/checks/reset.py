@@ -1,13 +1,13 @@
 """Reason of the last reset, as the Tegra's power management controller keeps it.
 
-Names are those of Linux's drivers/soc/tegra/pmc.c, tegra234_reset_sources; MAINSWRST and SYS_RESET_N are in
-public captures, too. A name that is not here is neither good nor bad.
+Names are from tegra234_reset_sources in Linux's drivers/soc/tegra/pmc.c; MAINSWRST and SYS_RESET_N also
+occur in public captures. A name that is not listed here gives SKIP.
 """
 
 from __future__ import annotations
 
 from appliance.box import paths
-from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.root import Root
 
 WELL = {
@@ -22,12 +22,12 @@ LAST_WORDS = (
 
 
 def name(root: Root) -> str:
-    """The reset source; empty when the kernel does not say."""
+    """Return the name of the reset source; empty if the kernel gives none."""
     return next(filter(None, map(root.text, paths.RESET_REASONS)), "")
 
 
-def judge_reset(root: Root) -> Finding:
-    """A watchdog, heat or the supply is a finding until the next boot."""
+def check_reset(root: Root) -> Finding:
+    """WARN until the next boot if a watchdog, heat or the supply reset the box."""
     source, limit = name(root), "switched on or rebooted"
     if source in WELL:
         return passed("reset", f"{WELL[source]} ({source})", limit)

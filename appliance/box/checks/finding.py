@@ -1,4 +1,4 @@
-"""What an examination says: findings with a level, the value, the limit and the remedy."""
+"""The result of a check, and its JSON document."""
 
 from __future__ import annotations
 
@@ -8,68 +8,64 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA = 1
-"""Of the JSON document; another number when a key changes its meaning or goes."""
+"""Version of the JSON document: raised when a key is removed or changes its meaning."""
 
 
 class Level(str, enum.Enum):
-    """How a check came out."""
-
     PASS = "PASS"
     WARN = "WARN"
     FAIL = "FAIL"
     SKIP = "SKIP"
-    """Not looked at; the value says why."""
+    """Not checked; the value says why."""
 
     @property
     def rank(self) -> int:
-        """Of two findings on one thing the one of higher rank counts."""
+        """Severity: SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How one check came out, for a person and for a machine."""
+    """Result of one check."""
 
     check: str
     level: Level
     value: str
-    """What was found; of a SKIP, why nothing was."""
+    """What was measured; for a SKIP, the reason."""
     threshold: str = ""
-    """What is allowed; empty when there is nothing to compare with."""
+    """What is allowed; empty if nothing is compared."""
     remedy: str = ""
-    """What to do, whole: commands can be typed as they stand."""
+    """What to do; commands can be typed as printed. Empty if nothing is."""
     figures: Mapping[str, Any] = field(default_factory=dict)
-    """The value in numbers, with units in their names."""
+    """Numbers behind the value; names end in the unit."""
 
 
 def passed(check: str, value: str, threshold: str = "", figures: Mapping[str, Any] | None = None) -> Finding:
-    """All is well."""
     return Finding(check, Level.PASS, value, threshold, "", figures or {})
 
 
 def skipped(check: str, why: str) -> Finding:
-    """Nothing was looked at."""
     return Finding(check, Level.SKIP, why)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """0: nothing is wrong. 1: something should be seen to. 2: something is broken."""
+    """0: all PASS or SKIP. 1: some WARN. 2: some FAIL."""
     worst = max((finding.level.rank for finding in findings), default=0)
     return max(worst - Level.PASS.rank, 0)
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Both, each check once: where both looked at one thing, the worse counts, and of equals the second."""
+    """Combine two lists, each check once: of two findings the worse, of equals the second."""
     found = {finding.check: finding for finding in first}
     for finding in second:
-        there = found.get(finding.check)
-        if there is None or finding.level.rank >= there.level.rank:
+        other = found.get(finding.check)
+        if other is None or finding.level.rank >= other.level.rank:
             found[finding.check] = finding
     return list(found.values())
 
 
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
-    """As JSON holds it."""
+    """Return the JSON document of f5-health --json and health.json."""
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
     return {
@@ -91,7 +87,7 @@ def document(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def from_document(raw: Any) -> list[Finding]:
-    """What `document` made. Raises ValueError when it is something else."""
+    """Inverse of `document`. Raises ValueError if it is not such a document."""
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA or not isinstance(raw.get("findings"), list):
         raise ValueError(f"not findings of schema {SCHEMA}")
     try:

@@ -1,19 +1,17 @@
-"""Platform, power mode and clocks: what root's check published, held against what can be seen now."""
+"""Platform, power mode and clocks: what root's check published, compared with a reading made now."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.clocks.published import FRESH_S, Clocks
 from appliance.box.clocks.verdict import ClockReading, grouped, megahertz
-from appliance.box.judge.finding import Finding, Level, passed, skipped
 from appliance.box.platform import Platform, refusal
 
 LOCK = "run: sudo f5-clock-lock lock"
 REBOOT = "when the box may be away for two minutes, run: sudo f5-clock-lock lock --allow-reboot"
 RESTART = "run: sudo systemctl restart f5-clocks"
-CONF_ANEW = (
+REMAKE_CONF = (
     "have this module's file made anew, which is done only where none lies: sudo rm /etc/nvpmodel.conf && "
     "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
 )
@@ -21,7 +19,7 @@ NAME_MODE = (
     f"say which mode this box is to be in: below `device:` in {paths.CONFIG} the line `  power_mode: NAME`, "
     "with the name of one that it has; then sudo f5-clock-lock lock"
 )
-ASK_MODE = (
+READ_MODE = (
     "see why: sudo nvpmodel -q --verbose; then sudo systemctl restart nvpmodel && sudo f5-clock-lock lock"
 )
 MENU = (
@@ -33,17 +31,17 @@ HELD_DOWN = (
     "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
     "then sudo systemctl restart f5-clocks"
 )
-WHO = "`sudo journalctl -u f5-clocks-check -u nvpmodel -n 50` shows who unpinned them"
+FIND_CAUSE = "`sudo journalctl -u f5-clocks-check -u nvpmodel -n 50` shows who unpinned them"
 SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
 TIMER = "run: sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
-HELD_BACK = ("unlocked by a technician", "within an hour")
-"""What root's check says when it could pin and does not."""
+DELIBERATE = ("unlocked by a technician", "within an hour")
+"""In the published reason if root's check could pin and does not."""
 COUNTS = ("cores", "tpc")
-"""Domains that are no clocks."""
-AS_ALLOWED = "at the most that module and power mode allow"
+"""Domains that count units and are not clocks."""
+ALLOWED = "at the most that module and power mode allow"
 
 
-def judge_platform(platform: Platform) -> Finding:
+def check_platform(platform: Platform) -> Finding:
     """Module, L4T and JetPack."""
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
@@ -56,8 +54,8 @@ def judge_platform(platform: Platform) -> Finding:
     return Finding("platform", Level.FAIL, f"{value}: {problem}", supported, remedy, figures)
 
 
-def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Finding:
-    """The mode that this box is to be in. `indicator`: the desktop's menu, "" where it does not run."""
+def check_mode(reading: ClockReading, published: Clocks, indicator: str) -> Finding:
+    """Compare the mode with the best or configured one. `indicator`: the running desktop menu, "" if none."""
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
     menu = MENU if indicator else ""
@@ -68,7 +66,7 @@ def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Find
     if reading.wrong_conf:
         causes = [domain.why for domain in reading.domains.values() if domain.cause == "conf"]
         value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
-        return finding(Level.FAIL, value, CONF_ANEW)
+        return finding(Level.FAIL, value, REMAKE_CONF)
     if reading.target.needs_root:
         if published.state == "pinned" and published.mode == reading.mode:
             return finding(Level.PASS, f"{reading.mode}, as root's check saw it")
@@ -76,15 +74,15 @@ def judge_mode(reading: ClockReading, published: Clocks, indicator: str) -> Find
     if reading.target_mode is None:
         return finding(Level.FAIL, reading.target.problem, NAME_MODE)
     if not reading.mode:
-        return finding(Level.FAIL, reading.mode_fault, f"{menu}{ASK_MODE}")
+        return finding(Level.FAIL, reading.mode_fault, f"{menu}{READ_MODE}")
     if reading.in_target_mode:
         return finding(Level.PASS, reading.mode)
     value = f"{reading.mode}; {indicator}" if indicator else reading.mode
     return finding(Level.WARN, value, REBOOT if published.state == "reboot_pending" else f"{menu}{LOCK}")
 
 
-def judge_reboot(published: Clocks) -> Finding:
-    """Whether the power mode waits for a reboot."""
+def check_reboot(published: Clocks) -> Finding:
+    """FAIL if the power mode takes effect only after a reboot."""
     if published.state == "unknown":
         return skipped("reboot", published.why)
     if published.state == "reboot_pending":
@@ -93,9 +91,9 @@ def judge_reboot(published: Clocks) -> Finding:
     return passed("reboot", "none pending")
 
 
-def judge_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Finding:
-    """Pinned, and root's check still looks. `age_s`: how long ago that check was, where there was one."""
-    limit = f"every clock {AS_ALLOWED}, and checked"
+def check_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Finding:
+    """Clocks are pinned and root's check still runs. `age_s`: age of the published state."""
+    limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
@@ -117,15 +115,21 @@ def judge_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Find
     if faults and reading.only_capped:
         return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
     if faults:
-        remedy = f"root's check pins them again within 30 s; if not, {RESTART[5:]}; {WHO}"
+        remedy = f"root's check pins them again within 30 s; if not, {RESTART[5:]}; {FIND_CAUSE}"
         return finding(Level.WARN, f"came loose in the last {age_s:.0f} s: {faults}", remedy)
-    return finding(Level.PASS, _told(published, reading, age_s))
+    return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
-def judge_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
-    """Limits below the hardware's maximum; `emc_cap_hz`: None when there is none, or it cannot be seen."""
-    capped = grouped(dict(_capped(reading, emc_cap_hz)))
-    limit = f"every limit {AS_ALLOWED}"
+def check_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
+    """Limits below the hardware's maximum. `emc_cap_hz`: None if there is none or it cannot be read."""
+    found = {}
+    for name, domain in reading.domains.items():
+        ceiling = domain.values.get("ceiling")
+        cap = emc_cap_hz if name == "emc" else domain.values.get("max")
+        if ceiling and cap and cap < ceiling:
+            found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
+    capped = grouped(found)
+    limit = f"every limit {ALLOWED}"
     if not capped:
         return passed("caps", "none", limit)
     remedy = HELD_DOWN
@@ -134,14 +138,14 @@ def judge_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
     return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
 
 
-def judge_cores(reading: ClockReading, published: Clocks) -> Finding:
-    """CPU cores, and the GPU's clusters (TPC)."""
+def check_cores(reading: ClockReading, published: Clocks) -> Finding:
+    """Online CPU cores and GPU clusters (TPC)."""
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
     if any(domain.cause == "conf" for domain in domains.values()):
-        return Finding("cores", Level.WARN, "; ".join(faults), limit, CONF_ANEW, figures)
+        return Finding("cores", Level.WARN, "; ".join(faults), limit, REMAKE_CONF, figures)
     if faults:
         pending = published.state == "reboot_pending" or domains["cores"].pinned is not False
         remedy = f"{LOCK}; a change of the GPU's clusters needs a reboot: --allow-reboot"
@@ -154,27 +158,27 @@ def judge_cores(reading: ClockReading, published: Clocks) -> Finding:
 
 
 def _faults(reading: ClockReading) -> tuple[str, ...]:
-    """What is wrong with clocks; cores and mode have checks of their own, and are told if nothing else is."""
+    """Faults of clocks. Those of cores and mode, which have their own checks, only if there are no others."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 
 
 def _not_pinned(published: Clocks, reading: ClockReading) -> tuple[Level, str, str]:
-    """Root's check has found them loose, and they stayed so."""
+    """Level, value and remedy if root's check could not pin the clocks."""
     if not reading.faults:
         return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
-    if any(words in published.why for words in HELD_BACK):
-        return Level.WARN, published.why, f"{LOCK}; {WHO}"
+    if any(words in published.why for words in DELIBERATE):
+        return Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}"
     if reading.only_capped:
         return Level.WARN, f"held down: {published.why}", HELD_DOWN
     if reading.wrong_conf:
-        return Level.FAIL, published.why, CONF_ANEW
+        return Level.FAIL, published.why, REMAKE_CONF
     if reading.target_mode is None:
         return Level.FAIL, published.why, NAME_MODE
-    return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {WHO}"
+    return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {FIND_CAUSE}"
 
 
-def _told(published: Clocks, reading: ClockReading, age_s: float) -> str:
+def _pinned_summary(published: Clocks, reading: ClockReading, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
     gpu = reading.domains.get("gpu")
     if gpu is not None and gpu.values.get("max"):
@@ -185,11 +189,3 @@ def _told(published: Clocks, reading: ClockReading, age_s: float) -> str:
     if published.repins:
         parts.append(f"pinned again {published.repins} times since boot")
     return ", ".join(parts)
-
-
-def _capped(reading: ClockReading, emc_cap_hz: int | None) -> Iterator[tuple[str, str]]:
-    for name, domain in reading.domains.items():
-        ceiling = domain.values.get("ceiling")
-        reach = emc_cap_hz if name == "emc" else domain.values.get("max")
-        if ceiling and reach and reach < ceiling:
-            yield name, f"at most {megahertz(reach)} of {megahertz(ceiling)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 
 WARM_C = 85.0
 HOT_C = 95.0
@@ -13,8 +13,8 @@ FAN_NEEDED_C = 60.0
 COOL_IT = "clean the fan and the heat sink, give the box air, or lower the temperature around it"
 
 
-def judge_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
-    """Of the hottest spot on the chip."""
+def check_temperature(junction_c: float | None, zones: Mapping[str, float]) -> Finding:
+    """`junction_c`: the hottest spot on the chip; None if no thermal zone can be read."""
     if junction_c is None:
         return Finding(
             "temperature",
@@ -31,8 +31,8 @@ def judge_temperature(junction_c: float | None, zones: Mapping[str, float]) -> F
     return Finding("temperature", level, value, limit, COOL_IT, figures)
 
 
-def judge_cooling(devices: Mapping[str, int] | None) -> Finding:
-    """`devices`: each passive cooling device with its state; None where none can be read."""
+def check_cooling(devices: Mapping[str, int] | None) -> Finding:
+    """`devices`: state of each passive cooling device, 0 for off; None if none can be read."""
     if devices is None:
         return skipped("cooling", "no passive cooling device can be read")
     active = {name: state for name, state in devices.items() if state > 0}
@@ -42,15 +42,15 @@ def judge_cooling(devices: Mapping[str, int] | None) -> Finding:
     return Finding("cooling", Level.WARN, value, "no passive cooling at work", COOL_IT, {"states": active})
 
 
-def judge_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
-    """`pwm` 0 to 255 and `rpm`, None where there is none; `service`: nvfancontrol's state, "" if unknown."""
+def check_fan(pwm: int | None, rpm: int | None, service: str, junction_c: float | None) -> Finding:
+    """`pwm`: 0 to 255; `pwm`, `rpm`: None if unreadable; `service`: nvfancontrol's state, "" if unknown."""
     limit = f"nvfancontrol active; turning above {FAN_NEEDED_C:g} °C"
     figures = {"pwm": pwm, "rpm": rpm, "service": service}
     turning = ", ".join(
         f"{value} {name}" for name, value in (("rpm", rpm), ("of 255 pwm", pwm)) if value is not None
     )
-    stands = pwm == 0 or rpm == 0
-    if stands and junction_c is not None and junction_c > FAN_NEEDED_C:
+    stopped = pwm == 0 or rpm == 0
+    if stopped and junction_c is not None and junction_c > FAN_NEEDED_C:
         return Finding(
             "fan",
             Level.FAIL,

@@ -1,4 +1,4 @@
-"""Whether the box still is what everything was installed and built for: versions, GPU, time."""
+"""Versions, GPU device and system time."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from appliance.box import paths
-from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.checks.application import USER
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.versions import BuildInfo
 
-USER = "f5-appliance"
 GROUPS = ("video", "render")
 FIRST_YEAR = 2024
 
 
-def judge_versions(now: BuildInfo, installed: BuildInfo | None) -> Finding:
-    """`installed`: None when nothing is. What the daemon has built for the GPU it judges itself."""
+def check_versions(now: BuildInfo, installed: BuildInfo | None) -> Finding:
+    """Compare the box with what it was at the install. `installed`: None if no package is.
+
+    The daemon itself checks the versions of its TensorRT engines.
+    """
     if installed is None:
         return skipped("versions", "the package is not installed")
     limit = "L4T, TensorRT and module as at the install"
@@ -25,8 +28,8 @@ def judge_versions(now: BuildInfo, installed: BuildInfo | None) -> Finding:
     return passed("versions", "as installed", limit)
 
 
-def judge_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None, extra: Sequence[str] = ()) -> Finding:
-    """`groups`: members by group, None when our user does not exist; `extra`: groups its unit gives it."""
+def check_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None) -> Finding:
+    """`groups`: members by group, None if there is no user f5-appliance."""
     limit = f"{paths.GPU_NODE} there; {USER} in {' and '.join(GROUPS)}"
     if not node:
         remedy = "switch the box off, unplug it for ten seconds, and switch it on: a restart is not enough"
@@ -35,7 +38,7 @@ def judge_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None, extra: Seq
         )
     if groups is None:
         return passed("gpu_node", f"{paths.GPU_NODE}; no user {USER} here", limit)
-    lacking = [name for name in GROUPS if USER not in groups.get(name, ()) and name not in extra]
+    lacking = [name for name in GROUPS if USER not in groups.get(name, ())]
     if lacking:
         remedy = f"run: sudo usermod -aG {','.join(lacking)} {USER} && sudo systemctl restart f5-appliance"
         return Finding("gpu_node", Level.FAIL, f"{USER} is not in {', '.join(lacking)}", limit, remedy)
@@ -43,13 +46,13 @@ def judge_gpu(node: bool, groups: Mapping[str, Sequence[str]] | None, extra: Seq
 
 
 def members(etc_group: str) -> dict[str, list[str]]:
-    """Group → its members, of /etc/group."""
+    """Parse /etc/group: group → members."""
     lines = (line.split(":") for line in etc_group.splitlines())
     return {fields[0]: fields[3].split(",") for fields in lines if len(fields) == 4}
 
 
-def judge_time(seconds: float, synchronised: bool | None) -> Finding:
-    """`seconds` since 1970; `synchronised`: None when nothing says."""
+def check_time(seconds: float, synchronised: bool | None) -> Finding:
+    """`seconds`: Unix time; `synchronised`: None if unknown."""
     now = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     value = f"{now:%Y-%m-%d %H:%M} UTC"
     limit = f"{FIRST_YEAR} or later; synchronised"
@@ -63,5 +66,5 @@ def judge_time(seconds: float, synchronised: bool | None) -> Finding:
         return Finding(
             "time", Level.WARN, f"{value}, not synchronised", limit, remedy, {"synchronised": False}
         )
-    told = f"{value}, synchronised" if synchronised else f"{value}; nothing says whether it is synchronised"
-    return passed("time", told, limit, {"synchronised": synchronised})
+    value += ", synchronised" if synchronised else "; nothing says whether it is synchronised"
+    return passed("time", value, limit, {"synchronised": synchronised})

@@ -1,6 +1,6 @@
-"""Power drawn, and the events with which the module defends itself against too much current.
+"""Power draw and over-current throttling (OC1 to OC3).
 
-Each event halves the clocks for about a millisecond and shows in no frequency that can be read.
+Each event halves the clocks for about a millisecond, which no readable frequency shows.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from appliance.box import paths
-from appliance.box.judge.finding import Finding, Level, skipped
-from appliance.box.judge.history import Rise
+from appliance.box.checks.finding import Finding, Level, skipped
+from appliance.box.checks.history import Rise
 
 HOUR_S = 3600.0
 MINUTE_S = 60.0
 UNDER_VOLTAGE_S = HOUR_S
 AVERAGE_S = 10 * MINUTE_S
 INSTANT_S = MINUTE_S
-"""Over how long each kind of event is counted."""
+"""Window in which each kind of event is counted."""
 UNDER_VOLTAGES_PER_HOUR = 5
 AVERAGES_PER_MINUTE = 1
 INSTANTS_PER_SECOND = 20
 
 MODULE_W = {"p3701-0000": 60.0, "p3701-0005": 60.0, "p3701-0004": 40.0, "p3701-0008": 75.0}
-"""The most that a module is made for."""
+"""Highest rated power by module."""
 
 
-def judge_under_voltage(events: Rise | None) -> Finding:
-    """OC1: the supply's voltage sagged."""
+def check_under_voltage(events: Rise | None) -> Finding:
+    """OC1: the supply voltage dropped."""
     limit = f"WARN above 0, FAIL above {UNDER_VOLTAGES_PER_HOUR} an hour"
     remedy = (
         "check the power supply and its cable, and replace whichever is weak: the voltage sags under load"
@@ -35,16 +35,16 @@ def judge_under_voltage(events: Rise | None) -> Finding:
     return _counted("oc1", "under-voltage", events, limit, remedy, broken=broken)
 
 
-def judge_average_current(events: Rise | None, lower_mode: str) -> Finding:
-    """OC2: the average current was too high. `lower_mode`: name of the next lower one, "" if unknown."""
+def check_average_current(events: Rise | None, lower_mode: str) -> Finding:
+    """OC2: average current too high. `lower_mode`: the next lower power mode, "" if unknown."""
     limit = f"WARN above 0, FAIL above {AVERAGES_PER_MINUTE} a minute"
     remedy = f"use a stronger power supply, or {_lower(lower_mode)}"
     broken = events is not None and events.per(MINUTE_S) > AVERAGES_PER_MINUTE
     return _counted("oc2", "over-current (average)", events, limit, remedy, broken=broken)
 
 
-def judge_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
-    """OC3: short bursts of current; some are normal at full clocks. `slower`: speech has become so too."""
+def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
+    """OC3: short current peaks, some of them normal at full clocks. `slower`: speech is slower, too."""
     if events is None:
         return skipped("oc3", "no over-current counters")
     limit = f"WARN above {INSTANTS_PER_SECOND} a second, FAIL when speech is slower too"
@@ -58,8 +58,8 @@ def judge_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
     return Finding("oc3", level, value, limit, remedy, figures)
 
 
-def judge_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
-    """What the module draws now; the wall's figure is higher."""
+def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
+    """Power that the module draws now; at the wall it is more."""
     if total_mw is None:
         return skipped("power", "no power sensor can be read")
     most_w = MODULE_W.get(module)
@@ -73,10 +73,10 @@ def judge_power(rails_mw: Mapping[str, float], total_mw: float | None, module: s
     return Finding("power", Level.PASS, value, limit, figures=figures)
 
 
-def _counted(check: str, what: str, events: Rise | None, limit: str, remedy: str, *, broken: bool) -> Finding:
+def _counted(check: str, name: str, events: Rise | None, limit: str, remedy: str, *, broken: bool) -> Finding:
     if events is None:
         return skipped(check, "no over-current counters")
-    value = f"{what}: {events.summary}"
+    value = f"{name}: {events.summary}"
     figures = {"events": events.count, "span_s": round(events.span_s), "recorded": events.recorded}
     if not events.count:
         return Finding(check, Level.PASS, value, limit, figures=figures)

@@ -1,6 +1,6 @@
-"""The guard's last measurement: speed of the box against its own baseline.
+"""The last measurement of `appliance bench guard`: speed of the box against its own baseline.
 
-`appliance bench guard` measures, judges and writes the journal; this only reads its last line.
+The guard measures, compares and writes the journal; here only its last line is read.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 
 from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.clocks.published import number
-from appliance.box.judge.finding import Finding, Level, skipped
 from appliance.box.system import Box
 
 LAST_S = 36 * 3600.0
-"""How long a measurement is worth telling: the guard measures every night."""
+"""Age at which a measurement is ignored; the guard measures every night."""
 WARN_AT, FAIL_AT = 1.15, 1.4
-"""Of the baseline."""
+"""Multiples of the baseline."""
 MEASURE = "sudo f5-health --guard"
 
 
 def last(box: Box) -> Finding:
-    """What was measured last in this boot, and when."""
+    """Return the last measurement of this boot, with its age."""
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from appliance.box import quiet
-from appliance.box.judge.finding import Finding, Level, passed, skipped
+from appliance.box.checks.finding import Finding, Level, passed, skipped
 from appliance.box.root import Root
 
 REMEDY = "run: sudo f5-quiet (--dry-run shows what it changes, --undo takes it back)"
 
 
-def judge_sleep(root: Root) -> Finding:
-    """A box that suspends answers nobody."""
+def check_sleep(root: Root) -> Finding:
+    """A suspended box does not answer."""
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
         return Finding("sleep", Level.WARN, f"not masked: {', '.join(loose)}", awake, REMEDY)
     return passed("sleep", "masked", awake)
 
 
-def judge_desktop(root: Root) -> Finding:
+def check_desktop(root: Root) -> Finding:
     """A desktop takes memory and GPU time, and its indicator changes power modes."""
     target = quiet.default_target(root)
     if not target:
@@ -31,15 +31,15 @@ def judge_desktop(root: Root) -> Finding:
     return passed("desktop", f"boots into {target}", limit)
 
 
-def judge_journal(root: Root) -> Finding:
-    """A journal without a limit may take a tenth of the disk."""
+def check_journal(root: Root) -> Finding:
+    """Without a limit journald may use a tenth of the disk."""
     if not quiet.is_journal_capped(root):
         return Finding("journal", Level.WARN, "no SystemMaxUse", "SystemMaxUse of journald is set", REMEDY)
     return passed("journal", "capped", "SystemMaxUse of journald is set")
 
 
-def judge_packages(root: Root) -> Finding:
-    """An unattended upgrade of TensorRT makes every engine useless, one of L4T may not boot."""
+def check_packages(root: Root) -> Finding:
+    """An unattended upgrade of TensorRT invalidates every engine; one of L4T may not boot."""
     limit = "NVIDIA's packages are held"
     if loose := quiet.loose_packages(root):
         figures = {"loose": len(loose)}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.judge import daemon, exit_code, fitness, heat, merged, power, storage
-from appliance.box.judge.finding import Finding, Level, document, from_document, passed, skipped
-from appliance.box.judge.history import Rise
+from appliance.box.checks import daemon, exit_code, fitness, heat, merged, power, storage
+from appliance.box.checks.finding import Finding, Level, document, from_document, passed, skipped
+from appliance.box.checks.history import Rise
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.memory import Memory
 from appliance.box.services import Unit
@@ -29,7 +29,7 @@ def recorded(count: int, span_s: float) -> Rise:
     [(20.0, PASS), (84.9, PASS), (85.0, WARN), (94.9, WARN), (95.0, FAIL), (99.5, FAIL), (None, WARN)],
 )
 def test_temperature(degrees: float | None, level: Level) -> None:
-    assert heat.judge_temperature(degrees, {}).level is level
+    assert heat.check_temperature(degrees, {}).level is level
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_temperature(degrees: float | None, level: Level) -> None:
 def test_fan(
     pwm: int | None, rpm: int | None, service: str, degrees: float | None, level: Level, remedy: str
 ) -> None:
-    found = heat.judge_fan(pwm, rpm, service, degrees)
+    found = heat.check_fan(pwm, rpm, service, degrees)
     assert found.level is level
     assert remedy in found.remedy
 
@@ -68,7 +68,7 @@ def test_fan(
     ],
 )
 def test_under_voltage(events: Rise | None, level: Level) -> None:
-    assert power.judge_under_voltage(events).level is level
+    assert power.check_under_voltage(events).level is level
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_under_voltage(events: Rise | None, level: Level) -> None:
     ],
 )
 def test_average_current(events: Rise, level: Level) -> None:
-    found = power.judge_average_current(events, "MODE_50W")
+    found = power.check_average_current(events, "MODE_50W")
     assert found.level is level
     assert ("power_mode: MODE_50W" in found.remedy) == (level is not PASS)
 
@@ -96,11 +96,11 @@ def test_average_current(events: Rise, level: Level) -> None:
     ],
 )
 def test_bursts(events: Rise, slower: bool, level: Level) -> None:
-    assert power.judge_bursts(events, slower, "").level is level
+    assert power.check_bursts(events, slower, "").level is level
 
 
 def test_an_unknown_lower_mode_is_not_guessed() -> None:
-    assert "nvpmodel -p --verbose" in power.judge_bursts(recorded(10_000, 60), True, "").remedy
+    assert "nvpmodel -p --verbose" in power.check_bursts(recorded(10_000, 60), True, "").remedy
 
 
 @pytest.mark.parametrize(
@@ -114,18 +114,18 @@ def test_an_unknown_lower_mode_is_not_guessed() -> None:
     ],
 )
 def test_power(module: str, milliwatts: float | None, level: Level) -> None:
-    assert power.judge_power({}, milliwatts, module).level is level
+    assert power.check_power({}, milliwatts, module).level is level
 
 
 @pytest.mark.parametrize(("available", "level"), [(0.15, PASS), (0.149, WARN), (0.05, WARN), (0.049, FAIL)])
 def test_memory(available: float, level: Level) -> None:
     total = 64 * GIB
-    assert storage.judge_memory(Memory(total, int(available * total) + 1, 0, 0)).level is level
+    assert storage.check_memory(Memory(total, int(available * total) + 1, 0, 0)).level is level
 
 
 @pytest.mark.parametrize(("blocks", "level"), [(4, PASS), (3, WARN), (0, WARN), (None, SKIP)])
 def test_large_blocks(blocks: int | None, level: Level) -> None:
-    assert storage.judge_large_blocks(blocks).level is level
+    assert storage.check_large_blocks(blocks).level is level
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_large_blocks(blocks: int | None, level: Level) -> None:
     ],
 )
 def test_swap(used: int, pages: Rise | None, level: Level) -> None:
-    assert storage.judge_swap(Memory(64 * GIB, 32 * GIB, 32 * GIB, used), pages).level is level
+    assert storage.check_swap(Memory(64 * GIB, 32 * GIB, 32 * GIB, used), pages).level is level
 
 
 VOLUME = Volume("/", 100 * GIB, 50 * GIB, 1000, 500, read_only=False)
@@ -163,7 +163,7 @@ VOLUME = Volume("/", 100 * GIB, 50 * GIB, 1000, 500, read_only=False)
     ],
 )
 def test_disk(changes: dict[str, int], level: Level) -> None:
-    found = storage.judge_disk([VOLUME, dataclasses.replace(VOLUME, mount="/data", **changes)])
+    found = storage.check_disk([VOLUME, dataclasses.replace(VOLUME, mount="/data", **changes)])
     assert found.level is level
     assert (found.level is PASS) or found.value.startswith("/data")
 
@@ -181,16 +181,16 @@ BOX = BuildInfo((36, 4, 3), (10, 3, 0), "p3701-0005")
     ],
 )
 def test_versions_that_differ(made: BuildInfo, words: str) -> None:
-    at_install = fitness.judge_versions(BOX, made)
+    at_install = fitness.check_versions(BOX, made)
     assert (at_install.level, "apt install --reinstall" in at_install.remedy) == (WARN, True)
     assert words in at_install.value
 
 
 def test_versions_that_do_not_differ() -> None:
     longer = BuildInfo((36, 4, 3), (10, 3, 0, 26), "p3701-0005")
-    assert fitness.judge_versions(longer, BOX).level is PASS
-    assert fitness.judge_versions(BOX, BuildInfo()).level is PASS
-    assert fitness.judge_versions(BOX, None).level is SKIP
+    assert fitness.check_versions(longer, BOX).level is PASS
+    assert fitness.check_versions(BOX, BuildInfo()).level is PASS
+    assert fitness.check_versions(BOX, None).level is SKIP
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_versions_that_do_not_differ() -> None:
     ],
 )
 def test_time(seconds: float, synchronised: bool | None, level: Level) -> None:
-    assert fitness.judge_time(seconds, synchronised).level is level
+    assert fitness.check_time(seconds, synchronised).level is level
 
 
 def unit(**properties: str) -> Unit:
@@ -228,7 +228,7 @@ def unit(**properties: str) -> Unit:
     ],
 )
 def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: Level, words: str) -> None:
-    found = daemon.judge_daemon(ready, alive, "127.0.0.1:9464", state)
+    found = daemon.check_daemon(ready, alive, "127.0.0.1:9464", state)
     assert found.level is level
     assert words in found.remedy
 
@@ -250,7 +250,7 @@ def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: L
     ],
 )
 def test_restarts(state: Unit | None, restarts: Rise | None, level: Level) -> None:
-    assert daemon.judge_restarts(state, restarts).level is level
+    assert daemon.check_restarts(state, restarts).level is level
 
 
 def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
@@ -260,7 +260,7 @@ def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
 
 
 def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
-    told = daemon.judge_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
+    told = daemon.check_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
     assert "watchdog" not in told
 
 
@@ -277,8 +277,8 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
 def test_where_nobody_answers_at_readyz_the_application_is_believed(
     ready: int | str, grpc: Level, level: Level
 ) -> None:
-    seen = [daemon.judge_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
-    found = daemon.with_applications(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
+    seen = [daemon.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
+    found = daemon.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
     assert found[0].level is level
 

@@ -1,7 +1,7 @@
-"""Counters that only ever rise, and how fast they do: over-current events, swapped pages, restarts.
+"""Counters that only rise, and their rates: over-current events, swapped pages, restarts.
 
-Root keeps samples in /run; a count lower than before is one that began again, and what was before it is not
-compared. Times are seconds since boot, and the boot is named.
+Root keeps samples in /run, for one boot. A count lower than the one before means that the counter was reset:
+samples before the reset are ignored. Times are seconds since boot.
 """
 
 from __future__ import annotations
@@ -18,44 +18,42 @@ from appliance.box.system import Box
 SCHEMA = 1
 KEPT_S = 2 * 3600.0
 APART_S = 10.0
-"""Closer samples are not kept: `--watch` looks often."""
+"""Samples closer together are dropped: `f5-health --watch` takes many."""
 LEAST_S = 30.0
-"""Rates over less than this are noise."""
+"""Rates over a shorter span are noise."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """All counters at one time."""
+    """All readable counters at one time."""
 
     at: float
     """Seconds since boot."""
     counts: Mapping[str, int]
-    """Those that could be read."""
 
 
 @dataclass(frozen=True)
 class Rise:
-    """By how much a counter rose."""
+    """Increase of a counter over a time."""
 
     count: int
     span_s: float
     recorded: bool
-    """Whether samples say so; otherwise it is the count since boot, and the span is the uptime."""
+    """False without an earlier sample: then the count and the span are those since boot."""
 
     def per(self, seconds: float) -> float:
-        """How many in that time; a shorter span is not stretched to it."""
+        """Mean count in that time; a span shorter than that is not extrapolated."""
         return self.count / max(self.span_s / seconds, 1.0)
 
     @property
     def summary(self) -> str:
-        """In words."""
         if not self.recorded:
             return f"{self.count} since boot {_duration(self.span_s)} ago; when is not on record"
         return f"{self.count} in {_duration(self.span_s)}"
 
 
 def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Rise | None:
-    """How much `name` rose over the last `over_s` seconds, or nearest to it; None when it is not counted."""
+    """Increase of a counter over the last `over_s` seconds or the nearest span; None if not counted."""
     if name not in now.counts:
         return None
     then = None
@@ -70,7 +68,7 @@ def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Ri
 
 
 def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sample]:
-    """Back from now to where the counter began again."""
+    """Samples from the newest back to the last reset of the counter."""
     count = now.counts[name]
     for sample in reversed(samples):
         if name not in sample.counts or sample.counts[name] > count or sample.at > now.at:
@@ -80,7 +78,7 @@ def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sam
 
 
 def read(box: Box) -> tuple[Sample, ...]:
-    """This boot's samples, oldest first; () when there are none that can be read or used."""
+    """Return this boot's samples, oldest first; () if there are none or they cannot be used."""
     try:
         if not is_private_file(box.root, paths.COUNTERS):
             return ()
@@ -92,12 +90,12 @@ def read(box: Box) -> tuple[Sample, ...]:
             for sample in raw["samples"]
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # Without it the mean since boot stands in, and says so.
+        # The mean since boot is reported instead, and labelled so.
         return ()
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
-    """Write the samples with this one, unless the last is only just past. Raises OSError."""
+    """Append a sample, unless the last one is too recent. Raises OSError."""
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
     kept = [sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S]

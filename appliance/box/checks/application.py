@@ -1,0 +1,64 @@
+"""The application's own checks, run in another process.
+
+The system's Python has neither gRPC nor ONNX Runtime; the application's may be broken, and that is a finding.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, from_document
+from appliance.box.system import Box
+
+USER = "f5-appliance"
+ANSWER_S = 90.0
+MEASURE_S = 300.0
+FROM_FOLDER = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from appliance.cli import main; sys.exit(main())"
+)
+
+
+@dataclass(frozen=True)
+class Application:
+    """How to start the application."""
+
+    python: str
+    folder: str
+    """Folder to import it from: the package's, or a checkout."""
+    config: str = ""
+
+    def run(
+        self, box: Box, *arguments: str, command: tuple[str, ...] = ("check",), timeout_s: float = ANSWER_S
+    ) -> list[Finding]:
+        """Run `appliance check`, or another command that prints findings as JSON. Does not raise."""
+        config = ("--config", self.config) if self.config else ()
+        # Isolated (-I): as root, nothing is imported from the current folder.
+        whole = (self.python, "-I", "-c", FROM_FOLDER, self.folder, *command, "--json", *arguments, *config)
+        if box.is_root and box.root.folder == Path("/") and has_user(box):
+            # Prepared references and the journal that it writes then belong to the daemon, not to root.
+            whole = ("runuser", "-u", USER, "--", *whole)
+        ran = box.tools.run(*whole, timeout_s=timeout_s)
+        try:
+            return from_document(json.loads(ran.output))
+        except (ValueError, RecursionError):
+            why = f"{self.python} is not there" if ran.missing else ran.summary
+        remedy = (
+            "go back to the package before with `sudo f5-upgrade --back`, or install this one again: "
+            "sudo apt install --reinstall ./FILE.deb; `appliance check` shows more"
+        )
+        return [Finding("application", Level.FAIL, f"it cannot be run: {why}", "", remedy)]
+
+
+def has_user(box: Box) -> bool:
+    """True if the daemon's user exists."""
+    return f"\n{USER}:" in "\n" + (box.root.text(paths.USERS) or "")
+
+
+def find(box: Box, folder: Path, python: str = "", config: str = "") -> Application:
+    """Return the application in a folder, with the installed configuration unless another is named."""
+    if not config and box.root.exists(paths.CONFIG):
+        config = str(box.root.at(paths.CONFIG))
+    return Application(python or "python3", str(folder), config)

@@ -1,0 +1,49 @@
+"""One run of `f5-health`: the checks of the box and of the application in one list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from appliance.box.checks import application
+from appliance.box.checks.application import Application
+from appliance.box.checks.daemon import READYZ, merge_application
+from appliance.box.checks.finding import Finding, skipped
+from appliance.box.checks.run import CHECKS, run_checks
+from appliance.box.system import Box
+
+APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
+NAMES = tuple(dict.fromkeys((*CHECKS, *APPLICATION_CHECKS)))
+NOT_REQUESTED = "not asked for (--speak)"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which checks to run."""
+
+    only: frozenset[str] = frozenset()
+    """Names of checks; empty for all."""
+    speak: bool = False
+    """True to synthesise for real."""
+    readyz: str = READYZ
+    """host:port of the daemon's metrics server."""
+
+
+def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
+    """Run the selected checks of box and application. Does not raise."""
+    only = selection.only
+    findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
+    names = [name for name in APPLICATION_CHECKS if not only or name in only]
+    if "synthesis" in names and not selection.speak:
+        names.remove("synthesis")
+    if names:
+        options = () if "synthesis" in names else ("--no-speak",)
+        findings = merge_application(findings, app.run(box, "--quick", "--only", ",".join(names), *options))
+    if "synthesis" not in names and (not only or "synthesis" in only):
+        findings.append(skipped("synthesis", NOT_REQUESTED))
+    return findings
+
+
+def measure_speed(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
+    """Compare the speed of the box with the baseline in the application's journal. Does not raise."""
+    options = ("--set-baseline",) if set_baseline else ()
+    return app.run(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)

@@ -1,0 +1,99 @@
+"""Cross-check with jetson-stats (jtop), for technicians who use it; never a source of readings.
+
+It is run with the Python of its own command, since current releases install into an environment of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.clocks.verdict import ClockReading
+from appliance.box.system import Box
+
+ANSWER_S = 15.0
+INTERPRETER = re.compile(r"#!\s*(/\S+/python[\d.]*)\s*\n|#!/bin/sh\n'''exec' \"?(/[^\"\n]+/python[\d.]*)\"? ")
+"""First line of a Python script; the second form is pip's for paths that are too long for it."""
+SCRIPT = """
+import json
+try:
+    import jtop
+    with jtop.jtop() as box:
+        box.ok()
+        report = {"version": str(jtop.__version__), "pinned": bool(box.jetson_clocks)}
+        report["mode"] = str(box.nvpmodel)
+except ImportError:
+    report = {"problem": "jetson-stats is not installed"}
+except Exception as error:
+    report = {"problem": (str(error).splitlines() or ["jtop gave no answer"])[0]}
+print(json.dumps(report))
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """State of the box as jetson-stats reports it."""
+
+    version: str = ""
+    pinned: bool = False
+    mode: str = ""
+    problem: str = ""
+    """Why there is no report; empty if there is one."""
+
+
+def query(box: Box) -> Report:
+    """Ask jetson-stats, if its service runs. Does not raise."""
+    if not box.root.exists(paths.JTOP_SOCKET):
+        return Report(problem="jtop.service is not running")
+    # -I: nothing is imported from the current folder or our environment.
+    ran = box.tools.run(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
+    lines = ran.output.strip().splitlines()
+    try:
+        raw: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+        if "problem" in raw:
+            return Report(problem=str(raw["problem"]))
+        return Report(str(raw["version"]), bool(raw["pinned"]), str(raw["mode"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Report(problem="jtop gave no answer")
+
+
+def _python(box: Box) -> tuple[str, ...]:
+    """Interpreter in the first line of jtop, run as the user who owns it; else the system's Python."""
+    found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
+    try:
+        place = box.root.at(found[1] or found[2]) if found else None
+        owners = [place.lstat(), place.stat()] if place else []
+    except OSError:
+        place = None
+    if place is None:
+        return ("python3",)
+    # Root must not run a file that a user could have changed.
+    user = next((owner for owner in owners if owner.st_uid), None)
+    if user is None or not box.is_root:
+        return (str(place),)
+    identity = (f"--reuid={user.st_uid}", f"--regid={user.st_gid}", "--init-groups")
+    return ("setpriv", *identity, str(place))
+
+
+def check_jtop(report: Report, reading: ClockReading) -> Finding:
+    """WARN if jetson-stats disagrees with the kernel's files, which are right."""
+    if report.problem:
+        return skipped("jtop", report.problem)
+    limit = "the same as the readings"
+    figures = {"version": report.version, "pinned": report.pinned, "mode": report.mode}
+    differs = []
+    # Without root some clocks cannot be read: only what was read can contradict.
+    if report.pinned and reading.faults:
+        differs.append("claims that jetson_clocks is on, and the readings say: " + "; ".join(reading.faults))
+    if not report.pinned and reading.state == "pinned":
+        differs.append("claims that jetson_clocks is off, and the readings say that all is pinned")
+    if report.mode and reading.mode and report.mode != reading.mode:
+        differs.append(f"claims power mode {report.mode}, and it is {reading.mode}")
+    if differs:
+        remedy = "believe the readings: go by the checks clocks and power_mode; sudo systemctl restart jtop"
+        return Finding("jtop", Level.WARN, "; ".join(differs), limit, remedy, figures)
+    return passed("jtop", f"jetson-stats {report.version} agrees", limit, figures)

@@ -1,0 +1,63 @@
+"""health.json: the findings of the last run of f5-health, for the daemon's metrics and the next run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, document, from_document
+from appliance.box.system import Box
+
+
+@dataclass(frozen=True)
+class HealthRun:
+    """Findings of a run and its age in seconds."""
+
+    findings: tuple[Finding, ...]
+    age_s: float
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """Check → PASS, WARN, FAIL or SKIP."""
+        return {finding.check: finding.level.value for finding in self.findings}
+
+    @property
+    def numbers(self) -> dict[tuple[str, str], float]:
+        """(check, figure) → value, if numeric; a figure that is a mapping gives one `figure.key` each."""
+        flat: dict[tuple[str, str], object] = {}
+        for finding in self.findings:
+            for name, value in finding.figures.items():
+                if isinstance(value, dict):
+                    flat |= {(finding.check, f"{name}.{key}"): inner for key, inner in value.items()}
+                else:
+                    flat[finding.check, name] = value
+        return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
+
+
+def publish(box: Box, findings: Collection[Finding]) -> None:
+    """Write health.json, readable by everyone. Raises OSError."""
+    stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
+    box.root.replace(paths.HEALTH, json.dumps(stamped, indent=1) + "\n")
+
+
+def last_run(box: Box) -> HealthRun | None:
+    """The last run of this boot; None if there is none that can be read."""
+    try:
+        raw = json.loads(box.root.read(paths.HEALTH))
+        findings = tuple(from_document(raw))
+        if raw["boot_id"] != box.boot_id:
+            return None
+        return HealthRun(findings, max(box.uptime() - float(raw["checked_at"]), 0.0))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def changes(before: HealthRun | None, findings: Iterable[Finding]) -> Iterator[str]:
+    """A line for each check whose level changed; on the first run of a boot, for each WARN and FAIL."""
+    levels = before.levels if before else {}
+    for finding in findings:
+        was = levels.get(finding.check, Level.PASS.value)
+        if finding.level is not Level.SKIP and was != Level.SKIP.value and finding.level.value != was:
+            yield f"{finding.level.value} {finding.check}, was {was}: {finding.value}"
