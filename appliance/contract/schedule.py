@@ -31,14 +31,19 @@ EPSS_32NDS: dict[int, tuple[int, ...]] = {
 """Grid points in units of 1/32, by number of function evaluations."""
 
 
+def check_nfe(nfe: int) -> None:
+    """Raise ValueError unless `nfe` is in 1..MAX_NFE."""
+    if not 1 <= nfe <= MAX_NFE:
+        raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
+
+
 @lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
     """(nfe + 1,) strictly increasing times, read-only; the model is evaluated at all but the last.
 
     Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that folds time back.
     """
-    if not 1 <= nfe <= MAX_NFE:
-        raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
+    check_nfe(nfe)
     if grid not in GRIDS:
         raise ValueError(f"grid must be one of {', '.join(GRIDS)}, not {grid!r}")
     if not math.isfinite(sway):

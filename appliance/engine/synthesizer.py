@@ -14,7 +14,7 @@ import numpy as np
 
 from appliance.contract.bundle import FLOAT32, Bundle, Sampling
 from appliance.contract.graphs import signatures
-from appliance.contract.schedule import MAX_NFE, noise, time_grid
+from appliance.contract.schedule import check_nfe, noise, time_grid
 from appliance.engine.backend import Backend, Graph, HostArray
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
@@ -314,8 +314,7 @@ class Synthesizer:
             raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
         if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
             raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
-        if not 2 <= len(segment.times) <= MAX_NFE + 1:
-            raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {len(segment.times) - 1}")
+        check_nfe(segment.nfe)
         if segment.sampling not in SAMPLINGS:
             raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
 
