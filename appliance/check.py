@@ -1,4 +1,4 @@
-"""`appliance check`: checks of the box (box/judge), and of the application: config, bundle, voices, speech.
+"""`appliance check`: checks of the box (box/checks), and of the application: config, bundle, voices, speech.
 
 exit status  meaning
 0            nothing is wrong

@@ -378,10 +378,6 @@ def test_a_misspelt_key(tmp_path: Path) -> None:
     assert_refused(serve("--config", config), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
 
 
-def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
-    assert_refused(serve("--config", str(tmp_path / "x.yaml")), Exit.CONFIG, "x.yaml: no such file")
-
-
 def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, tmp_path / "nothing"))
     assert_refused(serve("--config", config), Exit.BUNDLE, "nothing: not a bundle")
@@ -395,13 +391,6 @@ def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path) -> None:
     path.write_bytes(data)
     config = str(write_config(tmp_path, copy))
     assert_refused(serve("--config", config), Exit.BUNDLE, str(path), "damaged", "copy it again")
-
-
-def test_a_bundle_from_a_newer_format(tmp_path: Path, copy: Path) -> None:
-    manifest = yaml.safe_load((copy / "manifest.yaml").read_text("utf-8"))
-    (copy / "manifest.yaml").write_text(yaml.safe_dump({**manifest, "format": "1.999", "novelty": 1}))
-    config = str(write_config(tmp_path, copy))
-    assert_refused(serve("--config", config), Exit.BUNDLE, "format 1.999 is newer", "update f5-appliance")
 
 
 def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:

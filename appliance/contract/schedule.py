@@ -29,7 +29,7 @@ EPSS_32NDS: dict[int, tuple[int, ...]] = {
 
 
 def check_nfe(nfe: int) -> None:
-    """Raise ValueError for a number of steps that no time grid has."""
+    """Raise ValueError unless `nfe` is in 1..MAX_NFE."""
     if not 1 <= nfe <= MAX_NFE:
         raise ValueError(f"nfe must be between 1 and {MAX_NFE}, not {nfe}")
 

@@ -304,7 +304,7 @@ class Synthesizer:
             raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
         if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
             raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
-        check_nfe(len(segment.times) - 1)
+        check_nfe(segment.nfe)
         if segment.sampling not in SAMPLINGS:
             raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
 
