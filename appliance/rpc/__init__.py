@@ -1,1 +1,1 @@
-"""The gRPC face: the .proto file, its services, and the one table from errors to statuses."""
+"""The gRPC interface: the .proto file, its services, and the one table from errors to statuses."""

@@ -126,17 +126,17 @@ class Broadcast:
         )
         return pb.ListenResponse(end=end)
 
-    def encode(self, made: SegmentAudio) -> list[pb.ListenResponse]:
+    def encode(self, finished: SegmentAudio) -> list[pb.ListenResponse]:
         """The messages of its next segment, at least one of the last; the first has the segment's words.
 
         May be called on another thread.
         """
-        encoded = list(self.reply.messages(made))
-        if made.last and not encoded:
+        encoded = list(self.reply.messages(finished))
+        if finished.last and not encoded:
             encoded = [(b"", 0)]
         segments = self.job.segments
-        segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
-        timed = words.from_audio(segment, start_s, made.samples, self.rate_hz)
+        segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
+        timed = words.from_audio(segment, start_s, finished.samples, self.rate_hz)
         self.words += timed
         messages = []
         for number, (data, samples) in enumerate(encoded, 1):
@@ -144,8 +144,8 @@ class Broadcast:
                 request_id=self.job.terms.request_id,
                 data=data,
                 sample_offset=self.samples,
-                segment=made.segment,
-                last=made.last and number == len(encoded),
+                segment=finished.segment,
+                last=finished.last and number == len(encoded),
                 words=word_messages(timed if number == 1 else ()),
             )
             self.samples += samples
@@ -272,14 +272,14 @@ class Broadcaster:
         broadcast = self._broadcasts.get(job)
         return broadcast is not None and not broadcast.complete
 
-    async def _send(self, broadcast: Broadcast, made: SegmentAudio, utterance: Utterance) -> None:
-        messages = await self._workers.run(len(made.samples), broadcast.encode, made)
+    async def _send(self, broadcast: Broadcast, finished: SegmentAudio, utterance: Utterance) -> None:
+        messages = await self._workers.run(len(finished.samples), broadcast.encode, finished)
         if not broadcast.begun:
             broadcast.begun = True
             channel = broadcast.job.terms.channel
             broadcast.listeners.update(one for one in self._listeners if one.is_on(channel))
             broadcast.put(broadcast.begin_message(utterance, self._clock()))
-        broadcast.complete = made.last
+        broadcast.complete = finished.last
         for response in messages:
             size = len(response.audio.data)
             if self._kept_bytes + size <= KEPT_BYTES:

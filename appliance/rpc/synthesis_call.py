@@ -157,7 +157,7 @@ class SynthesisCall(OpenCall):
         )
 
     async def whole(self) -> bytes:
-        """The reply's audio, once all of it is made. Raises the error that ended the job."""
+        """The reply's audio, once all of it is finished. Raises the error that ended the job."""
         async for segment in self.segments():
             await self.workers.run(len(segment.samples), self.reply.keep, segment)
             await self._time_words(segment)
@@ -183,10 +183,10 @@ class SynthesisCall(OpenCall):
                 sequence, offset = sequence + 1, offset + samples
             await self._time_words(segment)
 
-    async def _time_words(self, made: SegmentAudio) -> None:
+    async def _time_words(self, finished: SegmentAudio) -> None:
         if self.request.word_timings:
-            segments, samples = self.job.segments, made.samples
-            segment, start_s = segments[made.segment], words.starts_s(segments)[made.segment]
+            segments, samples = self.job.segments, finished.samples
+            segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
             rate_hz = self.manifest.mel.sample_rate_hz
             self.words += await self.workers.run(
                 len(samples), words.from_audio, segment, start_s, samples, rate_hz

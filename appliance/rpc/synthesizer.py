@@ -265,10 +265,10 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
     def _find(self, request_id: str) -> SynthesisCall | None:
         return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
 
-    # Around them.
+    # Threads.
 
     async def text_splitter(self, request: Request) -> Written:
-        """Return what cuts a text into clauses as it is written. Raises VoiceNotFound, StorageError."""
+        """Return a splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
         planner = self.components.planner
         return await self._loop.run_in_executor(self._planner_thread, planner.written, request)
 

@@ -24,7 +24,7 @@ from appliance.audio.ogg import OpusPackets
 from appliance.config import SynthesisConfig
 from appliance.errors import VoiceNotFound
 from appliance.job import Encoding, Handling, Spoken
-from appliance.prompts import KEPT, Prompts
+from appliance.prompts import Prompts
 from appliance.rpc import riva as module
 from appliance.rpc.extra import extra_services
 from tests.fakes_engine import samples_of, segment
@@ -248,10 +248,13 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
     assert (await stub.Synthesize(asked(**fields))).audio
 
 
-async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(box: Box, stub: Any) -> None:
+async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.prompts.KEPT", 3)
     prompts = Prompts(box.store)
     name, held = await prompts.lend(speech_wav(0.5), "Hi.")
-    names = [(await prompts.lend(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(KEPT + 2)]
+    names = [(await prompts.lend(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]
     assert prompts.reference(name) is held
     assert prompts.reference(names[-1])
     for dropped in names[:2]:

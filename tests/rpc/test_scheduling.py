@@ -401,7 +401,7 @@ def calls_in_memory() -> int:
 @large_buffer
 async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_it(box: Box) -> None:
     async with connection(box) as channel:
-        call = await lazy(box, channel)
+        call = await lazy(box, channel, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
         [utterance], _, _ = box.scheduler.utterances()
         taken_s = -1.0

@@ -116,10 +116,11 @@ async def test_what_is_not_its_sound_can_be_changed(voices: Stub) -> None:
     assert error.code() is grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
-async def test_every_kind_of_file(voices: Stub, kind: str) -> None:
-    made = await voices.CreateVoice(create(audio=speech_wav(kind=kind, rate_hz=44_100)))
-    assert made.duration_s == pytest.approx(2.05, abs=0.08)
+async def test_every_kind_of_file(voices: Stub) -> None:
+    for kind in ("WAV", "FLAC", "OGG", "MP3"):
+        asked = create(name=kind.lower(), audio=speech_wav(kind=kind, rate_hz=44_100))
+        made = await voices.CreateVoice(asked)
+        assert made.duration_s == pytest.approx(2.05, abs=0.08), kind
 
 
 BAD = {
@@ -130,37 +131,33 @@ BAD = {
     "silent": (lambda: speech_wav(level=0.0), "is silent"),
     "nearly silent": (lambda: speech_wav(level=1e-3), "is silent"),
     "13 seconds": (lambda: speech_wav(13.0), "at most 12 s"),
-    "40 minutes": (lambda: speech_wav(2_400.0, kind="FLAC", rate_hz=8_000), "lasts 2400 s"),
+    "40 minutes": (lambda: speech_wav(2_400.0, level=0.0, kind="FLAC", rate_hz=8_000), "lasts 2400 s"),
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-async def test_audio_that_cannot_be_a_reference(voices: Stub, box: Box, what: str) -> None:
-    make, message = BAD[what]
-    audio = make()
-    begun = time.monotonic()
-    error, details = await refusal(voices.CreateVoice(create(audio=audio)))
-    assert time.monotonic() - begun < 2.0
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert details["BadRequest"].field_violations[0].field == "audio"
-    assert message in str(error.details())
+async def test_audio_that_cannot_be_a_reference(voices: Stub, box: Box) -> None:
+    for what, (make, message) in BAD.items():
+        audio = make()
+        begun = time.monotonic()
+        error, details = await refusal(voices.CreateVoice(create(audio=audio)))
+        assert time.monotonic() - begun < 2.0, what
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, what
+        assert details["BadRequest"].field_violations[0].field == "audio"
+        assert message in str(error.details()), what
     assert box.store.names() == ["ann"]
     assert (await voices.CreateVoice(create())).name == "bea"
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "../bea"}, "name"),
-        ({"transcript": "  "}, "transcript"),
-        ({"consent_note": "x" * 2_001}, "consent_note"),
-    ],
-)
-async def test_fields_that_are_refused(voices: Stub, fields: dict[str, str], field: str) -> None:
-    error, details = await refusal(voices.CreateVoice(create(**fields)))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert details["BadRequest"].field_violations[0].field == field
+async def test_fields_that_are_refused(voices: Stub) -> None:
+    for field, value in (
+        ("name", ""),
+        ("name", "../bea"),
+        ("transcript", "  "),
+        ("consent_note", "x" * 2_001),
+    ):
+        error, details = await refusal(voices.CreateVoice(create(**{field: value})))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert details["BadRequest"].field_violations[0].field == field
 
 
 async def test_more_than_the_receive_cap_is_refused_and_the_daemon_goes_on(voices: Stub) -> None:
