@@ -113,9 +113,10 @@ def whole(*numbers: int) -> Tensor:
 @torch.inference_mode()
 def test_one_product_of_q_k_and_v_turned_as_one_tensor_is_upstreams_attention(pair: Pair) -> None:
     x = torch.randn(2, FRAMES, pair.arch.dim, generator=torch.Generator().manual_seed(1))
-    theirs = pair.theirs.transformer_blocks[1].attn
+    last = pair.arch.depth - 1
+    theirs = pair.theirs.transformer_blocks[last].attn
     wanted = theirs(x=x, rope=pair.theirs.rotary_embed.forward_from_seq_len(FRAMES))
-    ours = graphs.Attention(pair.weights, "transformer_blocks.1.attn", pair.arch, torch.float32)
+    ours = graphs.Attention(pair.weights, f"transformer_blocks.{last}.attn", pair.arch, torch.float32)
     angle = graphs.angles(FRAMES, graphs.rates(pair.arch.dim_head))
     found, _, values = ours(x, graphs.Positions(angle.cos(), angle.sin()), None)
     assert relative(found, wanted) <= 2e-6
