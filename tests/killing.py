@@ -23,12 +23,12 @@ CHANGES = {
     "os.rename",
     "os.rmdir",
     "os.symlink",
-} | {"ctypes.dlsym"}
-"""Audit events before something changes on the disk; the last comes before two names trade places."""
+}
+"""Audit events before a change on the disk; `ctypes.dlsym` comes before two names trade places."""
 
 
 def killed(number: int, run: Callable[[], None]) -> int:
-    """How a fork that runs this ends (waitpid's status) when it is killed at its change of that number."""
+    """Run this in a fork that is killed before its n-th change on the disk; return waitpid's status."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
@@ -48,13 +48,15 @@ def killed(number: int, run: Callable[[], None]) -> int:
 
 
 def _counts(arguments: tuple[Any, ...]) -> bool:
-    """Opened for writing, or a folder, to sync it: both are moments between two changes."""
+    """True for a file opened for writing, or a folder opened to sync it."""
     return bool(arguments[2] & (os.O_WRONLY | os.O_RDWR)) or os.path.isdir(arguments[0])
 
 
 def in_a_process_of_its_own(module: str, folder: Path, *arguments: str) -> Any:
-    """What `lives(folder, …)` of a test module returns. A fork of pytest itself would have its threads' locks
-    without its threads."""
+    """Return what `lives(folder, …)` of a test module returns.
+
+    A fork of pytest itself would have the locks of its threads without the threads.
+    """
     code = (
         f"import json, pathlib, sys; from tests.{module} import lives; "
         "print(json.dumps(lives(pathlib.Path(sys.argv[1]), *sys.argv[2:])))"

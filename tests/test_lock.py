@@ -1,6 +1,6 @@
-"""The door of the TCP address: TLS, client certificates, tokens and limits of a running daemon.
+"""Access over TCP to a running daemon: TLS, client certificates, tokens and limits.
 
-Certificates are made, and protocol versions tried, by openssl; the server's by the README's own command.
+openssl makes the certificates, the server's with the README's own command, and tries protocol versions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from appliance import access
 from appliance.access import Role
 from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
+from appliance.config import ServerConfig
 from tests import daemons
 from tests.daemons import ROOT, Running, running
 
@@ -343,29 +344,30 @@ CLIENTS = {"certificate": "tls.crt", "key": "tls.key", "clients": "ca.crt"}
 ENDS = {"certificate": "crt", "key": "key"}
 
 
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate with its key, another key, and the first one with a password."""
+    folder = tmp_path_factory.mktemp("keys")
+    readme_certificate(folder)
+    openssl(folder, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key")
+    openssl(folder, "pkey", "-in", "tls.key", "-aes256", "-passout", "pass:x", "-out", "secret.key")
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("server", "told"),
+    ("server", "message"),
     [
         ({"listen": "0.0.0.0:0"}, "write the line `open_to_network: true`"),
-        ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or"),
-        ({"listen": "voicebox.local:0"}, "can be reached from the network"),
-        ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
-        ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
         ({"tls_certificate": "none.crt", "tls_key": "tls.key"}, "none.crt: No such file or directory"),
         ({"tls_certificate": "tls.key", "tls_key": "tls.crt"}, "are not a PEM certificate and its key"),
         ({"tls_certificate": "tls.crt", "tls_key": "other.key"}, "KEY_VALUES_MISMATCH"),
         ({"tls_certificate": "tls.crt", "tls_key": "secret.key"}, "the key has a password"),
     ],
 )
-def test_a_door_that_is_not_shut_is_refused_at_start(
-    tmp_path: Path, server: dict[str, str], told: str
+def test_unusable_certificates_are_refused_at_start(
+    tmp_path: Path, keys: Path, server: dict[str, str], message: str
 ) -> None:
-    readme_certificate(tmp_path)
-    openssl(
-        tmp_path, "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", "other.key"
-    )
-    openssl(tmp_path, "pkey", "-in", "tls.key", "-aes256", "-passout", "pass:x", "-out", "secret.key")
-    paths = {key: str(tmp_path / value) if key.startswith("tls") else value for key, value in server.items()}
+    paths = {key: str(keys / value) if key.startswith("tls") else value for key, value in server.items()}
     path = daemons.write_config(tmp_path, server=paths)
     done = subprocess.run(
         [sys.executable, "-m", "appliance", "serve", "--config", path],
@@ -376,13 +378,25 @@ def test_a_door_that_is_not_shut_is_refused_at_start(
         timeout=60,
     )
     assert done.returncode == 78, done.stderr
-    assert told in done.stderr.splitlines()[-1]
+    assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ({"listen": "[::]:0"}, "set tls_certificate and tls_key, or"),
+        ({"listen": "voicebox.local:0"}, "can be reached from the network"),
+        ({"tls_certificate": "tls.crt"}, "tls_certificate and tls_key: one is of no use without the other"),
+        ({"tls_clients": "tls.crt"}, "tls_clients: needs tls_certificate and tls_key"),
+    ],
+)
+def test_an_open_address_or_half_a_pair_is_refused(server: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ServerConfig(**server)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
 def test_loopback_needs_no_lock(host: str) -> None:
-    from appliance.config import ServerConfig
-
     ServerConfig(listen=f"{host}:50051")
 
 

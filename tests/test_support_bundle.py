@@ -139,11 +139,40 @@ def contents(archive: bytes) -> dict[str, str]:
     return files
 
 
-def packed(jetson: Jetson, tmp_path: Path, *options: str) -> dict[str, str]:
-    """What a run of the script put together."""
-    out = tmp_path / "support.tar.gz"
+@pytest.fixture(scope="module")
+def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
+    """A box with secrets, after a crash of the daemon."""
+    jetson = well(tmp_path_factory.mktemp("planted") / "box")
+    plant(jetson)
+    for unit, identifier, message in (
+        ("f5-appliance", "python", "INFO appliance.daemon: the engine failed: RuntimeError: CUDA error 801"),
+        (
+            "f5-appliance",
+            "systemd",
+            "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE",
+        ),
+        (
+            "nvpmodel",
+            "nvpmodel",
+            "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16",
+        ),
+    ):
+        jetson.journal(message, identifier=identifier, unit=f"{unit}.service")
+    jetson.journal("soctherm: OC ALARM 0x00000001")
+    jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
+    jetson.unit(
+        "f5-appliance.service", ActiveState="failed", Result="watchdog", NRestarts=4, ExecMainStatus=70
+    )
+    return jetson
+
+
+@pytest.fixture(scope="module")
+def files(jetson: Jetson) -> dict[str, str]:
+    """Content of the archive that the script writes on this box."""
+    out = jetson.root.parent / "support.tar.gz"
+    # With a real application, which quotes the configuration in its findings.
     ran = subprocess.run(
-        [sys.executable, "-I", str(SCRIPT), "--out", str(out), *options],
+        [sys.executable, "-I", str(SCRIPT), "--out", str(out), "--python", sys.executable],
         env=jetson.environment,
         capture_output=True,
         text=True,
@@ -163,11 +192,7 @@ def without_answers(jetson: Jetson, *tools: str) -> Jetson:
     return jetson
 
 
-def test_nothing_that_was_planted_is_in_it(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    plant(jetson)
-    # The application is asked too, and quotes the configuration in what it says.
-    files = packed(jetson, tmp_path, "--python", sys.executable)
+def test_nothing_that_was_planted_is_in_it(files: dict[str, str]) -> None:
     found = {
         (secret, name): line
         for name, text in files.items()
@@ -184,30 +209,7 @@ def test_nothing_that_was_planted_is_in_it(tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_maker_needs_is_in_it(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    plant(jetson)
-    jetson.journal(
-        "INFO appliance.daemon: the engine failed: RuntimeError: CUDA error 801",
-        identifier="python",
-        unit="f5-appliance.service",
-    )
-    jetson.journal(
-        "f5-appliance.service: Main process exited, code=exited, status=70/SOFTWARE",
-        identifier="systemd",
-        unit="f5-appliance.service",
-    )
-    jetson.journal(
-        "NVPM ERROR: Error writing 128 to /sys/devices/platform/gpu.0/tpc_pg_mask: 16",
-        identifier="nvpmodel",
-        unit="nvpmodel.service",
-    )
-    jetson.journal("soctherm: OC ALARM 0x00000001")
-    jetson.journal("Out of memory: Killed process 812 (python) total-vm:1kB")
-    jetson.unit(
-        "f5-appliance.service", ActiveState="failed", Result="watchdog", NRestarts=4, ExecMainStatus=70
-    )
-    files = packed(jetson, tmp_path, "--python", sys.executable)
+def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
     journal = files["journal-f5-appliance.txt"]
     assert "INFO appliance.daemon: … engine failed: RuntimeError: CUDA error 801" in journal
     assert "Main process exited, code=exited, status=70/SOFTWARE" in journal
@@ -283,7 +285,8 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
 def test_without_root_it_holds_less_and_says_so(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     plant(jetson)
-    parts = {part.name: part for part in bundle.collect(jetson.box(user=lambda: 1000), NOBODY)}
+    without_answers(jetson, "tegrastats")  # in this process it would not end
+    parts = {part.name: part for part in bundle.collect(quick(jetson, user=lambda: 1000), NOBODY)}
     assert json.loads(parts["contents.json"].text)["voices"] == {"problem": "needs root"}
     assert not parts["health.json"].problem
     text = "".join(part.text + part.problem for part in parts.values()).lower()

@@ -1,4 +1,4 @@
-"""The Debian package: wheels of the lock unpacked into a private folder, and what the system reads around it.
+"""Build the Debian package: the lock's wheels in a private folder, with units, commands and configuration.
 
     /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
     /usr/bin                        appliance, and an f5-NAME for each of COMMANDS
@@ -45,7 +45,7 @@ HERE = ROOT / "scripts/debian"
 
 @dataclass(frozen=True)
 class Flavour:
-    """Systems that a package is for."""
+    """Target system of a package."""
 
     arch: str = "arm64"
     jetpack: str = ""
@@ -100,9 +100,9 @@ def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
         _documents(root / "usr/share", flavour, epoch)
         _control(root, flavour)
         for path in (root, *root.rglob("*")):
-            # dpkg-deb only lowers times; a wheel's may be older or newer.
+            # dpkg-deb only clamps later times; those of a wheel may be earlier.
             os.utime(path, (epoch, epoch), follow_symlinks=False)
-        # One thread: with more, xz cuts the data otherwise.
+        # One thread: xz splits the data by the number of threads.
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "DPKG_DEB_THREADS_MAX": "1"}
         options = ("--root-owner-group", f"-Z{compression}", "-z1")
         run("dpkg-deb", *options, "--build", str(root), str(new), environment=environment)
@@ -118,9 +118,9 @@ def _version() -> str:
 
 
 def _epoch() -> int:
-    """Seconds since 1970 that every file of the package bears."""
-    if given := os.environ.get("SOURCE_DATE_EPOCH"):
-        return int(given)
+    """Return the modification time of every file of the package, in Unix seconds."""
+    if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(epoch)
     try:
         return int(run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
     except Failure as failure:
@@ -128,7 +128,7 @@ def _epoch() -> int:
 
 
 def _library(library: Path, fetched: Iterable[Path]) -> None:
-    """Every wheel in one folder, and root's programs beside them. Raises Failure when two want one path."""
+    """Unpack every wheel into one folder, with root's programs. Raises Failure if two have the same path."""
     for wheel in fetched:
         with zipfile.ZipFile(wheel) as archive:
             for item in archive.infolist():
@@ -139,24 +139,24 @@ def _library(library: Path, fetched: Iterable[Path]) -> None:
         _put(library / "scripts" / script, (ROOT / "scripts" / script).read_bytes(), mode=0o755)
     for script in AT_INSTALL:
         _put(library / "scripts" / script, (HERE / script).read_bytes(), mode=0o755)
-    # As shipped: f5-upgrade packs the version before again with it, whatever became of the conffile.
+    # Unchanged by the operator: f5-upgrade repacks the installed package with it.
     _put(library / "configs/appliance.yaml", (ROOT / "configs/appliance.yaml").read_bytes())
 
 
 def _inside(name: str) -> str:
-    """Return a wheel file's path in the library; empty for what is not imported."""
+    """Return the path in the library of a file in a wheel; empty for files that are not imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
-    # Packages' own tests are a third of their files, which nothing on the box imports; numpy has bytecode.
+    # Tests of packages are a third of the files; numpy ships bytecode.
     return "" if "/tests/" in name or name.endswith(".pyc") else name
 
 
 def _system(root: Path, flavour: Flavour) -> None:
-    """Write what the system reads: units, users, folders, commands, the configuration."""
+    """Write units, users, folders, commands and the configuration."""
     systemd = ROOT / "systemd"
     for path in (*systemd.glob("*.service"), *systemd.glob("*.timer"), *systemd.glob("*.d/*.conf")):
         inside, text = path.relative_to(systemd), path.read_bytes()
-        # system.conf.d is systemd's own, beside the folder of units.
+        # system.conf.d configures systemd itself and lies beside the folder of units.
         folder = UNITS if inside.parts[0] != "system.conf.d" else "usr/lib/systemd"
         _put(root / folder / inside, text if flavour.jetpack == "7" else BACK_OFF.sub(b"", text))
     for kind in ("sysusers", "tmpfiles"):
@@ -181,7 +181,7 @@ def _documents(share: Path, flavour: Flavour, epoch: int) -> None:
 
 
 def _control(root: Path, flavour: Flavour) -> None:
-    """Everything under DEBIAN/."""
+    """Write DEBIAN/: control, maintainer scripts, conffiles, md5sums."""
     units = sorted(path for path in (root / UNITS).iterdir() if path.is_file())
     enabled = [path.name for path in units if "\nWantedBy=" in path.read_text("utf-8")]
     words = {

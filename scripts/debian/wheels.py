@@ -1,4 +1,4 @@
-"""Wheels of the lock for another Python and machine than the one that runs this, fetched by pip."""
+"""Download the lock's wheels with pip for another Python version and machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "scripts/requirements/device.hashes"
 GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39}
-"""Minor glibc of the system that brings this Python: Ubuntu 22.04, Debian 12, Ubuntu 24.04."""
+"""Minor version of glibc where this Python is the system's: Ubuntu 22.04, Debian 12, Ubuntu 24.04."""
 OLDEST_GLIBC = 17
 PIP = (sys.executable, "-m", "pip")
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
 
 
 class Failure(Exception):
-    """Failure and remedy, in one line."""
+    """One line: the failure and the remedy."""
 
 
 def fetch(folder: Path, python: str, machine: str) -> None:
     """Fill a folder with our own wheel and the lock's. Raises Failure, OSError."""
-    # From a copy: a build must leave nothing in the checkout, and take nothing that git would not.
+    # From a copy: the build must leave nothing in the checkout.
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
         caches = shutil.ignore_patterns("__pycache__")
@@ -43,7 +43,7 @@ def fetch(folder: Path, python: str, machine: str) -> None:
 def pins(python: str, machine: str) -> list[str]:
     """Return the lock's pins for that Python on that machine, with hashes. Raises Failure.
 
-    pip itself reads a lock's markers as for the Python that it runs on, also when it downloads for another.
+    pip evaluates markers for the Python that it runs on, even when it downloads for another.
     """
     try:
         from pip._vendor.packaging.requirements import Requirement
@@ -65,7 +65,7 @@ def pins(python: str, machine: str) -> list[str]:
 
 
 def _tags(python: str, machine: str) -> Iterator[str]:
-    """pip takes a wheel for another system only by the exact tags that this system can use."""
+    """Return every platform tag of the target: pip download needs them listed one by one."""
     yield from (f"manylinux_2_{minor}_{machine}" for minor in range(GLIBC[python], OLDEST_GLIBC - 1, -1))
     yield f"manylinux2014_{machine}"
     if machine == "x86_64":
@@ -74,13 +74,13 @@ def _tags(python: str, machine: str) -> Iterator[str]:
 
 
 def run(*command: str, environment: dict[str, str] | None = None) -> str:
-    """Output of a program. Raises Failure."""
+    """Run a program and return its output. Raises Failure."""
     try:
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise Failure(f"{command[0]} is not installed") from error
     if ran.returncode:
-        told = [line for line in ran.stderr.splitlines() if line.strip()] or ["it says nothing"]
-        errors = [line for line in told if line.startswith("ERROR: ")]
-        raise Failure(f"{' '.join(command[:4])}: {(errors or told)[-1]}")
+        lines = [line for line in ran.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        errors = [line for line in lines if line.startswith("ERROR: ")]
+        raise Failure(f"{' '.join(command[:4])}: {(errors or lines)[-1]}")
     return ran.stdout

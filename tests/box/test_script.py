@@ -264,39 +264,23 @@ def test_a_box_that_is_well_speaks_and_is_guarded(tmp_path: Path) -> None:
         refused = health(jetson, *config, "--json", "--guard", "--set-baseline", python=sys.executable)
         [no_baseline] = findings(refused).values()
         assert (refused.returncode, "no baseline set" in no_baseline["value"]) == (2, True)
-        jetson.pin()
-        jetson.path("/run/f5-appliance/clocks.json").unlink()
-        [unproven] = findings(health(jetson, *config, "--json", "--guard", python=sys.executable)).values()
-        assert "clocks" in unproven["value"] and unproven["level"] != "PASS"
-        # What was measured last is told by those that follow.
-        told = findings(health(jetson, "--json", "--only", "speed"))["speed"]
-        assert told["value"].startswith(unproven["value"])
+        # Later runs report the last measurement.
+        last = findings(health(jetson, "--json", "--only", "speed"))["speed"]
+        assert last["value"].startswith(loose["value"])
 
 
 def test_a_daemon_without_metrics_is_well_while_it_runs(tmp_path: Path) -> None:
-    """Nobody answers for /readyz then, whatever address that is asked at."""
+    """/readyz then answers nowhere; an answer that says otherwise counts more than gRPC's."""
     jetson = well(tmp_path / "box")
     nobody = f"127.0.0.1:{free_port()}"
     options = ["--config", str(tmp_path / "config.yaml"), "--readyz", nobody, "--json", "--only", "daemon"]
     with running(tmp_path, server={"metrics": ""}) as daemon:
         ran = health(jetson, *options, python=sys.executable)
         assert (findings(ran)["daemon"]["level"], ran.returncode) == ("PASS", 0)
+        with answering(503, 503) as address:
+            ran = health(jetson, *options, "--readyz", address, python=sys.executable)
+        found = findings(ran)["daemon"]
+        assert (found["level"], "engine hangs" in found["value"]) == ("FAIL", True)
         daemon.stop()
         ran = health(jetson, *options, python=sys.executable)
         assert (findings(ran)["daemon"]["level"], ran.returncode) == ("FAIL", 2)
-
-
-def test_a_daemon_that_is_not_ready_fails_whatever_grpc_says(tmp_path: Path) -> None:
-    jetson = well(tmp_path / "box")
-    with running(tmp_path), answering(503, 503) as address:
-        options = [
-            "--config",
-            str(tmp_path / "config.yaml"),
-            "--readyz",
-            address,
-            "--json",
-            "--only",
-            "daemon",
-        ]
-        found = findings(health(jetson, *options, python=sys.executable))
-    assert (found["daemon"]["level"], "engine hangs" in found["daemon"]["value"]) == ("FAIL", True)

@@ -1,14 +1,11 @@
-"""`jetson_clocks --show` in three formats: lines captured from devices, unchanged, and the fakes' output."""
+"""`jetson_clocks --show` in three formats: lines captured from devices, unchanged."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from appliance.box.clocks.readings import Range
 from appliance.box.show.opinion import Show, parse
-from tests.fakes.jetson import PROFILES, Jetson
 
 JP5 = """\
 SOC family:tegra234  Machine:Jetson AGX Orin
@@ -91,17 +88,3 @@ def test_what_is_no_show_is_empty(text: str) -> None:
     assert show.mode == ""
     assert show.gpu is None or show.gpu == Range()
     assert parse("") == Show()
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_profile_shows_what_its_tree_holds(tmp_path: Path, profile: str) -> None:
-    jetson = Jetson(tmp_path, profile)
-    for is_pinned, act in ((False, jetson.unpin), (True, jetson.pin)):
-        act()
-        show = parse(jetson.box().tools.run("jetson_clocks", "--show").text)
-        assert sorted(show.cores) == list(range(jetson.profile.cpus))
-        assert {number for number, core in show.cores.items() if core.online} == set(range(8))
-        assert show.mode == "MODE_30W"
-        assert show.emc is not None and show.emc.pinned is is_pinned
-        assert show.gpu is not None and show.gpu.fixed is is_pinned and show.gpu.max == 612_000_000
-        assert all(core.range.fixed is is_pinned for core in show.cores.values() if core.online)
