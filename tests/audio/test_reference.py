@@ -188,15 +188,15 @@ def test_noise_and_music_behind_a_voice_are_told_and_a_clean_voice_is_not(root, 
     )
     noise = np.random.default_rng(1).standard_normal(len(recording))
 
-    def told(behind: np.ndarray, below_db: float) -> str:
+    def warned(behind: np.ndarray, below_db: float) -> str:
         level = np.std(recording) / np.std(behind) * 10 ** (-below_db / 20)
         return " ".join(prepare(to_file((recording + level * behind)[:, None], rate_hz), SPEC, 0.1).warnings)
 
     for behind in (noise, music):
-        quiet = told(behind, 60.0)
+        quiet = warned(behind, 60.0)
         assert "noisy" not in quiet and "music" not in quiet
-    assert "noisy: only 1" in told(noise, 10.0) and "music" not in told(noise, 10.0)
-    assert "music or a hum" in told(music, 10.0)
+    assert "noisy: only 1" in warned(noise, 10.0) and "music" not in warned(noise, 10.0)
+    assert "music or a hum" in warned(music, 10.0)
 
 
 def test_warnings_say_what_is_poor():

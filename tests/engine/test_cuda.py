@@ -249,7 +249,7 @@ def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_c
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("message", "kind"),
     [
         ("CUDA failure 700: an illegal memory access was encountered ; GPU=0", DeviceLost),
         ("Error Code 1: Cuda Runtime (an illegal memory access was encountered)", DeviceLost),
@@ -260,8 +260,8 @@ def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_c
         ("a shape is refused", EngineFault),
     ],
 )
-def test_faults_are_told_apart_by_number_or_words(told: str, kind: type[EngineFault]) -> None:
-    assert type(fault_of(told)) is kind
+def test_faults_are_distinguished_by_number_or_words(message: str, kind: type[EngineFault]) -> None:
+    assert type(fault_of(message)) is kind
 
 
 def test_closing_on_a_lost_device_says_nothing_more(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

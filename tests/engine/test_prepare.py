@@ -238,7 +238,7 @@ def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array
 
 
 @pytest.mark.parametrize(
-    ("what", "graph", "told"),
+    ("what", "graph", "message"),
     [
         (nan_in_one_bucket, "step", "step at 65 frames: inf off, 0.001 allowed"),
         (drift_in_two_rows, "step_reply", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
@@ -247,13 +247,13 @@ def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array
     ],
 )
 def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
-    bundle: Bundle, engines: Path, what: Falsify, graph: str, told: str, caplog: Any
+    bundle: Bundle, engines: Path, what: Falsify, graph: str, message: str, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
     engine = opened(bundle, engines, falsified(what))
     assert engine.backend == f"tensorrt ({graph} in float32)"
     assert f"the engine of {graph} is refused, float32 takes its place: " in caplog.text
-    assert told in caplog.text
+    assert message in caplog.text
     given = segment(200, nfe=3, sampling="short-kv", reference=60)
     assert relative(solo(engine, given), solo(Synthesizer(bundle, OrtBackend(1)), given)) <= BATCHED
     engine.shutdown()
@@ -275,8 +275,8 @@ def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundl
     def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
         return output * 0 if stem.startswith("vocoder") else output
 
-    told = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
-    with pytest.raises(BundleError, match=told):
+    message = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
+    with pytest.raises(BundleError, match=message):
         opened(bundle, engines, falsified(wrong))
     assert not records(engines)
 
@@ -355,8 +355,10 @@ def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
     shutil.copytree(prepared, engines)
     patched = TensorRT(Device())
     patched.patch = 1  # no version tells of it
-    told = "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is for"
-    with pytest.raises(EngineFault, match=told):
+    message = (
+        "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is for"
+    )
+    with pytest.raises(EngineFault, match=message):
         opened(made, engines, patched)
     assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
 
@@ -440,7 +442,7 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
 
 
-def test_a_build_that_is_told_to_stop_ends_and_leaves_nothing_half(made: Bundle, engines: Path) -> None:
+def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(made: Bundle, engines: Path) -> None:
     """The first report within TensorRT's build raises; what was built before stays."""
 
     def stop(line: str) -> None:
@@ -485,7 +487,7 @@ def checked(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any, backend:
     return finding
 
 
-def test_check_tells_how_the_engines_are(
+def test_check_reports_the_state_of_the_engines(
     made: Bundle, bundle: Bundle, prepared: Path, tmp_path: Path, capsys: Any
 ) -> None:
     found = checked(made, prepared, tmp_path, capsys)

@@ -274,8 +274,8 @@ def test_a_step_that_cannot_be_captured_runs_and_says_so_once(
     assert not device.counts["replay"] and not device.executable and not device.graphs
     warnings = [r.getMessage() for r in caplog.records if r.name == trt_backend.__name__]
     assert len(warnings) == 1
-    told = f"^step launches its kernels one by one, it cannot be captured: {UNCAPTURED[spoil]}$"
-    assert re.match(told, warnings[0])
+    message = f"^step launches its kernels one by one, it cannot be captured: {UNCAPTURED[spoil]}$"
+    assert re.match(message, warnings[0])
     engine.shutdown()
     assert not device.wrong
 
@@ -321,7 +321,7 @@ def test_tensors_at_any_address_are_read_and_written(tiny: Bundle, device: Devic
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "told"),
+    ("name", "make", "message"),
     [
         ("weights", lambda b: None, "missing or unknown inputs: weights"),
         ("sigma", lambda b: b.empty((2,), "float32"), "missing or unknown inputs: sigma"),
@@ -332,10 +332,10 @@ def test_tensors_at_any_address_are_read_and_written(tiny: Bundle, device: Devic
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(
-    tiny: Bundle, device: Device, engines: Path, name: str, make: Callable[[TrtBackend], Any], told: str
+    tiny: Bundle, device: Device, engines: Path, name: str, make: Callable[[TrtBackend], Any], message: str
 ) -> None:
     backend = open_trt_on(device, engines)
-    with pytest.raises(EngineFault, match=f"^TensorRT: update: {told}"):
+    with pytest.raises(EngineFault, match=f"^TensorRT: update: {message}"):
         bound(backend, tiny, **{name: make(backend)})
 
 
@@ -553,7 +553,7 @@ def test_a_graph_that_is_not_there_is_the_bundles_fault(device: Device, engines:
         open_trt_on(device, engines).load("update", Path("/nowhere/update.onnx"), spec, {"N": (1, 2)})
 
 
-def test_a_build_is_told(tiny: Bundle, device: Device, engines: Path, caplog: Any) -> None:
+def test_a_build_is_logged(tiny: Bundle, device: Device, engines: Path, caplog: Any) -> None:
     with caplog.at_level("INFO", "appliance.engine.build"):
         builds(device, tiny, engines)
     [kept] = engines.glob("*.engine")
@@ -603,9 +603,9 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
         with pytest.raises(BundleError) as caught:
             open_backend("tensorrt")
-        told = str(caught.value)
-        assert told.startswith(f"backend 'tensorrt': TensorRT cannot be imported: {text}; on a Jetson ")
-        assert told.endswith("the package nvidia-l4t-dla-compiler holds that library")
+        message = str(caught.value)
+        assert message.startswith(f"backend 'tensorrt': TensorRT cannot be imported: {text}; on a Jetson ")
+        assert message.endswith("the package nvidia-l4t-dla-compiler holds that library")
 
 
 @pytest.mark.parametrize("runtime", ["tensorrt", "ort-cuda"])
@@ -628,9 +628,9 @@ def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
     spec = signatures(tiny.manifest.dimensions)["update"]
     with pytest.raises(BundleError) as caught:
         backend.load("update", broken, spec, {"N": (1, 9)})
-    told = str(caught.value)
-    assert told.startswith(f"{broken}: TensorRT 10.3.0 cannot parse it: node odd (NoSuchOperator): ")
-    assert "\n" not in told
+    message = str(caught.value)
+    assert message.startswith(f"{broken}: TensorRT 10.3.0 cannot parse it: node odd (NoSuchOperator): ")
+    assert "\n" not in message
     other = signatures(tiny.manifest.dimensions)["vocoder"]
     with pytest.raises(BundleError, match="missing or unknown inputs: guided, latents, log_mel, unguided"):
         backend.load("vocoder", tiny.graph("update"), other, {"N": (1, 9)})
@@ -661,8 +661,8 @@ def test_a_graph_that_cannot_be_built_or_loaded_is_named(
     trt = TensorRT(device)
     trt.refused = {"update"}
     backend = open_trt_on(device, engines, trt=trt)
-    told = "update.onnx: TensorRT 10.3.0 cannot build it: no implementation for a node of update$"
-    with pytest.raises(BundleError, match=told):
+    message = "update.onnx: TensorRT 10.3.0 cannot build it: no implementation for a node of update$"
+    with pytest.raises(BundleError, match=message):
         loaded(backend, tiny)
     trt.refused = set()
 

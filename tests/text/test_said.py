@@ -61,7 +61,7 @@ def test_changes_name_words_and_never_their_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"": "x"}, "has an empty side"),
         ({"x": " \u200b"}, "has an empty side"),
@@ -70,8 +70,8 @@ def test_changes_name_words_and_never_their_marks() -> None:
         ({str(n): "y" for n in range(501)}, "501 words; at most 500"),
     ],
 )
-def test_lists_are_bounded(words: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidRequest, match=told) as caught:
+def test_lists_are_bounded(words: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         pronounce.check(words)
     assert caught.value.field == "pronunciations"
 
@@ -126,7 +126,7 @@ def test_pronunciations_hold_in_ssml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "message"),
     [
         ("Hello", "not well-formed XML"),
         ("<speak>Hello", "not well-formed XML"),
@@ -154,11 +154,11 @@ def test_pronunciations_hold_in_ssml() -> None:
         ("<speak>a\ud800</speak>", "characters that XML does not allow"),
     ],
 )
-def test_ssml_that_is_refused(document: str, told: str) -> None:
+def test_ssml_that_is_refused(document: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=r"^text: as SSML, ") as caught:
         ssml.parse(document)
         front("en").speakable(document, SSML)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_deep_documents_cost_no_stack() -> None:

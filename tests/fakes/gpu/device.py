@@ -119,10 +119,10 @@ class Device:
         """A new handle of a stream, an event or a graph."""
         return next(self._handles)
 
-    def refuse(self, told: str) -> WrongUse:
+    def refuse(self, message: str) -> WrongUse:
         """Note a wrong use."""
-        self.wrong.append(told)
-        return WrongUse(told)
+        self.wrong.append(message)
+        return WrongUse(message)
 
     def outside_a_capture(self, what: str) -> None:
         """Raises WrongUse for what would wait, allocate or free while a stream is captured."""

@@ -197,11 +197,11 @@ class Network:
 
 
 class ParserError:
-    def __init__(self, told: str) -> None:
-        self._told = told
+    def __init__(self, message: str) -> None:
+        self._message = message
 
     def desc(self) -> str:
-        return self._told
+        return self._message
 
     def node_name(self) -> str:
         return "odd"
