@@ -1,4 +1,4 @@
-"""Checks of a quiet system: sleep, desktop, journal, updates."""
+"""Sleep, desktop, journal and held packages: what f5-quiet sets."""
 
 from __future__ import annotations
 

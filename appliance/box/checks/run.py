@@ -1,7 +1,4 @@
-"""Run the checks of the box: readings that several checks need are made once, then each check gets its own.
-
-An unforeseen error in one check becomes a FAIL of that check; the others still run.
-"""
+"""Run the checks of the box. An exception in one check becomes its FAIL; the others still run."""
 
 from __future__ import annotations
 
