@@ -29,7 +29,7 @@ from tests.fakes.jetson import Jetson
 
 WATCHDOG_S = 6.0
 PERIOD_S = WATCHDOG_S / 10
-"""How often the watchdog is fed."""
+"""Time between two messages to the watchdog."""
 LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
 
 

@@ -53,7 +53,7 @@ def unit_names() -> list[str]:
 
 
 def values(text: str, key: str) -> list[str]:
-    """What a unit's text sets a key to, one item for each line that does."""
+    """Return the values of a key in a unit's text, one for each line that sets it."""
     lines = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", ";")))
     return [value.strip() for name, _, value in lines if name.strip() == key]
 

@@ -163,7 +163,7 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
     ),
     "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
 }
-"""What must be true after a command."""
+"""Condition that must hold after a command."""
 
 
 def test_what_is_left_out_is_on_the_page() -> None:

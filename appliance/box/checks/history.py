@@ -25,8 +25,6 @@ LEAST_S = 30.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Counters at one time."""
-
     at: float
     counts: Mapping[str, int]
 

@@ -109,7 +109,6 @@ class Snapshot:
         return Sample(self.box.uptime(), counts)
 
     def rise(self, name: str, over_s: float) -> Rise | None:
-        """Increase of a counter over the last seconds."""
         return history.rise(self.samples, self.counters, name, over_s)
 
 
@@ -158,8 +157,6 @@ def _daemon(now: Snapshot) -> Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A check by its function."""
-
     run: Callable[[Snapshot], Finding]
     needs_jetson: bool = True
 

@@ -28,8 +28,6 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
-    """Platform, clocks and notes of `f5-clock-lock status`."""
-
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
@@ -59,7 +57,6 @@ def document(status: Status) -> str:
 
 
 def table(status: Status) -> str:
-    """Return the table for a terminal."""
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
