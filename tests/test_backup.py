@@ -291,7 +291,7 @@ def test_hostile_archives_are_refused(tmp_path: Path, good: bytes, case: str) ->
 
 
 def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, good: bytes) -> None:
-    """What the cases above are refused for is their change."""
+    """The cases above are refused for their change only."""
     (tmp_path / "f").write_bytes(good)
     rewrite(tmp_path / "f", lambda listing, members: None)
     backup.restore(box(tmp_path / "new"), tmp_path / "f", silent)

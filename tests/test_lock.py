@@ -183,7 +183,7 @@ def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path
 
 
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
-    """Whether openssl's client agrees with a server, and what it prints of it."""
+    """Connect with openssl's client; return success, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
     done = subprocess.run(command, input="", capture_output=True, text=True, errors="replace", timeout=30)
     return "Cipher is (NONE)" not in done.stdout and done.returncode == 0, done.stdout

@@ -30,7 +30,7 @@ KILLS = 5
 
 @dataclass
 class Disk:
-    """What of a folder has reached the disk, by what was synced, and what the order of events leaves open.
+    """State of a folder on the disk, from the order of its syncs and renames.
 
     A file's content is sure once the file was synced, its name once its folder was. What was not synced may
     be there or not: of each moment both ends are looked at, nothing of it and all of it, with empty files.
@@ -118,7 +118,7 @@ def opened(folder: Path) -> VoiceStore:
 
 
 def wrong(disk: Disk, scratch: Path) -> list[str]:
-    """What a daemon would find after a cut that it must not: halves of voices, and acknowledged ones gone."""
+    """Return forbidden states after each possible cut: incomplete voices, and acknowledged ones lost."""
     found = []
     for number, (files, said) in enumerate(disk.images()):
         box = scratch / str(number)

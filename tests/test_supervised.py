@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 WATCHDOG_S = 6.0
 PERIOD_S = WATCHDOG_S / 10
-"""How often the watchdog is fed."""
+"""Time between two messages to the watchdog."""
 LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
 
 

@@ -41,11 +41,11 @@ State = dict[str, str] | None
 
 
 class QuietError(Exception):
-    """Failure and its reason, in one line."""
+    """One line: what failed, and why."""
 
 
 def default_target(root: Root) -> str:
-    """Return systemd's default target; empty if none is set."""
+    """systemd's default target; empty if none is set."""
     for folder in (paths.UNITS_OF_ROOT, *paths.UNITS_OF_PACKAGES):
         state = _state(root, f"{folder}/default.target")
         if state and "link" in state:

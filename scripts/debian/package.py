@@ -72,7 +72,7 @@ class Flavour:
     def depends(self) -> str:
         """Packages without which it does not run."""
         major, minor = self.python.split(".")
-        wanted = [
+        packages = [
             f"python3 (>= {self.python})",
             f"python3 (<< {major}.{int(minor) + 1})",
             f"libc6 (>= 2.{GLIBC[self.python]})",
@@ -82,8 +82,8 @@ class Flavour:
         ]
         if self.jetpack and self.arch == "arm64":
             low, high = L4T[self.jetpack]
-            wanted += [f"nvidia-l4t-core (>= {low})", f"nvidia-l4t-core (<< {high})"]
-        return ", ".join(wanted)
+            packages += [f"nvidia-l4t-core (>= {low})", f"nvidia-l4t-core (<< {high})"]
+        return ", ".join(packages)
 
 
 def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:

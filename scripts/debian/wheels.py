@@ -32,12 +32,12 @@ def fetch(folder: Path, python: str, machine: str) -> None:
         for part in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"):
             shutil.copy(ROOT / part, copy)
         run(*PIP, "wheel", *QUIET, "--no-deps", "--wheel-dir", str(folder), str(copy))
-    wanted = folder / "wanted.txt"
-    wanted.write_text("\n".join(pins(python, machine)), "utf-8")
+    requirements = folder / "requirements.txt"
+    requirements.write_text("\n".join(pins(python, machine)), "utf-8")
     system = ("--only-binary=:all:", "--implementation", "cp", "--python-version", python)
     platforms = (word for tag in _tags(python, machine) for word in ("--platform", tag))
     target = ("--no-deps", "--dest", str(folder), *system, *platforms)
-    run(*PIP, "download", *QUIET, "--require-hashes", *target, "--requirement", str(wanted))
+    run(*PIP, "download", *QUIET, "--require-hashes", *target, "--requirement", str(requirements))
 
 
 def pins(python: str, machine: str) -> list[str]:
@@ -49,7 +49,7 @@ def pins(python: str, machine: str) -> list[str]:
         from pip._vendor.packaging.requirements import Requirement
     except ImportError as error:
         raise Failure(f"{sys.executable} has no pip: run this with a Python that has") from error
-    box = {
+    target = {
         "python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine,
         "implementation_name": "cpython", "platform_python_implementation": "CPython",
         "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
@@ -58,9 +58,9 @@ def pins(python: str, machine: str) -> list[str]:
     for line in LOCK.read_text("utf-8").replace("\\\n", "").splitlines():
         pin, *hashes = line.partition("#")[0].split(" --hash=")
         if pin.strip():
-            wanted = Requirement(pin.strip())
-            if wanted.marker is None or wanted.marker.evaluate(box):
-                found.append(" --hash=".join((f"{wanted.name}{wanted.specifier}", *map(str.strip, hashes))))
+            parsed = Requirement(pin.strip())
+            if parsed.marker is None or parsed.marker.evaluate(target):
+                found.append(" --hash=".join((f"{parsed.name}{parsed.specifier}", *map(str.strip, hashes))))
     return found
 
 

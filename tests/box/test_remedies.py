@@ -139,7 +139,7 @@ class Row:
     clock_lock: int
     """Exit status of `clock-lock status`."""
     mend: Callable[[Jetson], None]
-    """What the remedy says."""
+    """Carry out the remedy."""
 
     @property
     def health(self) -> int:
@@ -232,7 +232,7 @@ def test_the_site_may_want_less_than_a_better_mode(jetson: Jetson) -> None:
 
 
 def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None:
-    """What it is to be is then as root's check saw it, and unknown without that."""
+    """The configured mode is then known from root's check only."""
     site("device:\n  power_mode: MODE_50W\n")(jetson)
     lock(quick(jetson))
     mine = quick(jetson, user=lambda: 1000)

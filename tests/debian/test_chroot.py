@@ -32,7 +32,7 @@ CONFIG = "etc/f5-appliance/appliance.yaml"
 CUTS = 10
 LATER = "# A later default.\n"
 LEFT = {"etc/group-", "etc/gshadow-", "etc/passwd-", "etc/shadow-"}
-"""What a purge may leave: copies that the programs for users make of their files."""
+"""Files that a purge may leave: copies that the programs for users make of their files."""
 
 pytestmark = [
     pytest.mark.once,

@@ -1,7 +1,8 @@
-"""A box in a folder, as far as systemd looks: our units, enabled among NVIDIA's and systemd's own."""
+"""A staged root for systemd's programs: our units, enabled among NVIDIA's and systemd's own."""
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -43,7 +44,7 @@ ENABLED = (
 
 
 NEWER = ("RestartSteps", "RestartMaxDelaySec")
-"""Keys since systemd 254, which an older one does not know; left out for it."""
+"""Keys since systemd 254; left out for an older one, which does not know them."""
 
 
 def unit_names() -> list[str]:
@@ -52,14 +53,14 @@ def unit_names() -> list[str]:
 
 
 def values(text: str, key: str) -> list[str]:
-    """What a unit's text sets a key to, one item for each line that does."""
+    """Return the values of a key in a unit's text, one for each line that sets it."""
     lines = (line.partition("=") for line in text.splitlines() if not line.startswith(("#", ";")))
     return [value.strip() for name, _, value in lines if name.strip() == key]
 
 
 @dataclass(frozen=True)
 class Staged:
-    """The folder; systemd's programs are told that it is the root."""
+    """A folder that systemd's programs get as --root."""
 
     folder: Path
 
@@ -82,15 +83,15 @@ class Staged:
             self._run("systemctl", f"--root={self.folder}", "--quiet", "enable", name)
 
     def verify(self) -> list[str]:
-        """What systemd finds wrong with our units themselves, each on its own, unknown keys too."""
+        """Return what systemd finds wrong with each of our units on its own, unknown keys included."""
         names = [*unit_names(), "nvpmodel.service"]
         return self._verify("--recursive-errors=no", *names)
 
     def boot(self) -> list[str]:
-        """What systemd would say when it plans the way to multi-user.target, circles above all.
+        """Return what systemd prints when it plans a boot, ordering cycles above all.
 
-        Dependencies are followed only without --recursive-errors=no, and systemd breaks a circle by leaving
-        a unit out: it says so and exits with 0, so what it says is what counts.
+        Dependencies are followed only without --recursive-errors=no. systemd breaks a cycle by leaving a unit
+        out and exits with 0, so its output counts.
         """
         return self._verify("default.target", "timers.target")
 
@@ -100,10 +101,11 @@ class Staged:
         return said or ([f"exit status {ran.returncode}"] if ran.returncode else [])
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        # From / : a name that is also a file in the present folder would be taken for that file.
+        # From / : a name would be taken for a file of that name in the current folder.
         return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
 
 
+@functools.cache
 def systemd() -> int:
     """Version of the systemd that is installed here."""
     ran = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, timeout=60, check=True)
@@ -111,7 +113,7 @@ def systemd() -> int:
 
 
 def stand_in_programs(root: Path, names: Iterable[str]) -> None:
-    """Programs that do nothing: systemd only looks whether they are there."""
+    """Make programs that do nothing: systemd only checks that they exist."""
     for name in names:
         program = root / name.lstrip("/")
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ CGROUPS = next(
 )
 PATIENCE_S = 30.0
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
-"""Of these only the names: nothing of this machine is started."""
+"""Targets that are empty, so that nothing of this machine is started."""
 BOOT = """\
 echo $$ > {cgroup}/cgroup.procs
 exec unshare --pid --fork --kill-child --mount --mount-proc --cgroup --net sh -ec '
@@ -64,7 +64,7 @@ CacheDirectory=
 ReadWritePaths=/run/test
 """,
 }
-"""What is another in the test: programs, and the time between starts."""
+"""Differences in the test: programs, and the time between starts."""
 
 pytestmark = [
     pytest.mark.once,
@@ -97,12 +97,12 @@ class Booted:
         return self.systemctl("show", "--value", "-p", key, unit)
 
 
-def becomes(wanted: object, look: Callable[[], object]) -> bool:
-    """Whether `look` gives what is wanted before the patience ends."""
+def becomes(expected: object, read: Callable[[], object]) -> bool:
+    """Poll `read` until it returns the expected value; False after PATIENCE_S."""
     end = time.monotonic() + PATIENCE_S
-    while (found := look()) != wanted and time.monotonic() < end:
+    while (found := read()) != expected and time.monotonic() < end:
         time.sleep(0.05)
-    return bool(found == wanted)
+    return bool(found == expected)
 
 
 def stage(units: Path) -> None:
@@ -154,7 +154,7 @@ def booted(tmp_path: Path) -> Iterator[Booted]:
 
 
 def _left(cgroup: Path) -> bool:
-    """Whether a control group is left after an attempt to remove it: its processes take a moment to end."""
+    """Try to remove a control group; True if it still exists, since its processes take a moment to end."""
     for folder in (*sorted(cgroup.rglob("*/"), reverse=True), cgroup):
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -1,7 +1,7 @@
-"""The technician's page: its commands are run in their order, on a fake box beside a real daemon.
+"""The technician's page: its commands run in order on a fake box, beside a real daemon.
 
-The box holds the package as dpkg-deb unpacks it, for the Python and machine of the tests. What only a real
-dpkg can do, the chroot's test runs; that test reads the same page.
+The box holds the package as dpkg-deb unpacks it, for the Python and machine of the tests. Commands that need
+a real dpkg are run by tests/debian/test_chroot.py, which reads the same page.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ELSEWHERE = {
     "sudo apt install --reinstall ./FILE.deb": "FILE stands for one",
     "systemctl edit f5-appliance": "opens an editor",
 }
-"""Commands on the page that nobody runs as they stand there, and why."""
-JUDGES = ("f5-health", "f5-clock-lock status", "--allow-reboot", "appliance check", "systemctl status")
-"""Their exit status tells what they found."""
+"""Commands on the page that no test runs, and why."""
+REPORTING = ("f5-health", "f5-clock-lock status", "--allow-reboot", "appliance check", "systemctl status")
+"""Commands whose exit status is their result."""
 PYTHON = shlex.join(UNPACKED_PYTHON)
 CONFIG = "/etc/f5-appliance/appliance.yaml"
 WITHIN = 10
@@ -48,7 +48,7 @@ pytestmark = [
 
 
 class Place:
-    """A box as flashed, the package's file in the present folder, and a daemon that speaks."""
+    """A flashed box, the package's file, and a running daemon."""
 
     def __init__(self, folder: Path, daemon: Running, deb: Path) -> None:
         self.jetson = Jetson(folder / "jetson", "jp6-0005")
@@ -69,7 +69,7 @@ class Place:
         (self.shims / name).chmod(0o755)
 
     def install(self) -> None:
-        """In the place of apt: unpack, and do what of the package's postinst works in a tree."""
+        """Do what apt does: unpack, and run the parts of postinst that work in a tree."""
         root = self.jetson.root
         run("dpkg-deb", "-x", self.deb, root)
         run("systemd-sysusers", f"--root={root}", "f5-appliance.conf")
@@ -83,7 +83,7 @@ class Place:
         self.daemon.add_voice("slt")
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a line as a technician's shell would; the daemon is another than the box's."""
+        """Run a line in a shell, with the address of the running daemon."""
         if command.startswith(("appliance voices", "appliance say")):
             command += f" --address {self.daemon.address}"
         if command.startswith("sudo appliance check"):
@@ -101,22 +101,22 @@ class Place:
         )
 
     def must_run(self, command: str) -> str:
-        """Run a line of the page; what it printed."""
+        """Run a line of the page and return its output."""
         ran = self.run(command)
-        told = f"{command}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-        judges = any(judge in command for judge in JUDGES)
-        assert ran.returncode == 0 or judges, told
-        assert ran.stdout.strip() or not judges, told
-        assert "Traceback" not in told, told
+        output = f"{command}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+        reports = any(words in command for words in REPORTING)
+        assert ran.returncode == 0 or reports, output
+        assert ran.stdout.strip() or not reports, output
+        assert "Traceback" not in output, output
         return ran.stdout
 
     @property
     def state(self) -> str:
-        """Of the clocks."""
+        """State of the clocks."""
         return str(json.loads(self.run("sudo f5-clock-lock status --json").stdout)["state"])
 
     def reboot(self) -> None:
-        """As the box does once it was asked to, f5-clocks.service included."""
+        """Reboot once, f5-clocks.service included."""
         assert self.jetson.reboots == 1
         self.jetson.boot()
         assert self.run("sudo f5-clock-lock lock").returncode == 0
@@ -132,8 +132,9 @@ def place(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_the_page_from_top_to_bottom(place: Place) -> None:
     proved = set()
-    # What the tables say is tried once all else was.
-    for command in (*in_blocks(), *in_text()):
+    blocks = in_blocks()
+    # Commands in tables and sentences last, unless a block has them too.
+    for command in (*blocks, *(words for words in in_text() if words not in blocks)):
         if command == INSTALL:
             place.install()
         elif command not in {*ELSEWHERE, *IN_THE_CHROOT}:
@@ -163,7 +164,7 @@ PROOFS: dict[str, Callable[[Place, str], bool]] = {
     ),
     "sudo tar -tzf support.tar.gz": lambda _, printed: "INDEX" in printed,
 }
-"""What must be true after a command."""
+"""Condition that must hold after a command."""
 
 
 def test_what_is_left_out_is_on_the_page() -> None:

@@ -64,12 +64,13 @@ def test_systemd_finds_nothing_wrong(staged: Staged) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", [*unit_names(), "nvpmodel.service.d/f5-appliance.conf"])
-def test_a_misspelt_key_would_be_found(staged: Staged, name: str) -> None:
-    with staged.unit(name).open("a") as unit:
-        unit.write("\n[Unit]\nAftre=network.target\n")
-    (said,) = staged.verify()
-    assert name in said and "Unknown key" in said
+def test_a_misspelt_key_would_be_found_in_every_unit(staged: Staged) -> None:
+    names = [*unit_names(), "nvpmodel.service.d/f5-appliance.conf"]
+    for name in names:
+        with staged.unit(name).open("a") as unit:
+            unit.write("\n[Unit]\nAftre=network.target\n")
+    found = [line for line in staged.verify() if "Unknown key" in line]
+    assert [name for name in names if not any(f"/{name}:" in line for line in found)] == []
 
 
 @needs_systemd
@@ -84,8 +85,6 @@ def test_a_program_that_is_not_there_would_be_found(staged: Staged) -> None:
 @pytest.mark.parametrize(
     ("name", "before", "after"),
     [
-        ("f5-clocks.service", "Before=f5-appliance.service", "After=f5-appliance.service"),
-        ("f5-clocks.service", "Before=f5-appliance.service", "After=multi-user.target"),
         ("f5-clocks.service", "Before=f5-appliance.service", "After=jtop.service"),
         ("f5-appliance.service", "Wants=f5-clocks.service", "Before=nvpmodel.service"),
     ],

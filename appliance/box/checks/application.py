@@ -23,8 +23,6 @@ FROM_FOLDER = (
 
 @dataclass(frozen=True)
 class Application:
-    """How to start the application."""
-
     python: str
     folder: str
     """Folder to import it from: the package's, or a checkout."""
@@ -53,7 +51,6 @@ class Application:
 
 
 def has_user(box: Box) -> bool:
-    """True if the daemon's user exists."""
     return f"\n{USER}:" in "\n" + (box.root.text(paths.USERS) or "")
 
 

@@ -26,16 +26,14 @@ class Level(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check."""
-
     check: str
     level: Level
     value: str
-    """What was measured; for a SKIP, the reason."""
+    """Measured value; for a SKIP, the reason."""
     threshold: str = ""
-    """What is allowed; empty if nothing is compared."""
+    """Allowed values; empty if nothing is compared."""
     remedy: str = ""
-    """What to do; commands can be typed as printed. Empty if nothing is."""
+    """Commands in it can be typed as printed."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Numbers behind the value; names end in the unit."""
 
@@ -65,7 +63,7 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 
 
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Return the JSON document of f5-health --json and health.json."""
+    """JSON document of f5-health --json and health.json."""
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
     return {
@@ -87,7 +85,7 @@ def document(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def from_document(raw: Any) -> list[Finding]:
-    """Inverse of `document`. Raises ValueError if it is not such a document."""
+    """Inverse of `document`. Raises ValueError."""
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA or not isinstance(raw.get("findings"), list):
         raise ValueError(f"not findings of schema {SCHEMA}")
     try:

@@ -18,12 +18,10 @@ NOT_REQUESTED = "not asked for (--speak)"
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checks to run."""
-
     only: frozenset[str] = frozenset()
     """Names of checks; empty for all."""
     speak: bool = False
-    """True to synthesise for real."""
+    """Synthesise for real."""
     readyz: str = READYZ
     """host:port of the daemon's metrics server."""
 

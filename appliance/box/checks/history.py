@@ -25,10 +25,7 @@ LEAST_S = 30.0
 
 @dataclass(frozen=True)
 class Sample:
-    """All readable counters at one time."""
-
     at: float
-    """Seconds since boot."""
     counts: Mapping[str, int]
 
 

@@ -59,7 +59,7 @@ def check_bursts(events: Rise | None, slower: bool, lower_mode: str) -> Finding:
 
 
 def check_power(rails_mw: Mapping[str, float], total_mw: float | None, module: str) -> Finding:
-    """Power that the module draws now; at the wall it is more."""
+    """Power of the module; at the wall it is more."""
     if total_mw is None:
         return skipped("power", "no power sensor can be read")
     most_w = MODULE_W.get(module)

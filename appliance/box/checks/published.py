@@ -1,4 +1,4 @@
-"""health.json: the findings of the last run of f5-health, for the daemon's metrics and the next run."""
+"""health.json: findings of the last run of f5-health."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from appliance.box.system import Box
 
 @dataclass(frozen=True)
 class HealthRun:
-    """Findings of a run and its age in seconds."""
+    """Findings of a run of f5-health, and its age."""
 
     findings: tuple[Finding, ...]
     age_s: float

@@ -1,4 +1,4 @@
-"""Checks of a quiet system: sleep, desktop, journal, updates."""
+"""Sleep, desktop, journal and held packages: what f5-quiet sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ REMEDY = "run: sudo f5-quiet (--dry-run shows what it changes, --undo takes it b
 
 
 def check_sleep(root: Root) -> Finding:
-    """A suspended box does not answer."""
     awake = "sleep and suspend are masked"
     if loose := quiet.sleeps(root):
         return Finding("sleep", Level.WARN, f"not masked: {', '.join(loose)}", awake, REMEDY)
@@ -32,7 +31,7 @@ def check_desktop(root: Root) -> Finding:
 
 
 def check_journal(root: Root) -> Finding:
-    """Without a limit journald may use a tenth of the disk."""
+    """Without a limit journald takes a tenth of the disk."""
     if not quiet.is_journal_capped(root):
         return Finding("journal", Level.WARN, "no SystemMaxUse", "SystemMaxUse of journald is set", REMEDY)
     return passed("journal", "capped", "SystemMaxUse of journald is set")

@@ -1,7 +1,4 @@
-"""Run the checks of the box: readings that several checks need are made once, then each check gets its own.
-
-An unforeseen error in one check becomes a FAIL of that check; the others still run.
-"""
+"""Run the checks of the box. An exception in one check becomes its FAIL; the others still run."""
 
 from __future__ import annotations
 
@@ -112,7 +109,6 @@ class Snapshot:
         return Sample(self.box.uptime(), counts)
 
     def rise(self, name: str, over_s: float) -> Rise | None:
-        """Increase of a counter over the last seconds."""
         return history.rise(self.samples, self.counters, name, over_s)
 
 
@@ -161,8 +157,6 @@ def _daemon(now: Snapshot) -> Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A check by its function."""
-
     run: Callable[[Snapshot], Finding]
     needs_jetson: bool = True
 

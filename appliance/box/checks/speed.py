@@ -1,7 +1,4 @@
-"""The last measurement of `appliance bench guard`: speed of the box against its own baseline.
-
-The guard measures, compares and writes the journal; here only its last line is read.
-"""
+"""Speed against the box's own baseline: the last line of the journal that `appliance bench guard` writes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ REMEDY = "save what is in /etc/f5-appliance and /var/lib/f5-appliance, and repla
 
 
 def check_wear(root: Root) -> Finding:
-    """Return the worst finding of the eMMCs."""
     found = [
         _check_disk(root, disk) for disk in root.names(paths.DISKS) if re.fullmatch(r"mmcblk[0-9]+", disk)
     ]

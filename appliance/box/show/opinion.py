@@ -29,8 +29,6 @@ class Core:
 
 @dataclass(frozen=True)
 class Memory:
-    """Line of the memory controller (EMC)."""
-
     range: Range
     override: bool | None = None
     """FreqOverride; None in JetPack 7, which does not print it."""
@@ -93,7 +91,7 @@ def _limits(name: str, seen: Mapping[str, Any], shown: Range) -> Iterator[str]:
 
 
 def parse(text: str) -> Show:
-    """Parse the output. Does not raise."""
+    """Does not raise."""
     gpu, emc = _after(r"^GPU (MinFreq=.*)$", text), _after(r"^EMC (MinFreq=.*)$", text)
     override = re.search(r"FreqOverride=(\d)", emc)
     return Show(

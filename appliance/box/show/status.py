@@ -29,8 +29,6 @@ COLUMNS = ("min", "current", "max", "ceiling")
 
 @dataclass(frozen=True)
 class Status:
-    """Platform, clocks and notes of `f5-clock-lock status`."""
-
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
@@ -60,7 +58,6 @@ def document(status: Status) -> str:
 
 
 def table(status: Status) -> str:
-    """Return the table for a terminal."""
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
