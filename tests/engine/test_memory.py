@@ -43,7 +43,7 @@ def test_the_plan_is_what_a_warm_engine_has(tiny: Bundle, sampling: Sampling, la
     backend = open_on(device, (64, 128))
     before = device.allocated("device")
     engine = Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes)
-    engine.warm_up(5)
+    engine.warm_up(2)
     assert device.allocated("device") - before == tensor_bytes(bundle, backend, lanes)
 
 
