@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.calls import Engine, EngineCall, EngineLane
 from appliance.errors import ApplianceError, EngineFault, StorageError
 from appliance.job import FloatArray, Segment
-from appliance.playout import Job
 from appliance.scheduler import Scheduler
+from appliance.scheduler.calls import Engine, EngineCall, EngineLane
+from appliance.scheduler.playout import Job
 
 LIMIT = 100_000
 """Newest slices that are kept, of at most 500 bytes each."""

@@ -26,8 +26,8 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.job import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
-from appliance.playout import Job, Result
-from appliance.scheduler import HORIZON_S, MARGIN_S, Scheduler
+from appliance.scheduler.loop import HORIZON_S, MARGIN_S, Scheduler
+from appliance.scheduler.playout import Job, Result
 from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
@@ -698,7 +698,7 @@ def test_the_loop_wakes_for_jobs_of_other_threads_and_ends_when_drained() -> Non
 
 
 def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 600.0)
+    monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 600.0)
     missed = threading.Event()
     now = time.monotonic()
     job = Job(
@@ -739,7 +739,7 @@ def test_silence_means_nothing_before_and_after_the_loop(bench: Bench) -> None:
 
 
 def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("appliance.scheduler.IDLE_WAIT_S", 0.01)
+    monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 0.01)
     now = [100.0]
     with looping(clock=lambda: now[0]) as scheduler:
         for _ in range(2):

@@ -18,14 +18,14 @@ from appliance.audio.reply import Reply
 from appliance.contract.bundle import Manifest
 from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
 from appliance.job import Encoding, Playout, SegmentAudio
-from appliance.playout import Job, State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import Context, OpenCall, current_task
 from appliance.rpc.replies import utterance_message, word_messages
 from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
+from appliance.scheduler.playout import Job, State, Utterance, next_change
+from appliance.scheduler.workload import Clock
 from appliance.words import Word
-from appliance.workload import Clock
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
-from appliance.playout import State, Utterance, next_change
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.calls import Context
@@ -16,7 +15,8 @@ from appliance.rpc.listen import Broadcaster
 from appliance.rpc.replies import utterance_message
 from appliance.rpc.requests import checked_key
 from appliance.scheduler import Scheduler
-from appliance.workload import Clock
+from appliance.scheduler.playout import State, Utterance, next_change
+from appliance.scheduler.workload import Clock
 
 MAX_WATCHERS = 64
 MOVED_S = 0.05

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from appliance.job import Encoding, Request, Segmentation, Terms, Timings
-from appliance.playout import State, Utterance
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
+from appliance.scheduler.playout import State, Utterance
 from appliance.text.sayable import NOTHING
 from appliance.words import Word
 

@@ -15,15 +15,15 @@ from appliance.contract.bundle import Manifest
 from appliance.job import Request, Segment, SegmentAudio, Timings
 from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
-from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import OpenCall
 from appliance.rpc.replies import header_message, trailers
 from appliance.rpc.requests import ParsedRequest, RequestDefaults
 from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
+from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.workload import Clock
 from appliance.words import Word
-from appliance.workload import Clock
 
 logger = logging.getLogger(__name__)
 

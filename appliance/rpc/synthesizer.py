@@ -23,7 +23,6 @@ from appliance.errors import (
     TooManyCalls,
 )
 from appliance.job import Request, SegmentAudio, Timings
-from appliance.playout import Job, Result
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.calls import Context, current_task, remaining_s
@@ -33,6 +32,7 @@ from appliance.rpc.requests import ParsedRequest, parse
 from appliance.rpc.session import SessionCall
 from appliance.rpc.synthesis_call import Components, SynthesisCall
 from appliance.rpc.workers import AudioWorkers
+from appliance.scheduler.playout import Job, Result
 from appliance.text.written import Written
 
 logger = logging.getLogger(__name__)

@@ -49,8 +49,8 @@ from appliance.job import (
     Terms,
 )
 from appliance.plan import Planner
-from appliance.playout import Job, Result
 from appliance.scheduler import Scheduler
+from appliance.scheduler.playout import Job, Result
 from appliance.text import chinese
 
 FRAMES_PER_S = 93.75

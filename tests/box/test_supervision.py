@@ -11,7 +11,7 @@ import pytest
 
 from appliance.box.notify import Notifier
 from appliance.box.supervision import EXTENSION_S, LEAST_SILENCE_S, START_LIMIT_S, Supervision
-from appliance.scheduler import IDLE_WAIT_S
+from appliance.scheduler.loop import IDLE_WAIT_S
 
 
 class Bench:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from appliance.calls import EngineCall
 from appliance.job import WORTHWHILE
-from appliance.playout import Demand, Job
-from appliance.workload import Workload
+from appliance.scheduler.calls import EngineCall
+from appliance.scheduler.playout import Demand, Job
+from appliance.scheduler.workload import Workload
 
 
 def next_call(workload: Workload) -> EngineCall | None:

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from appliance.admission import Admission
-from appliance.calls import Engine, EngineCall, EngineLane
 from appliance.config import SchedulerConfig
 from appliance.errors import (
     ApplianceError,
@@ -33,9 +31,11 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.job import FloatArray, RequestCounts, Segment, SegmentAudio, Terms
-from appliance.picking import next_call
-from appliance.playout import Job, Utterance
-from appliance.workload import Clock, Workload
+from appliance.scheduler.admission import Admission
+from appliance.scheduler.calls import Engine, EngineCall, EngineLane
+from appliance.scheduler.picking import next_call
+from appliance.scheduler.playout import Job, Utterance
+from appliance.scheduler.workload import Clock, Workload
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from appliance.calls import Engine, EngineCall
 from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError
 from appliance.job import Terms
-from appliance.playout import Channel, Demand, Job, State, Utterance
+from appliance.scheduler.calls import Engine, EngineCall
+from appliance.scheduler.playout import Channel, Demand, Job, State, Utterance
 
 HISTORY = 1_000
 """Ended requests that are remembered for watchers."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from appliance.job import Cost, FloatArray, Segment
-from appliance.playout import Job
+from appliance.scheduler.playout import Job
 
 
 class EngineLane(Protocol):

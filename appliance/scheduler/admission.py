@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from appliance.errors import ApplianceError, DeadlineMissed, Overloaded, QueueFull, RateLimited
 from appliance.job import Cost, Priority, Segment
-from appliance.playout import Demand, Job
-from appliance.workload import Workload
+from appliance.scheduler.playout import Demand, Job
+from appliance.scheduler.workload import Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """No target is shorter than this times the request's own cost on an idle box."""
