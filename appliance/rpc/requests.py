@@ -70,7 +70,7 @@ class ParsedRequest:
 
     message: pb.SynthesizeRequest
     stream: bool
-    """True if the reply is sent while it is made."""
+    """True if audio is sent while it is made."""
     ways: tuple[Request, ...]
     """The request, and how it may be served where that is not possible in time: the best first."""
     terms: Terms
