@@ -1,4 +1,4 @@
-"""A gRPC call on the server's side: its context, its deadline, its reader, and its end by the daemon."""
+"""A gRPC call on the server's side: context, deadline, reader, end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class OpenCall:
     context: Context
     clock: Callable[[], float]
     task: asyncio.Task[Any]
-    """The task that serves it."""
     writing_since: float | None = None
     """Time at which the transport was given the message that it has not yet taken."""
     ended_by: ApplianceError | None = None
@@ -50,14 +49,13 @@ class OpenCall:
             self.task.cancel()
 
     async def send(self, message: object) -> None:
-        """Send a message, as `send` does. A slow reader holds up this call and nothing else."""
+        """Send a message, as `send` does."""
         self.writing_since = self.clock()
         await send(self.context, message)
         self.writing_since = None
 
 
 def current_task() -> asyncio.Task[Any]:
-    """The task that serves the present call."""
     task = asyncio.current_task()
     assert task is not None
     return task

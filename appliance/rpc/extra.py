@@ -28,7 +28,6 @@ class ExtraService:
 def extra_services(
     synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts
 ) -> tuple[ExtraService, ...]:
-    """The services whose messages are installed."""
     try:
         from appliance.rpc import riva
     # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.

@@ -66,7 +66,6 @@ class Listener(OpenCall):
             self.put(pb.ListenResponse(paused=pb.PausedChannels(channels=here)))
 
     def is_on(self, channel: str) -> bool:
-        """True if it listens to that channel."""
         return self.channel in ("", channel)
 
     async def send_waiting(self) -> None:
@@ -102,12 +101,10 @@ class Broadcast:
     words: list[Word] = field(default_factory=list)
 
     def put(self, response: pb.ListenResponse) -> None:
-        """Send a message to its listeners."""
         for listener in self.listeners:
             listener.put(response)
 
     def begin_message(self, utterance: Utterance, now: float) -> pb.ListenResponse:
-        """Return the message that begins it."""
         begin = pb.UtteranceBegin(
             utterance=utterance_message(utterance, now),
             sample_rate_hertz=self.rate_hz,
@@ -117,7 +114,6 @@ class Broadcast:
         return pb.ListenResponse(begin=begin)
 
     def end_message(self, utterance: Utterance, now: float) -> pb.ListenResponse:
-        """Return the message that ends it."""
         end = pb.UtteranceEnd(
             request_id=self.job.terms.request_id,
             reason=utterance_message(utterance, now).reason,

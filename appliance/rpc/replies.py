@@ -16,7 +16,6 @@ from appliance.words import Word
 
 STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
 SPOKEN = "SPOKEN"
-"""Reason of an utterance that was spoken to its end."""
 
 Value = TypeVar("Value", Encoding, Segmentation)
 
@@ -123,5 +122,4 @@ def trailers(
 
 
 def _number(table: Mapping[int, Value], value: Value) -> int:
-    """The protobuf number of a value of the domain."""
     return next(number for number, meaning in table.items() if meaning is value)

@@ -46,7 +46,7 @@ MAX_MERGE_COUNT = 1_000_000
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_QUEUE_TIMEOUT_S = 3_600.0
 FEWER_STEPS = 0.75
-"""Ratio of the steps of one way to serve a request to those of the way before it."""
+"""Ratio of steps from one way to serve a request to the next."""
 
 Speakable = Callable[[str, Handling, Mapping[str, str]], Spoken]
 """(text, handling, pronunciations) → the text that can be spoken."""
@@ -70,7 +70,7 @@ class ParsedRequest:
 
     message: pb.SynthesizeRequest
     stream: bool
-    """True if the reply is sent while it is made."""
+    """True if audio is sent while it is made."""
     ways: tuple[Request, ...]
     """The request, and how it may be served where that is not possible in time: the best first."""
     terms: Terms
@@ -88,7 +88,7 @@ class ParsedRequest:
         return _within("merge_count", self.message.merge_count or 1, 1, MAX_MERGE_COUNT)
 
     def ways_for(self, count: int, defaults: RequestDefaults) -> tuple[Request, ...]:
-        """The ways to serve it where it is spoken in place of so many merged requests."""
+        """The ways to serve it in place of so many merged requests."""
         if count == 1:
             return self.ways
         merged = pb.SynthesizeRequest()
@@ -162,7 +162,7 @@ def terms_of(message: pb.SynthesizeRequest, client: str) -> Terms:
 
 
 def merged_text(message: pb.SynthesizeRequest, count: int) -> str:
-    """Return the text that is spoken in place of so many merged requests."""
+    """Return the text of so many merged requests."""
     if message.merge_text:
         return message.merge_text.replace("{count}", str(count))
     is_chinese = any("\u4e00" <= character <= "\u9fff" for character in message.text)

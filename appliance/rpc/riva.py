@@ -60,7 +60,7 @@ FIELDS = {
 DEFAULT_QUALITY = 20
 """Quality, of 1 to 40, that stands for the daemon's own number of steps."""
 CONTAINERS = (b"RIFF", b"RIFX", b"RF64", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf3")
-"""First bytes of the files that can be decoded, since clients seldom name their encoding."""
+"""First bytes of audio files: clients seldom name their encoding."""
 HAN = re.compile("[\u3400-\u9fff]")
 PHONEMES = re.compile("[\u0250-\u02ff\u1d00-\u1dbf\u0361æðøœħŋβθχ{}@/]|\\b[A-Z]{2}[0-2]\\b")
 """IPA, and the ARPAbet of Riva's dictionaries, which the model does not read."""
@@ -82,7 +82,7 @@ class ModelNotAvailable(InvalidRequest):
 
 
 def service(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> ExtraService:
-    """Return Riva's service, to be added to a server."""
+    """Return the service for a server."""
     add = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
     return ExtraService(SERVICE, partial(add, RivaService(synthesizer, store, prompts)))
 

@@ -28,8 +28,7 @@ from appliance.rpc.voices import VoicesService
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
 CLOCKS = "clocks"
-"""Name for health checks: SERVING while the box's clocks are as they should be. The services stay SERVING
-when they are not: they still speak, more slowly."""
+"""Health name: SERVING while the box's clocks are as they should be. The services do not depend on it."""
 SOCKET_MODE = 0o660
 OPERATOR_MODE = 0o600
 MAX_SEND_BYTES = 64 << 20
@@ -38,11 +37,10 @@ UNCOMPRESSED = 1
 """Bit set of the compression algorithms that are accepted: identity alone."""
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 20_000, 10_000
 IDLE_MS = 600_000
-"""A connection without calls is closed after this; clients reconnect with their next call."""
+"""A connection without calls is closed after this."""
 HANDSHAKE_MS = 20_000
 AGE_MS = 3_600_000
-"""A connection takes no new calls after this, so that a replaced certificate is shown to everybody within the
-hour; calls that are under way end in their own time, and clients connect again with the next one."""
+"""A connection takes no new calls after this: every client sees a new certificate within the hour."""
 OTHER_STREAMS = 64
 """Calls of one connection beside its synthesis calls: watches, lookups."""
 

@@ -49,7 +49,6 @@ class SessionUtterance:
 
     @property
     def failed(self) -> bool:
-        """True if it has such an error."""
         return self.error is not None
 
     def fail(self, error: ApplianceError) -> None:
@@ -244,7 +243,7 @@ class SessionCall:
 
 
 def _check_configuration(message: pb.SynthesizeRequest) -> None:
-    """Raises InvalidRequest, UnsupportedEncoding for a request that cannot configure a session."""
+    """Raises InvalidRequest, UnsupportedEncoding."""
     if message.text:
         raise InvalidRequest("configure.text", "must be empty; text comes in messages of its own")
     for name in REFUSED_FIELDS:
@@ -262,7 +261,6 @@ def _check_configuration(message: pb.SynthesizeRequest) -> None:
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:
-    """Wait for the end of a task, whatever that is."""
     if task is not None:
         await asyncio.wait([task])
 

@@ -38,7 +38,7 @@ class SynthesisObserver(Protocol):
 
 @dataclass
 class Components:
-    """Parts of the daemon that calls are served with. A reload and a swap of the bundle replace some."""
+    """Parts of the daemon that serve calls; a reload or a bundle swap replaces some."""
 
     planner: Planner
     scheduler: Scheduler
@@ -62,26 +62,24 @@ class SynthesisCall(OpenCall):
     job: Job
     results: asyncio.Queue[Result]
     peer: str
-    """Key of the caller for limits; empty for the box's own calls."""
+    """The caller, for limits; empty for the box's own calls."""
     message_s: float
     """Longest audio in one message of a stream."""
 
     admitted: bool = False
     """True once it has the three below."""
     manifest: Manifest = field(init=False)
-    """Manifest of the bundle that it is planned for."""
+    """Of the bundle that it is planned for."""
     request: Request = field(init=False)
-    """Request as it is served."""
     reply: Reply = field(init=False)
 
     cached: bool = False
     """True if its audio was made for an earlier request."""
     phrase_key: Key | None = None
-    """Key under which its audio will be kept, if it will be."""
+    """Key to keep its audio under, if it is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
-    """Audio to be kept."""
     words: list[Word] = field(default_factory=list)
-    """Timed words of the segments so far, where the request asks for them."""
+    """Of the segments so far, where the request asks for them."""
     first_audio: float = math.nan
     """Time at which the transport was given its first audio, if it was."""
 
@@ -121,7 +119,7 @@ class SynthesisCall(OpenCall):
         return True
 
     def _phrase_keys(self, ways: Sequence[Sequence[Segment]]) -> list[Key]:
-        """The key of each way's audio in the store of phrases; none where it is not to be kept."""
+        """The key of each way; none where its audio is not to be kept."""
         parts, seeded = self.components, self.parsed.seeded
         if not parts.phrases.takes(seeded=seeded):
             return []
@@ -147,7 +145,7 @@ class SynthesisCall(OpenCall):
         raise result
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
-        """Return the reply's header; in a session, so much audio came before it."""
+        """Return the header; in a session, after so much audio."""
         job, request = self.job, self.request
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(

@@ -50,13 +50,12 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         server: ServerConfig,
         peer: Callable[[Context], str] = lambda context: "",
     ) -> None:
-        """`peer` returns a caller's key for limits, empty for the box's own calls."""
+        """`peer` identifies a caller for limits; empty for the box's own calls."""
         self.components = components
         self._server, self._peer = server, peer
         self._loop = asyncio.get_running_loop()
         self._calls: set[SynthesisCall] = set()
         self._sessions: list[str] = []
-        """Peers of the open calls of many messages."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
@@ -221,7 +220,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
             self._sessions.remove(peer)
 
     def _check_room(self, peer: str, under_way: int) -> None:
-        """Raises TooManyCalls when there is no room for another call of that peer."""
+        """Raises TooManyCalls."""
         server = self._server
         if under_way >= server.max_calls:
             raise TooManyCalls(f"{server.max_calls} calls are under way, which is the limit", retry_s=1.0)
@@ -273,6 +272,5 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         return await self._loop.run_in_executor(self._planner_thread, planner.written, request)
 
     def close(self) -> None:
-        """Let the threads go."""
         self._planner_thread.shutdown(wait=False, cancel_futures=True)
         self._workers.close()
