@@ -33,7 +33,7 @@ ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#]+")
 
 @dataclass(frozen=True)
 class BundleConfig:
-    """Which bundle the daemon speaks from."""
+    """Bundle that the daemon speaks from."""
 
     path: Path = Path("/var/lib/f5-appliance/bundle")
     verify: bool = True

@@ -65,7 +65,7 @@ class Handling(enum.Enum):
     VERBATIM = "verbatim"
     """Only characters outside the vocabulary are mapped or dropped."""
     SSML = "ssml"
-    """As CHAT, with marked pauses and readings."""
+    """CHAT, with marked pauses and readings."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Spoken:
     text: str
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """In order; none before the first word."""
+    """Pauses in order; none before the first word."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,6 @@ class RequestCounts:
     """Requests that have been admitted and not finished."""
 
     waiting: int = 0
-    """Not begun."""
     running: int = 0
     """Begun, parked ones among them."""
     parked: int = 0

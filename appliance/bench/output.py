@@ -1,4 +1,4 @@
-"""What the commands print and write: two-column tables, the conditions of a record, files."""
+"""Output of the commands: two-column tables, the conditions of a record, files."""
 
 from __future__ import annotations
 

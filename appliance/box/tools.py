@@ -22,7 +22,7 @@ PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
 """Variables of our own environment that programs get, too."""
 NOT_FOUND = 127
 GRACE_S = 5.0
-"""Between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
+"""Time between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    """Which vocoder the bundle carries, and how many samples it makes of n frames."""
+    """Vocoder of the bundle, and the number of samples it makes of n frames."""
 
     name: Literal["vocos", "bigvgan"]
     padding: Literal["center", "same"] = "center"

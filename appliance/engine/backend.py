@@ -46,7 +46,7 @@ class Graph(Protocol):
 
 class Backend(Protocol):
     name: str
-    """As in a manifest's `backends`."""
+    """Name in a manifest's `backends`."""
     label: str
     """The name, with the arithmetic of the steps where a graph does not fix it."""
     exact_shapes: bool

@@ -87,7 +87,7 @@ class EnginePlatform:
 
     tensorrt: str
     driver: int
-    """As CUDA counts versions: 12060 for 12.6."""
+    """CUDA's version number: 12060 for 12.6."""
     compute_capability: str
     device: str
 

@@ -30,7 +30,7 @@ BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int
 """Largest ‖a − b‖ / ‖b‖ of a graph's output. Half precision has 4e-3 on a CPU, blank or broken audio 1.
 Chosen, not measured on a GPU."""
 WHOLE = "sample"
-"""In place of a graph's name: a whole log-mel at 7 steps, measured by `agreement.share`."""
+"""Stands in for a graph's name: a whole log-mel at 7 steps, measured by `agreement.share`."""
 LENGTHS = (16, 128, 512, 1280)
 """Frames at which condition and vocoder are compared, besides the bundle's longest."""
 TIMES = np.array([0.3, 0.45, 0.6])

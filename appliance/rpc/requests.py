@@ -19,7 +19,7 @@ from appliance.text.pronounce import check as check_pronunciations
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0
 SEED_BITS = 32
-"""Of seeds that are drawn here: exact in every client's numbers, also in JavaScript's."""
+"""Size of drawn seeds: exact in every client's numbers, also in JavaScript's."""
 
 ENCODINGS: dict[int, Encoding] = {pb.AudioEncoding.Value(encoding.name): encoding for encoding in Encoding}
 SEGMENTATIONS: dict[int, Segmentation] = {

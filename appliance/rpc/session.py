@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
 MAX_ID_CHARACTERS = 48
-"""Of a session's id, which its requests' ids begin with."""
+"""Longest id of a session, with which its requests' ids begin."""
 REFUSED_FIELDS = ("merge_key", "supersede_key", "merge_text", "merge_count")
 """Fields by which a request replaces others of its channel; in a session each one follows the other."""
 

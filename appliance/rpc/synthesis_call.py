@@ -69,7 +69,7 @@ class SynthesisCall(OpenCall):
     admitted: bool = False
     """True once it has the three below."""
     manifest: Manifest = field(init=False)
-    """Of the bundle that it is planned for."""
+    """Manifest of the bundle that it is planned for."""
     request: Request = field(init=False)
     reply: Reply = field(init=False)
 
@@ -79,7 +79,7 @@ class SynthesisCall(OpenCall):
     """Key to keep its audio under, if it is to be kept."""
     phrase: list[SegmentAudio] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
-    """Of the segments so far, where the request asks for them."""
+    """Word timings of the segments so far, if the request asks for them."""
     first_audio: float = math.nan
     """Time at which the transport was given its first audio, if it was."""
 

@@ -49,7 +49,7 @@ FAULTS_IN_A_ROW = 3
 """Failed calls without a finished segment in between, after which the engine is tested."""
 MAX_PAUSED = 1_000
 HORIZON_S = 10.0
-"""Of `Scheduler.busy`: longer than one reply needs until its first audio."""
+"""Window of `Scheduler.busy`: longer than one reply needs until its first audio."""
 
 
 class Scheduler:

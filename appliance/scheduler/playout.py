@@ -24,7 +24,7 @@ Result = SegmentAudio | ApplianceError
 
 @dataclass(frozen=True)
 class Demand:
-    """Of one segment."""
+    """Work of one segment, and its deadline."""
 
     due: float
     cost_s: float
@@ -48,7 +48,7 @@ class Job:
 
     voice: str = ""
     text: str = ""
-    """As it is spoken."""
+    """Text as spoken."""
     merged: int = 1
     """Requests merged into this one, itself included."""
     kept: tuple[SegmentAudio, ...] = ()
@@ -155,7 +155,7 @@ class Channel:
     name: str = ""
     """Empty for a connection: kept in order, but its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """Not played to their end, in order of playout."""
+    """Jobs not played to their end, in order of playout."""
     free: float = -math.inf
     """End of playout of earlier jobs."""
     paused: float | None = None
@@ -218,7 +218,7 @@ class Channel:
 class State(enum.Enum):
     WAITING = "waiting"
     SOUNDING = "sounding"
-    """As far as the daemon knows: its audio was sent, and the reply before it has ended."""
+    """Assumed to be playing: its audio was sent, and the reply before it has ended."""
     ENDED = "ended"
 
 

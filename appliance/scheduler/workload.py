@@ -34,11 +34,11 @@ class Workload:
     on_change: Callable[[], None]
     """Called when the result of `utterances` has changed."""
     engine: Engine | None = None
-    """Of new jobs."""
+    """Engine of new jobs."""
     call: EngineCall | None = None
-    """Under way."""
+    """Call under way."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Not ended, by request id, in order of arrival."""
+    """Jobs that have not ended, by request id, in order of arrival."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
     """Start of the pause, by name of channel."""

@@ -33,7 +33,7 @@ PRONUNCIATIONS = "pronunciations"
 COMPONENTS = ("main", "non-free")
 """Debian has the voices in non-free because they cannot be retrained, not for their terms."""
 LIBRARIES = ("libsonic.so.0", "libRHVoice_core.so.7", "libRHVoice.so.5")
-"""In dependency order."""
+"""Shared libraries in dependency order."""
 RECORD = "engine.json"
 PREPARE = "python -m export.demo corpus prepare"
 EVENT_STEP_S = 0.1

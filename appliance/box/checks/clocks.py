@@ -35,7 +35,7 @@ FIND_CAUSE = "`sudo journalctl -u f5-clocks-check -u nvpmodel -n 50` shows who u
 SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
 TIMER = "run: sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
 DELIBERATE = ("unlocked by a technician", "within an hour")
-"""In the published reason if root's check could pin and does not."""
+"""Parts of the published reason if root's check could pin and does not."""
 COUNTS = ("cores", "tpc")
 """Domains that count units and are not clocks."""
 ALLOWED = "at the most that module and power mode allow"

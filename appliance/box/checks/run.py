@@ -199,7 +199,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "speed": Check(lambda now: now.speed, needs_jetson=False),
 }
-"""In the order of the table."""
+"""Checks by name, in the order of the table."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:

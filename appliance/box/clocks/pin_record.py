@@ -33,7 +33,7 @@ class PinRecord:
 
     boot_id: str = ""
     unlocked_at: float | None = None
-    """When a technician unlocked; None when not, or locked since."""
+    """Time at which a technician unlocked; None if locked since."""
     reboot_for: str = ""
     """The power mode that nvpmodel wants a reboot for; it is asked once in a boot."""
     attempts: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ class PinRecord:
     repins: int = 0
     """Number of times that clocks were pinned again after an unpin."""
     held_at: float | None = None
-    """When clocks were last read as pinned; None once they were read as unpinned."""
+    """Time of the last reading as pinned; None after a reading as unpinned."""
     mode: str = ""
     """The power mode at that time."""
     lost: bool = False

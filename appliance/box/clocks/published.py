@@ -49,7 +49,7 @@ class Clocks:
     mode: str = ""
     """Power mode, e.g. MAXN."""
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By name (cpu0, gpu, emc): {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
+    """Clock name (cpu0, gpu, emc) → {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
     repins: int = 0
     """Number of times in this boot that clocks were pinned again after an unpin."""
     last_unpin: Unpin | None = None

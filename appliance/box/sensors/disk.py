@@ -15,7 +15,7 @@ class Volume:
     mount: str
     total_bytes: int
     free_bytes: int
-    """For a process that is not root."""
+    """Free space for processes other than root's."""
     inodes: int
     """0 for a file system without a fixed number."""
     free_inodes: int

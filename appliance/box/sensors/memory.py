@@ -16,7 +16,7 @@ LARGE_BLOCK_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Memory:
-    """In bytes."""
+    """Sizes in bytes."""
 
     total: int
     available: int
