@@ -125,12 +125,6 @@ class Inspection:
         return bundle.read(self.config.bundle.path, verify=False).manifest
 
     @property
-    def manifest_sha256(self) -> str:
-        """SHA-256 of the bundle's manifest, which identifies it. Raises BundleError."""
-        folder = bundle.read(self.config.bundle.path, verify=False).folder
-        return bundle.identity(folder)
-
-    @property
     def address(self) -> str:
         return self.config.server.listen
 

@@ -214,14 +214,6 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(member, io.BytesIO(data))
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 # Reading.
 
 Members = Iterator[tuple[Entry, IO[bytes]]]
