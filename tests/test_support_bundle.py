@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import subprocess
 import sys
 import tarfile
+import typing
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from appliance.box import paths
 from appliance.box.checks.application import Application
 from appliance.box.support import bundle, redact
+from appliance.config import Config
 from tests.box.boxes import well
 from tests.box.in_process import quick
 from tests.daemons import ROOT
@@ -361,3 +365,19 @@ def test_the_defaults_are_shown(root: Path) -> None:
     shown = redact.configuration((root / "configs" / "appliance.yaml").read_text())
     assert redact.WITHHELD not in shown
     assert "  path: /var/lib/f5-appliance/bundle\n" in shown
+
+
+def test_every_choice_of_the_configuration_is_shown() -> None:
+    hints = {
+        (section.name, name): hint
+        for section in dataclasses.fields(Config)
+        for name, hint in typing.get_type_hints(typing.cast(Any, section.default_factory)).items()
+    }
+    choices = {
+        key: typing.get_args(hint) for key, hint in hints.items() if typing.get_origin(hint) is Literal
+    }
+    assert ("engine", "backend") in choices
+    for (section, name), values in choices.items():
+        for value in values:
+            text = f"{section}:\n  {name}: {value}\n"
+            assert redact.configuration(text) == text

@@ -91,11 +91,12 @@ def test_options_go_before_the_environment(tmp_path: Path) -> None:
 
 @AS_ROOT
 def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
-    """The package's box folder and the script, reached through a link, and nothing else of ours."""
+    """The package's box folder, the two modules that it imports and the script, reached through a link."""
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
     (release / "appliance").mkdir()
-    shutil.copy(SCRIPT.parents[1] / "appliance" / "__init__.py", release / "appliance")
+    for name in ("__init__.py", "durable.py", "errors.py"):
+        shutil.copy(SCRIPT.parents[1] / "appliance" / name, release / "appliance")
     shutil.copytree(SCRIPT.parents[1] / "appliance" / "box", release / "appliance" / "box")
     shutil.copy(SCRIPT, release / "scripts")
     link = tmp_path / "f5-clock-lock"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import urllib.request
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -156,14 +158,21 @@ def test_errors_are_one_line_that_says_why(hub: Hub, tmp_path: Path, monkeypatch
 def test_a_disk_that_fills_up_is_named_and_keeps_the_part(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = fetching._append
+    urlopen = urllib.request.urlopen
 
-    def filling(stream: object, *rest: object) -> None:
-        append(stream, *rest)  # type: ignore[arg-type]
-        raise OSError(28, "No space left on device")
+    def filling(*arguments: Any, **options: Any) -> Any:
+        answer = urlopen(*arguments, **options)
+        blocks = [answer.read(100_000)]
 
-    hub.breaks = [100_000]
-    monkeypatch.setattr(fetching, "_append", filling)
+        def read(size: int) -> bytes:
+            if blocks:
+                return blocks.pop()
+            raise OSError(28, "No space left on device")
+
+        answer.read = read
+        return answer
+
+    monkeypatch.setattr("urllib.request.urlopen", filling)
     with pytest.raises(FetchError, match="No space left on device; make room and run it again to continue"):
         get(hub, tmp_path)
     assert [p.stat().st_size for p in tmp_path.rglob("*.part")] == [100_000]
