@@ -383,6 +383,7 @@ def test_check_of_what_only_others_may_read(
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
     code, found = checked(capsys, config, "--only", "config,bundle,voices")
     assert code == 0
     assert {finding["level"] for finding in found.values()} == {"SKIP"}
