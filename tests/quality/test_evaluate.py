@@ -1,50 +1,37 @@
-"""The table, its record and its sentences, with judges that read marks instead of listening."""
+"""The scores and sentences of the quality measurement, with metrics that read marks instead of speech."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
-from appliance.engine.flow import LaneState
-from appliance.errors import BundleError
 from appliance.job import FloatArray, Segmentation
 from export.demo import corpus as corpora
 from export.demo.corpus import Clip, CorpusError
 from export.demo.sentences import Split
 from export.demo.speech_metrics import Errors, Silence, Sound
 from tests.daemons import BUNDLE, reference_wav
-from tests.fakes_engine import segment
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN
-from tests.quality.evaluate import Evaluation, Record, Row
 from tests.quality.mouth import Mouth, Reference, references_in
-from tests.quality.scoring import Reply, Scores, score
+from tests.quality.scoring import Reply, score
 
 pytestmark = pytest.mark.torch
 
 RATE_HZ = 24_000
 VOICES = {"bdl": np.array([1.0, 0.0], np.float32), "slt": np.array([0.0, 1.0], np.float32)}
-SCORES = Scores(20, 200, 0.05, 1.0, 0.9, 0.5, 3.5, 0.1, 0.1, 0.4, rtf=0.2)
-ROW = Row("demo", "fp16", 7, "unary", 20, "abc", SCORES)
 
 
 class Marks:
-    """Judges that go by the first samples: the wrong words, and the share of bdl in the voice."""
-
-    def __init__(self) -> None:
-        self.asked = 0
+    """Metrics read off the first samples: wrong words, share of bdl in the voice, naturalness, pause."""
 
     def errors(self, reply: Reply) -> Errors:
-        self.asked += 1
         return Errors(int(reply.samples[0]), len(reply.text.split()))
 
     def embed(self, sound: Sound, rate_hz: int) -> FloatArray:
@@ -73,50 +60,6 @@ def test_scores_pool_words_and_compare_voices() -> None:
     assert scores.longest_pause == 3.0
     assert scores.rtf == pytest.approx(0.2)
     assert score([reply(0, 1.0)], VOICES, Marks()).rtf is None
-
-
-def test_nothing_to_judge_is_an_error() -> None:
-    with pytest.raises(ValueError, match="nothing to judge"):
-        score([], VOICES, Marks())
-
-
-def test_rows_survive_and_a_new_model_takes_the_place_of_the_old(tmp_path: Path) -> None:
-    path = tmp_path / "records" / "voice.json"
-    record = Record(path)
-    record.add(ROW)
-    record.add(replace(ROW, nfe=16))
-    assert Record(path).rows == [ROW, replace(ROW, nfe=16)]
-    assert Record(path).find(ROW.key) == ROW
-    retrained = replace(ROW, fingerprint="def")
-    assert Record(path).find(retrained.key) is None
-    Record(path).add(retrained)
-    assert Record(path).rows == [replace(ROW, nfe=16), retrained]
-    assert sorted(json.loads(path.read_text())["measured_with"]) == ["judges", "machine"]
-
-
-def test_a_row_of_other_sampling_or_texts_is_another_and_old_rows_are_exact(tmp_path: Path) -> None:
-    path = tmp_path / "voice.json"
-    others = [replace(ROW, sampling="short"), replace(ROW, texts="lines.txt")]
-    record = Record(path)
-    for row in (ROW, *others):
-        record.add(row)
-    assert Record(path).rows == [ROW, *others]
-    raw = json.loads(path.read_text())
-    del raw["rows"][0]["sampling"], raw["rows"][0]["texts"]
-    path.write_text(json.dumps(raw))
-    assert Record(path).find(ROW.key) == ROW
-
-
-def test_the_table_is_in_percent_and_aligned() -> None:
-    judged = ["0.90", "0.50", "3.50", "0.40"]
-    engine = replace(ROW, model="engine", nfe=None, scores=replace(SCORES, rtf=None))
-    lines = evaluate.table([engine, replace(ROW, scores=SCORES.against(replace(SCORES, wer=0.01)))]).split(
-        "\n"
-    )
-    spoken = ["demo", "fp16", "7", "unary", "exact", "5.0", "+4.0", "100.0"]
-    assert lines[2].split() == [*spoken, *judged, "0.200"]
-    assert lines[1].split()[2:] == ["–", "unary", "–", "5.0", "–", "100.0", *judged, "–"]
-    assert len({line.index("unary") for line in lines[1:]}) == 1
 
 
 def write_corpus(folder: Path, clips: Sequence[Clip]) -> None:
@@ -171,14 +114,6 @@ def test_references_come_from_validation_and_our_own_text(tmp_path: Path) -> Non
     assert soundfile.info(made["bdl"].audio).duration == 5.0
 
 
-def test_too_few_voices_and_no_corpus_are_said(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="no corpus"):
-        evaluate.prepare(tmp_path, 1, None, Marks(), Record(tmp_path / "r.json"))
-    write_corpus(tmp_path, clips(2, seconds=0.5))
-    with pytest.raises(CorpusError, match="a voice, and another to tell it from"):
-        evaluate.prepare(tmp_path, 1, None, Marks(), Record(tmp_path / "r.json"))
-
-
 @pytest.fixture
 def references(tmp_path: Path) -> Mapping[str, Reference]:
     folder = tmp_path / "voices"
@@ -188,54 +123,6 @@ def references(tmp_path: Path) -> Mapping[str, Reference]:
         (folder / f"{name}.txt").write_text("These are tones and pauses, not words.\n")
     (folder / "silent.txt").write_text("no recording")
     return references_in(folder)
-
-
-def test_an_interrupted_table_goes_on(tmp_path: Path, references: Mapping[str, Reference]) -> None:
-    write_corpus(tmp_path / "corpus", clips(2))
-    judges = Marks()
-    path = tmp_path / "record.json"
-    mouth = Mouth(BUNDLE, references, tmp_path / "work", threads=1)
-
-    def measured(requests: Sequence[str]) -> list[Row]:
-        everything = corpora.read_clips(tmp_path / "corpus")
-        chosen = list(evaluate.alternating(everything, ["bdl", "slt"]))
-        run = Evaluation(tmp_path / "corpus", chosen, references, VOICES, judges, Record(path))
-        rows = [run.engine(), run.vocoded(mouth, "tiny")]
-        return rows + [run.bundle(mouth, "tiny", 5, request) for request in requests]
-
-    try:
-        first = measured(["unary"])
-        assert judges.asked == 3 * 2
-        assert first[2].scores.over_engine == pytest.approx(first[2].scores.wer - first[0].scores.wer)
-        assert first[2].scores.rtf is not None
-        again = measured(["unary", "streamed"])
-        assert judges.asked == 4 * 2  # the new row alone
-        assert again[:3] == first
-    finally:
-        mouth.close()
-
-
-def test_another_variant_of_the_graphs_is_another_row(
-    tmp_path: Path, references: Mapping[str, Reference]
-) -> None:
-    with pytest.raises(BundleError, match="variants: default"):
-        Mouth(BUNDLE, references, tmp_path / "work", threads=1, variant="other")
-    both = tmp_path / "both"
-    shutil.copytree(BUNDLE, both)
-    manifest = contract.read(both).manifest
-    contract.write(
-        both, replace(manifest, variants={**manifest.variants, "other": manifest.variants["default"]})
-    )
-    write_corpus(tmp_path / "corpus", clips(1))
-    chosen = list(evaluate.alternating(corpora.read_clips(tmp_path / "corpus"), ["bdl", "slt"]))
-    run = Evaluation(tmp_path / "corpus", chosen, references, VOICES, Marks(), Record(tmp_path / "r.json"))
-    rows = []
-    for variant in ("default", "other"):
-        mouth = Mouth(both, references, tmp_path / "work", threads=1, variant=variant)
-        rows.append(run.bundle(mouth, "tiny", 5, "unary"))
-        mouth.close()
-    assert [row.precision for row in rows] == ["fp32", "fp32, other"]
-    assert run.record.rows[-2:] == rows
 
 
 def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
@@ -265,17 +152,3 @@ def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
     short, keys_kept = said(sampling="short"), said(sampling="short-kv")
     assert np.abs(short - whole).max() > 1e-4
     assert np.abs(keys_kept - short).max() > 1e-4
-
-
-def test_broken_steps_touch_what_a_lane_has() -> None:
-    lane = LaneState(
-        segment=segment(),
-        rows=[],
-        start=0,
-        times=np.array([3, 4, 5], np.int32),
-        weights=np.outer([0.25, 0.25, 0.5], [3.0, -2.0]).astype(np.float32),
-    )
-    for damage in BROKEN.values():
-        damage(lane)
-    assert lane.times.tolist() == [3, 3, 3]
-    assert lane.weights.sum(axis=0).tolist() == [-1.0, 1.5]
