@@ -1,6 +1,6 @@
 """The walks in the READMEs and the figure of the layers, against the code.
 
-A walk is a numbered list whose steps begin with links such as [`scheduler/loop.py:Scheduler.admit`](scheduler/loop.py),
+A walk is a numbered list whose steps begin with links such as [`voices.py:VoiceStore.create`](voices.py),
 joined by "→" (calls) or "," (called by the same). The end of a step says how the next one is reached:
 
     nothing             the step's last functions call it
