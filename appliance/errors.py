@@ -138,7 +138,7 @@ class BundleError(ApplianceError):
 
 
 class Interrupted(Exception):
-    """A call of the engine, or a build for it, was told to stop; it can be made again."""
+    """A call of the engine, or a build for it, was interrupted; it can be repeated."""
 
 
 class EngineFault(ApplianceError, RuntimeError):

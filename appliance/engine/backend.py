@@ -92,7 +92,7 @@ class Backend(Protocol):
         ...
 
     def interrupt(self, on: bool) -> None:
-        """From True until False, the current call and all later ones raise Interrupted. Any thread."""
+        """Make the current call and all later ones raise Interrupted, until called with False. Any thread."""
         ...
 
     def settle(self) -> None:

@@ -159,7 +159,7 @@ class Scheduler:
         return True
 
     def _prepare(self) -> None:
-        """Between two calls: end expired jobs, deliver held audio, close lanes, shut down old engines."""
+        """End expired jobs, deliver held audio, close lanes, shut down old engines."""
         now = self._beat()
         jobs = self._workload.jobs
         for job in [job for job in jobs.values() if job.deadline <= now]:

@@ -99,7 +99,7 @@ def rewrite(text: Rewriting, manners: Manners, *, chinese: bool = True) -> None:
 
 
 def tidied(text: str) -> str:
-    """Without doubled or leading punctuation, and without spaces before punctuation."""
+    """Remove doubled and leading punctuation, and spaces before punctuation."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"(?<=[a-z]) -(?=[A-Z])", "-", text)
@@ -187,7 +187,7 @@ def _emoji_name(character: str, language: str) -> str:
 
 
 def _shorten_repeats(text: Rewriting) -> None:
-    """At most three of a repeated character or word."""
+    """Keep at most three of a repeated character or word."""
     text.sub("repeat", r"([!！])[!！]+", r"\1")
     text.sub("repeat", r"([?？])[?？]+", r"\1")
     text.sub("repeat", r"[!?！？]{2,}", lambda m: "？" if "？" in m[0] else "?" if "?" in m[0] else "!")

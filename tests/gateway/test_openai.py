@@ -69,7 +69,7 @@ def test_events_carry_the_same_audio(gateway: Gateway) -> None:
 @pytest.mark.parametrize("text", ["", " \n", "\u200b", "\U0001f3fb"])
 @pytest.mark.parametrize("form", KINDS)
 def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: str, form: str) -> None:
-    """A bot's queue goes on: an error would have to be told from a failure."""
+    """A bot's queue goes on: an error would have to be distinguished from a failure."""
     answer = gateway.ask("/v1/audio/speech", {**LINE, "input": text, "response_format": form})
     assert answer.status == 200, answer.body
     raw = {"channels": 1, "samplerate": 24_000, "format": "RAW", "subtype": "PCM_16"} if form == "pcm" else {}
@@ -78,7 +78,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "param", "told"),
+    ("change", "status", "param", "message"),
     [
         ({"input": None}, 400, "input", "is missing"),
         ({"input": 5}, 400, "input", "must be a string, not 5"),
@@ -105,13 +105,13 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
     ],
 )
 def test_what_is_wrong_is_named_in_openais_shape(
-    gateway: Gateway, change: dict[str, object], status: int, param: str | None, told: str
+    gateway: Gateway, change: dict[str, object], status: int, param: str | None, message: str
 ) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, **change})
     error = answer.json["error"]
     assert (answer.status, error["param"]) == (status, param), error
     assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
-    assert told in error["message"]
+    assert message in error["message"]
     assert answer.headers["x-should-retry"] == "false"
 
 

@@ -114,7 +114,7 @@ def test_https_with_the_daemons_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (["gateway.listen=0.0.0.0:8880"], "gateway.listen: 0.0.0.0:8880 can be reached from the network"),
         (["gateway.listen=voicebox:8880"], "can be reached from the network"),
@@ -125,13 +125,13 @@ def test_https_with_the_daemons_certificate(tmp_path: Path) -> None:
         (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(settings: list[str], told: str) -> None:
+def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
         app.daemon_address(loaded)
         serving.tls(loaded)
         serving.listen(loaded, Notifier()).close()
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_open_to_network_is_said_in_its_own_section() -> None:

@@ -119,7 +119,7 @@ def test_ogg(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "told"),
+    ("change", "status", "message"),
     [
         ({"text": None}, 400, "text: is missing"),
         ({"ref_audio_path": "/etc/passwd"}, 404, "passwd"),
@@ -131,10 +131,10 @@ def test_ogg(gateway: Gateway) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_its_shape(
-    gateway: Gateway, change: dict[str, object], status: int, told: str
+    gateway: Gateway, change: dict[str, object], status: int, message: str
 ) -> None:
     answer = gateway.ask("/tts", {**XIAOZHI, **change})
-    assert answer.status == status and told in answer.json["message"], answer.body
+    assert answer.status == status and message in answer.json["message"], answer.body
     assert set(answer.json) == {"message", "Exception"}
 
 

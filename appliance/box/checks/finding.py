@@ -16,7 +16,7 @@ class Level(str, enum.Enum):
     WARN = "WARN"
     FAIL = "FAIL"
     SKIP = "SKIP"
-    """Not checked; the value says why."""
+    """Check that was not made; the value says why."""
 
     @property
     def rank(self) -> int:

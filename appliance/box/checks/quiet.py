@@ -31,7 +31,7 @@ def check_desktop(root: Root) -> Finding:
 
 
 def check_journal(root: Root) -> Finding:
-    """Without a limit journald takes a tenth of the disk."""
+    """Warn without a limit: journald then takes a tenth of the disk."""
     if not quiet.is_journal_capped(root):
         return Finding("journal", Level.WARN, "no SystemMaxUse", "SystemMaxUse of journald is set", REMEDY)
     return passed("journal", "capped", "SystemMaxUse of journald is set")

@@ -21,8 +21,8 @@ export async function call(path, { body, signal } = {}) {
   const sent = headers(body === undefined ? {} : { "content-type": "application/json" });
   const answer = await fetch(path, { ...options, headers: sent, signal });
   if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    const error = new Error(told.error?.message || `${answer.status} ${answer.statusText}`);
+    const body = await answer.json().catch(() => ({}));
+    const error = new Error(body.error?.message || `${answer.status} ${answer.statusText}`);
     error.status = answer.status;
     throw error;
   }
@@ -30,7 +30,7 @@ export async function call(path, { body, signal } = {}) {
 }
 
 // Follows a stream of events for ever: EventSource comes back by itself from a lost connection, but not from a
-// refusal. `handlers` by name of the event; `state` is told true and false.
+// refusal. `handlers` by name of the event; `state` is called with true and false.
 export function follow(path, query, handlers, state = () => {}) {
   let source = null;
   const connect = () => {

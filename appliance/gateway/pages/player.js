@@ -1,5 +1,5 @@
 // Plays utterances through Web Audio as their samples arrive: those of a line one after the other without a gap.
-// Every buffer that is given to Web Audio is told in an event "scheduled": {id, offset, samples, when, rate}.
+// Every buffer that is given to Web Audio is announced by an event "scheduled": {id, offset, samples, when, rate}.
 
 const LEAD_S = 0.1; // what has just begun starts so much later, so that its next piece is there in time
 const REMEMBERED = 200; // ended utterances, of which nothing is played again

@@ -121,7 +121,7 @@ function channelElement(channel) {
   const list = block.appendChild(element("ol"));
   for (const utterance of mine) {
     const item = list.appendChild(element("li", utterance.state === "SOUNDING" ? "sounds" : ""));
-    item.append(told(utterance, utterance.state === "SOUNDING" ? "sounds now" : "waits"));
+    item.append(describe(utterance, utterance.state === "SOUNDING" ? "sounds now" : "waits"));
     const path = `/api/requests/${encodeURIComponent(utterance.request_id)}/cancel`;
     item.append(button("cancel", `cancel ${utterance.text}`, () => act(path, `cancel: done`)));
   }
@@ -135,16 +135,16 @@ function moderate(channel, verb) {
 async function act(path, done) {
   try {
     await call(path, { body: {} });
-    at("told").className = "hint";
-    at("told").textContent = done;
+    at("message").className = "hint";
+    at("message").textContent = done;
   } catch (error) {
-    at("told").className = "hint bad";
-    at("told").textContent = error.message;
+    at("message").className = "hint bad";
+    at("message").textContent = error.message;
     if (error.status === 401) askToken();
   }
 }
 
-function told(utterance, state) {
+function describe(utterance, state) {
   const text = element("p");
   text.append(element("span", "", utterance.text));
   const who = utterance.user_key ? `${utterance.user_key} · ` : "";
@@ -161,7 +161,7 @@ function addRecent(utterance, last = false) {
   seen.add(utterance.request_id);
   at("none-yet").hidden = true;
   const item = element("li");
-  item.append(told(utterance, utterance.reason.toLowerCase().replaceAll("_", " ")));
+  item.append(describe(utterance, utterance.reason.toLowerCase().replaceAll("_", " ")));
   at("recent")[last ? "append" : "prepend"](item);
   while (at("recent").children.length > 50) at("recent").lastChild.remove();
 }
