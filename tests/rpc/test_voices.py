@@ -199,9 +199,12 @@ def uploads(box: Box) -> Iterator[Uploads]:
 
 async def fill(voices: Stub, uploads: Uploads, box: Box) -> list[asyncio.Future[pb.Voice]]:
     """As many uploads as may be under way: one begun, the others waiting."""
-    count = UPLOAD_THREADS + UPLOADS_WAITING
-    calls = [asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{i}")))) for i in range(count)]
-    await box.soon(lambda: box.arrived.count("CreateVoice") == count and len(uploads.begun) == UPLOAD_THREADS)
+    calls: list[asyncio.Future[pb.Voice]] = []
+    for number in range(UPLOAD_THREADS + UPLOADS_WAITING):
+        calls.append(asyncio.ensure_future(reply_of(voices.CreateVoice(create(name=f"v{number}")))))
+        # One by one: calls of one connection may else arrive in another order.
+        await box.soon(lambda: box.arrived.count("CreateVoice") == len(calls))
+    await box.soon(lambda: len(uploads.begun) == UPLOAD_THREADS)
     return calls
 
 
