@@ -191,7 +191,7 @@ class Daemon:
         """Set at the second signal: the drain waits for nothing more."""
         manifest = self._bundle.manifest
         self._front: Front
-        self._speech = Components(
+        self._components = Components(
             planner=Planner(
                 manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
             ),
@@ -213,15 +213,17 @@ class Daemon:
     async def live(self) -> None:
         """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
         server = self._config.server
-        door = _door(server)
-        synthesizer = SynthesizerService(self._speech, server, door.peer)
+        access = _call_access(server)
+        synthesizer = SynthesizerService(self._components, server, access.peer)
         voices = VoicesService(self._store)
-        queue = QueueService(self._scheduler, self._speech.clock, synthesizer.end, synthesizer.broadcaster)
+        queue = QueueService(
+            self._scheduler, self._components.clock, synthesizer.end, synthesizer.broadcaster
+        )
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         services = extra_services(synthesizer, self._store, self._prompts)
-        listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, door, services)
+        listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, access, services)
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
@@ -504,7 +506,7 @@ class Daemon:
         StorageError, Unavailable.
         """
         self._scheduler.check_open()
-        config, speech = self._config, self._speech
+        config, components = self._config, self._components
 
         def load_other() -> tuple[Bundle, Synthesizer]:
             real = Path(os.path.realpath(folder))
@@ -529,13 +531,13 @@ class Daemon:
 
         def switch() -> None:
             self._bundle = read
-            speech.planner = replace(
-                speech.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
+            components.planner = replace(
+                components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
             )
-            self._front = Front(speech.planner.vocabulary, self._front.manners)
-            speech.defaults = replace(speech.defaults, speakable=self._front.speakable)
-            if speech.defaults.synthesis.guidance is None:
-                speech.defaults = replace(speech.defaults, guidance=read.manifest.defaults.guidance)
+            self._front = Front(components.planner.vocabulary, self._front.manners)
+            components.defaults = replace(components.defaults, speakable=self._front.speakable)
+            if components.defaults.synthesis.guidance is None:
+                components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
 
         try:
             self._scheduler.replace_engine(loaded, switch)
@@ -547,14 +549,14 @@ class Daemon:
 
     def _configure(self, config: Config) -> None:
         """Apply LIVE_SECTIONS, but for the log level."""
-        synthesis, speech = config.synthesis, self._speech
+        synthesis, components = config.synthesis, self._components
         own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
-        self._front = Front(speech.planner.vocabulary, Manners(**vars(config.text)))
-        speech.defaults = replace(
-            speech.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
+        self._front = Front(components.planner.vocabulary, Manners(**vars(config.text)))
+        components.defaults = replace(
+            components.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
         )
-        speech.planner = replace(
-            speech.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
+        components.planner = replace(
+            components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
         )
         self._scheduler.config = config.scheduler
 
@@ -565,7 +567,7 @@ def _log_failure(task: asyncio.Future[None]) -> None:
         logger.error("background task died", exc_info=error)
 
 
-def _door(config: ServerConfig) -> CallAccess:
+def _call_access(config: ServerConfig) -> CallAccess:
     """Access check of calls over TCP. Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
         logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)

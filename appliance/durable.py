@@ -9,8 +9,8 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,33 +25,36 @@ BLOCK_BYTES = 1 << 20
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file and its data to the disk; its name needs `sync_folder`. Raises OSError."""
+    """Write a file and its data to the disk; its name needs `sync` of the folder. Raises OSError."""
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
+def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """Write a file so that a reader, also after a power cut, finds the old content or the new, never a part.
 
-    The new file is `.NAME.RANDOM.new` and never opened through a link, so others may write in the folder too;
-    a kill can leave it behind. Raises OSError.
+    `mode` holds whatever the umask; None: what the umask leaves of 0666. The new file is `.NAME.RANDOM.new`
+    and never opened through a link, so others may write in the folder too; a kill can leave it behind. Raises
+    OSError.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-    new = Path(name)
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(new, flags, 0o666 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fchmod(stream.fileno(), mode)
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
         os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
             new.unlink()
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def publish(made: Path, place: Path) -> None:
@@ -60,14 +63,14 @@ def publish(made: Path, place: Path) -> None:
     Replaces a file at `place`. Raises OSError, also for a non-empty folder at `place`.
     """
     for path in (made, *made.rglob("*")):
-        sync_folder(path)
+        sync(path)
     os.replace(made, place)
-    sync_folder(place.parent)
+    sync(place.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames and new files in a folder, or a file's data, survive a power cut. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file's data, or renames and new files in a folder, survive a power cut. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -35,7 +35,7 @@ class PhraseCounts(Protocol):
     misses: int
 
 
-class Visit(Protocol):
+class HealthRun(Protocol):
     """Findings of one run of f5-health."""
 
     @property
@@ -51,23 +51,23 @@ class Visit(Protocol):
 
 
 class Health:
-    """Collector of the last visit, read anew for each scrape."""
+    """Collector of the last run of f5-health, read anew for each scrape."""
 
-    def __init__(self, last: Callable[[], Visit | None]) -> None:
+    def __init__(self, last: Callable[[], HealthRun | None]) -> None:
         self._last = last
 
     def collect(self) -> Iterator[Metric]:
-        """Yield level, figure and age; nothing before the first visit."""
-        if (visit := self._last()) is None:
+        """Yield level, figure and age; nothing before the first run."""
+        if (run := self._last()) is None:
             return
         level = GaugeMetricFamily("f5_health_level", "Of a check: 0 PASS, 1 WARN, 2 FAIL.", labels=("check",))
-        for check, name in visit.levels.items():
+        for check, name in run.levels.items():
             if name in LEVELS:
                 level.add_metric((check,), LEVELS[name])
         figure = GaugeMetricFamily("f5_health_figure", "A number of a check.", labels=("check", "figure"))
-        for names, value in visit.numbers.items():
+        for names, value in run.numbers.items():
             figure.add_metric(names, value)
-        age = GaugeMetricFamily("f5_health_age_seconds", "Since the checks.", value=visit.age_s)
+        age = GaugeMetricFamily("f5_health_age_seconds", "Since the checks.", value=run.age_s)
         yield from (level, figure, age)
 
 
@@ -183,8 +183,8 @@ class Metrics:
             gauge = Gauge(f"f5_phrases_{name}", documentation, registry=self.registry)
             gauge.set_function(partial(getattr, phrases, attribute))
 
-    def watch_health(self, last: Callable[[], Visit | None]) -> None:
-        """Register a callback for the last visit of f5-health."""
+    def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
+        """Register a callback for the last run of f5-health."""
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:

@@ -27,7 +27,7 @@ from appliance.job import Features
 
 logger = logging.getLogger(__name__)
 
-LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.([a-z0-9_]{8}\.new|[0-9a-f]{8})")
+LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new)?")
 
 
 class ReferenceCache:

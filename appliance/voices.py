@@ -37,7 +37,7 @@ from appliance.durable import (
     replace_file,
     storage_errors,
     sweep,
-    sync_folder,
+    sync,
     write_synced,
 )
 from appliance.errors import (
@@ -313,7 +313,7 @@ class VoiceStore:
             except StorageError:
                 sha256 = ""
             self._discard(name)
-            sync_folder(self._folder)
+            sync(self._folder)
             if sha256 and self.with_audio(sha256) is None:
                 self._prepared.forget(sha256)
 
@@ -383,7 +383,7 @@ class VoiceStore:
             new.mkdir()
             write_synced(new / AUDIO, audio)
             write_synced(new / RECORD, _record(voice))
-            sync_folder(new)
+            sync(new)
             with contextlib.suppress(VoiceNotFound):
                 self._discard(voice.name)
             # Readers see the voice whole or not at all.
@@ -391,7 +391,7 @@ class VoiceStore:
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
             raise
-        sync_folder(self._folder)
+        sync(self._folder)
 
     def _discard(self, name: str) -> None:
         """Raises VoiceNotFound, OSError."""

@@ -24,6 +24,16 @@ def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_without_a_mode_the_umask_decides(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        replace_file(tmp_path / "own", b"")
+        replace_file(tmp_path / "shared", b"", mode=0o644)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("own", "shared")] == [0o640, 0o644]
+
+
 def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"kept")

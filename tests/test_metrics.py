@@ -118,7 +118,7 @@ def test_repins_are_counted_through_unknowns_and_new_boots(
     assert samples(metrics)["f5_clocks_repins_total",] == total
 
 
-def test_every_check_of_the_last_visit_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
+def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
     """Written by f5-health as root, read by the daemon."""
     clock, metrics = Clock(), Metrics()
     box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)

@@ -31,7 +31,7 @@ from typing import IO, Any
 
 from appliance.box import paths, platform
 from appliance.box.system import Box
-from appliance.durable import exchange, locked, sha256, sync_folder
+from appliance.durable import exchange, locked, sha256, sync
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -135,7 +135,7 @@ def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
         except BaseException:
             new.unlink(missing_ok=True)
             raise
-        sync_folder(file.parent)
+        sync(file.parent)
     say(f"{file}: {file.stat().st_size / 1e6:,.1f} MB, for its owner only: it may hold keys")
 
 
@@ -423,11 +423,11 @@ def _stage(
     for entry in reversed(list(owners)):
         if entry.folder:
             folder = _inside(staged, entry)
-            sync_folder(folder)
+            sync(folder)
             os.chown(folder, *owners[entry])
             folder.chmod(entry.mode)
     for folder in {new.parent for new in staged.values()}:
-        sync_folder(folder)
+        sync(folder)
 
 
 def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
@@ -438,11 +438,11 @@ def _replace(place: Path, new: Path) -> bool:
     """Put a staged folder in its place. True if there was one before, which then has the staged name."""
     if not place.is_dir():
         os.rename(new, place)
-        sync_folder(place.parent)
+        sync(place.parent)
         return False
     with locked(place):
         exchange(new, place)
-        sync_folder(place.parent)
+        sync(place.parent)
     return True
 
 

@@ -64,7 +64,7 @@ class ClockWatch:
             return ClockStatus(NOTHING_TO_PIN)
         if clocks.state == "pinned" or (clocks.state == "unsupported" and not self._jetson):
             return ClockStatus(clocks)
-        # Of an unsupported Jetson's clocks nothing is known.
+        # Nothing is known of an unsupported Jetson's clocks.
         state = "unknown" if clocks.state == "unsupported" else clocks.state.replace("_", "-")
         return ClockStatus(clocks, f"clocks-{state}")
 

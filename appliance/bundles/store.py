@@ -23,7 +23,7 @@ from pathlib import Path
 from appliance.bundles.source import copy_bundle
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import MANIFEST, Bundle, Manifest, identity
-from appliance.durable import exchange, locked, sync_folder
+from appliance.durable import exchange, locked, remove, sync
 from appliance.errors import BundleError, StorageError
 
 STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
@@ -89,7 +89,7 @@ class BundleStore:
                 exchange(self.path, self.before)
             else:
                 os.rename(self.before, self.path)
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
             try:
                 self._prove_or_undo(prove, new, earlier)
             except BundleError:
@@ -108,7 +108,7 @@ class BundleStore:
                 raise BundleError(f"the bundle before is the one in use: {new}")
             self._report_voices(contract.read(new))
             exchange(self.path, self.before)
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
             self._prove_or_undo(prove, _real(self.path), new)
             return _real(self.path)
 
@@ -121,7 +121,7 @@ class BundleStore:
             name = _store_name(Bundle(self.before, manifest)) if manifest else ""
             place = self._unused(name or f"unreadable-{secrets.token_hex(4)}")
             os.rename(self.before, place)
-            sync_folder(self.folder)
+            sync(self.folder)
             self._link(self.before, place)
         return _real(self.before) if os.path.lexists(self.before) else None
 
@@ -143,10 +143,10 @@ class BundleStore:
             check(read)
             for folder in (new, *(path for path in new.rglob("*") if path.is_dir())):
                 folder.chmod(0o755)
-                sync_folder(folder)
+                sync(folder)
             place = self._unused(name)
             os.rename(new, place)
-            sync_folder(self.folder)
+            sync(self.folder)
             return place
         except BundleError as error:
             # An operator knows the source, not the copy.
@@ -204,7 +204,7 @@ class BundleStore:
             self.before.unlink()
         elif earlier != _real(self.before):
             self._link(self.before, earlier)
-        sync_folder(self.path.parent)
+        sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
         """Remove unneeded bundles and leftovers of interrupted installs."""
@@ -214,7 +214,7 @@ class BundleStore:
         needed = {*self._named(), _real(running) if running else None}
         for entry in self.folder.iterdir():
             if STORE_NAME.fullmatch(entry.name) and _real(entry) not in needed:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                remove(entry)
 
     # Names.
 
@@ -224,7 +224,7 @@ class BundleStore:
         inside = folder.parent == self.folder and name.parent == self.folder.parent
         new.symlink_to(f"{self.folder.name}/{folder.name}" if inside else folder)
         os.rename(new, name)
-        sync_folder(name.parent)
+        sync(name.parent)
 
     def _named(self) -> list[Path]:
         """Folders that PATH and PATH.before name."""

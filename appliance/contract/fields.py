@@ -24,7 +24,7 @@ class AtLeast:
     least: float
 
     def check(self, name: str, value: float) -> None:
-        """Raises ValueError."""
+        """Raise ValueError for a value out of range."""
         if value < self.least:
             raise ValueError(f"{name}: must be at least {self.least}, not {value}")
 
@@ -37,7 +37,7 @@ class Between:
     most: float
 
     def check(self, name: str, value: float) -> None:
-        """Raises ValueError."""
+        """Raise ValueError for a value out of range."""
         if not (math.isfinite(value) and self.least <= value <= self.most):
             raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {value}")
 

@@ -62,7 +62,7 @@ def profiles_of(spec: GraphSpec, shapes: Shapes) -> tuple[Profile, ...]:
     wide: dict[str, Sizes] = {}
     for axis in dict.fromkeys(str(a) for t in spec.inputs for a in t.axes if isinstance(a, str)):
         sizes = shapes[axis]
-        # Of buckets the middle one, which most references need.
+        # The middle bucket: most references need it.
         usual = sizes[(len(sizes) - 1) // 2] if len(sizes) > 2 else min(USUAL_FRAMES, sizes[-1])
         wide[axis] = (sizes[0], max(usual, sizes[0]), sizes[-1])
     if "R" not in wide:

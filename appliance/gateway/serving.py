@@ -197,7 +197,7 @@ class LimitedProtocol(H11Protocol):
         cycle, unsent = self.cycle, self.transport.get_write_buffer_size()
         idle = cycle is None or cycle.response_complete
         if (idle and cycle is self._last_cycle) or (unsent and unsent >= self._last_unsent > 0):
-            # Not close, which would wait until the rest is read.
+            # close() would wait until the rest is read.
             self.transport.abort()
             return
         self._last_cycle, self._last_unsent = cycle if idle else object(), unsent

@@ -84,7 +84,7 @@ MEASURED = (
 """Bundles that pass the gate: one of each precision. The float32 graphs of the others are compared with
 upstream's packages in `test_bundle` and `test_steps`, form by form."""
 BRIEFLY = MEASURED[4:]
-"""Of these, the ones whose gate has shorter readings."""
+"""Bundles of MEASURED whose gate has shorter readings."""
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,9 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
 def test_it_runs_as_a_module_without_the_tests_helpers(
     workshop: Workshop, tmp_path: Path, root: Path
 ) -> None:
-    """Where upstream's package cannot be imported, the bundle says that it was not measured against it.
+    """The bundle says that it was not measured against upstream's package if that cannot be imported.
 
-    In INT8, which has the fewest graphs.
+    INT8 has the fewest graphs.
     """
     made = workshop.make("v1", precision="int8")
     blocked = tmp_path / "f5_tts.py"

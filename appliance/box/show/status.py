@@ -61,7 +61,7 @@ def table(status: Status) -> str:
     return "\n".join(map(plain, [*_head(status), *_rows(status.clocks.domains)]))
 
 
-# What root has published.
+# State as root published it.
 
 
 def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:

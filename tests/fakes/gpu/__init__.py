@@ -35,7 +35,7 @@ def installed(
         "onnxruntime": runtimes[1],
         "tensorrt": trt,
     }
-    # Not patch.dict, which on exit would drop every module that was imported meanwhile.
+    # patch.dict would drop, on exit, every module that was imported meanwhile.
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)
     try:

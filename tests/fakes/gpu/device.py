@@ -112,7 +112,7 @@ class Device:
         self.workspaces: dict[int, tuple[int, int]] = {}
         """Address and size of the working memory of each execution context."""
         self.can_instantiate = True
-        """Whether memory is left for an executable CUDA graph."""
+        """True if memory is left for an executable CUDA graph."""
         self._handles = iter(range(0x1000, 1 << 30, 0x10))
 
     def handle(self) -> int:
