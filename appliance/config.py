@@ -92,6 +92,8 @@ class TextConfig:
     """name: "link" is said for each."""
     emoji: Literal["name", "drop"] = "name"
     """name: each run is named once."""
+    directions: Literal["drop", "speak"] = "drop"
+    """Of stage directions: [laugh], *waves*, (sighs)."""
     language: Literal["en", "zh"] = "en"
     """Language of lines without a word, such as "666"."""
 

@@ -77,7 +77,7 @@ from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text import chinese
-from appliance.text.chat import Manners
+from appliance.text.line import Manners
 from appliance.text.sayable import Front
 from appliance.trace import TracedScheduler
 from appliance.voices import open_store

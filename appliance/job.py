@@ -76,6 +76,15 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Direction:
+    """A stage direction, which is not said: how what follows is to sound."""
+
+    after: int
+    """Characters before it."""
+    text: str
+
+
+@dataclass(frozen=True)
 class Spoken:
     """A text as it is to be spoken; empty if none of it can be."""
 
@@ -83,6 +92,7 @@ class Spoken:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     """Pauses in order; none before the first word."""
+    directions: tuple[Direction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,8 @@ class Request:
     stream: bool = False
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    directions: tuple[Direction, ...] = ()
+    """Of its text; no bundle follows them yet."""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False

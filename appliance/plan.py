@@ -143,7 +143,10 @@ class Planner:
         text = first_within(request.text, room)
         cut = Change("cut", request.text[len(text) :].strip()[:MOST_CHARACTERS], "")
         pauses = tuple(pause for pause in request.pauses if pause.after < len(text))
-        return replace(request, text=text, pauses=pauses, changes=(*request.changes, cut))
+        directions = tuple(direction for direction in request.directions if direction.after < len(text))
+        return replace(
+            request, text=text, pauses=pauses, directions=directions, changes=(*request.changes, cut)
+        )
 
     def _times(self, nfe: int) -> NDArray[np.float64]:
         defaults = self.manifest.defaults

@@ -192,6 +192,7 @@ def request_of(message: pb.SynthesizeRequest, defaults: RequestDefaults, *, stre
         text=spoken.text,
         changes=spoken.changes,
         pauses=spoken.pauses,
+        directions=spoken.directions,
         max_spoken_s=_within("max_spoken_seconds", message.max_spoken_seconds, 0.0, MAX_SPOKEN_S),
         voice=_voice(message.voice),
         nfe=_within("nfe_steps", nfe, 1, synthesis.max_nfe),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from appliance.errors import InvalidRequest
-from appliance.text.chat import HAN, LINK, MAIL
+from appliance.text.line import HAN, LINK, MAIL
 from appliance.text.marks import Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting

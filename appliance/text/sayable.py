@@ -8,11 +8,14 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from appliance.contract.tokens import Vocabulary
-from appliance.job import Change, Handling, Pause, Spoken
-from appliance.text import english, mandarin, ssml
-from appliance.text.chat import Manners, is_chinese, rewrite, tidied
+from appliance.job import Change, Direction, Handling, Pause, Spoken
+from appliance.text import ssml
+from appliance.text.chat import rewrite, tidied
 from appliance.text.chinese import to_tokens
-from appliance.text.marks import PRIVATE, Marks
+from appliance.text.languages.english import ENGLISH
+from appliance.text.languages.mandarin import MANDARIN
+from appliance.text.line import Manners, is_chinese
+from appliance.text.marks import PRIVATE, Marks, Silent
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import pronounce
 from appliance.text.rewrite import Rewriting, shortened
@@ -64,6 +67,11 @@ _PUNCTUATION = {
     ":": ",",
     "-": " ",
     "'": "",
+    "’": "'",
+    "‘": "'",
+    "“": '"',
+    "”": '"',
+    "„": '"',
     "!": ".",
     "?": ".",
     ",": " ",
@@ -111,31 +119,36 @@ class Front:
         if handling is Handling.VERBATIM:
             changed.text = normalise(changed.text)
         else:
-            rewrite(changed, self.manners, chinese=self._chinese)
+            rewrite(changed, self.manners, marks, chinese=self._chinese)
         spoken = ""
         pauses: list[Pause] = []
-        for part, pause_s in marks.parts(changed.text):
+        directions: list[Direction] = []
+        for part, silent in marks.parts(changed.text):
             sayable = self._within_vocabulary(Rewriting(marks.restored(part), changed.changes)).strip()
             if any(character.isalnum() for character in sayable):
                 spoken += f" {tidied(sayable)}" if spoken else sayable
-            if spoken and pause_s:
+            if silent.direction:
+                directions.append(Direction(len(spoken), silent.direction))
+            if spoken and silent.pause_s:
                 before_s = pauses.pop().seconds if pauses and pauses[-1].after == len(spoken) else 0.0
-                pauses.append(Pause(len(spoken), before_s + pause_s))
+                pauses.append(Pause(len(spoken), before_s + silent.pause_s))
         changes = tuple(
             Change(c.kind, shortened(marks.restored(c.before)), shortened(marks.restored(c.after)))
             for c in changed.changes
         )
-        return Spoken(spoken, changes, tuple(pauses))
+        return Spoken(spoken, changes, tuple(pauses), tuple(directions))
 
     def _read_ssml(self, text: Rewriting, marks: Marks) -> None:
         """Replace an SSML document by its text, with marks for pauses and readings."""
         pieces = ssml.parse(text.text)
         plain = "".join(piece for piece in pieces if isinstance(piece, str))
-        language = mandarin if self._chinese and is_chinese(plain, self.manners.language) else english
+        language = MANDARIN if self._chinese and is_chinese(plain, self.manners.language) else ENGLISH
         text.text = ""
         for piece in pieces:
             if isinstance(piece, ssml.Break):
-                text.text += f" {marks.pause(piece.seconds)} "
+                text.text += f" {marks.silent(Silent(pause_s=piece.seconds))} "
+            elif isinstance(piece, ssml.Ignored):
+                text.note("ssml", piece.tag, "")
             elif isinstance(piece, ssml.SayAs):
                 reading = tidied(normalise(ssml.spelt(piece, language.digit, language.number)))
                 text.note(piece.how, piece.written, reading)
@@ -148,20 +161,23 @@ class Front:
         if all(map(self._can_say, text.text)):
             return text.text
         chinese = self._chinese and is_chinese(text.text, self.manners.language)
-        digit = mandarin.digit if chinese else english.digit
+        digit = (MANDARIN if chinese else ENGLISH).digit
         parts: list[str] = []
         dropped = ""
         for character in f"{text.text} ":
             substitute = self._substitute(character, digit)
             if substitute is None:
-                dropped += character
+                if unicodedata.combining(character):
+                    text.note("letter", character, "")
+                else:
+                    dropped += character
                 continue
             if dropped and not character.isspace():
                 text.note("unsayable", dropped, "")
                 parts.append(" ")
                 dropped = ""
-            if substitute != character and character.isalnum():
-                text.note("letter", character, substitute)
+            if substitute != character and any(map(str.isalnum, character + substitute)):
+                text.note("letter" if character.isalnum() else "sign", character, substitute)
             parts.append(substitute)
         if dropped:
             text.note("unsayable", dropped, "")

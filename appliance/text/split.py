@@ -176,10 +176,26 @@ _PUNCTUATION = (
 _WHOLE = re.compile(
     r"(?:https?://|www\.)[!-~]+"  # a URL ends at the first character outside ASCII
     r"|[A-Za-z0-9][\w.+-]*@[\w-]+(?:\.[\w-]+)+"  # a mail address
-    r"|\d+(?:[.,:/'-]\d+| \d{3}(?!\d))*"  # a number, with its separators; a time, a date
+    r"|\d+(?:[.,:/'-]\d+| \d{3}(?!\d))*"  # a number, with its separators and its unit; a time, a date
+    r"(?:\s(?:[ap]\.?m\b\.?|[kcm]?[gm]\b|lbs?\b|[KMGT]B\b|[kM]?Hz\b|fps\b|ms\b|(?:min|sec|hr)s?\b|[mb]illion\b|%))?"
+    r"|(?s:<(think|thinking)>.*?</\1>)|</?[A-Za-z!][^<>\n]{0,80}>"  # tags
+    r"|\[[^\[\]\n]{1,60}\]|(?<![\w*])\*[^*\n]{1,80}\*|:\w{2,40}:"  # stage directions, emotes
     r"|[〇零一二三四五六七八九十百千万亿两点]{2,}"
     r"|\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|e\.g|i\.e|[A-Z])\.\s"  # this full stop ends no sentence
 )
+
+
+_UNFINISHED = re.compile(
+    r"(?s:<(?:think|thinking)>(?!.*</think(?:ing)?>).*$)"
+    r"|(?:<(?:[/A-Za-z!][^<>\n]{0,80})?|\[[^\[\]\n]{0,60}|\([^()\n]{0,20}|(?<![\w*])\*[^*\n]{0,80}|(?<!\w):\w{0,40})$"
+    r"|[$€£¥]?\d[\d.,:/'-]*(?:\s?[A-Za-z%.]{0,3})?$"
+)
+
+
+def finished(text: str) -> int:
+    """Length of a text without a tag, direction, emote or number at its end that may go on."""
+    match = _UNFINISHED.search(text)
+    return match.start() if match else len(text)
 
 
 def breaks(text: str) -> Iterator[Break]:

@@ -1,4 +1,4 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub and say-as."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub and say-as; of other elements the words are spoken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from appliance.errors import InvalidRequest
-from appliance.text.numbers import LONGEST
+from appliance.text.languages.numbers import LONGEST
 
 FIELD = "text"
 MAX_BREAK_S = 10.0
@@ -21,7 +21,8 @@ STRENGTHS: Mapping[str, float] = {
     "x-strong": 1.2,
 }
 """Seconds; the standard leaves them open."""
-ELEMENTS = ("speak", "p", "s", "break", "sub", "say-as")
+UNSPOKEN = ("metadata", "desc", "lexicon", "meta")
+"""Elements whose words are not to be heard."""
 SPELT = ("characters", "spell-out", "digits", "telephone", "cardinal", "number", "ordinal")
 """Values of interpret-as that change the reading."""
 AS_WRITTEN = ("date", "time", "currency", "unit", "fraction")
@@ -43,7 +44,14 @@ class SayAs:
     written: str
 
 
-Piece = str | Break | SayAs
+@dataclass(frozen=True)
+class Ignored:
+    """The start of an element that changes nothing, or of a reading that is not known."""
+
+    tag: str
+
+
+Piece = str | Break | SayAs | Ignored
 
 
 def parse(text: str) -> list[Piece]:
@@ -70,28 +78,32 @@ class _Reader:
         self._open: list[str] = []
         self._inside = ""
         self._attributes: Mapping[str, str] = {}
+        self._unspoken = 0
+        """Open elements that are not to be heard."""
 
     def start(self, name: str, attributes: Mapping[str, str]) -> None:
         tag = name.rpartition("}")[2]
-        if tag not in ELEMENTS:
-            raise _wrong(f"<{tag}> is not known; {', '.join(ELEMENTS)} are")
         if (tag == "speak") != (not self._open):
             raise _wrong("it must be one <speak> element, with the others inside")
         if self._open and self._open[-1] in ("break", "sub", "say-as"):
             raise _wrong(f"<{self._open[-1]}> holds no other element")
         self._open.append(tag)
-        self._inside, self._attributes = "", attributes
+        self._unspoken += tag in UNSPOKEN
         if tag == "break":
             self.pieces.append(Break(_seconds(attributes)))
+        elif tag not in ("speak", "p", "s", "sub", "say-as"):
+            self.pieces.append(Ignored(_written(tag, attributes)))
+        self._inside, self._attributes = "", attributes
 
     def data(self, text: str) -> None:
         if self._open[-1] in ("sub", "say-as", "break"):
             self._inside += text
-        else:
+        elif not self._unspoken:
             self.pieces.append(text)
 
     def end(self, name: str) -> None:
         tag = self._open.pop()
+        self._unspoken -= tag in UNSPOKEN
         if tag in ("p", "s"):
             written = "".join(piece for piece in self.pieces[-2:] if isinstance(piece, str)).rstrip()
             self.pieces.append(". " if written[-1:].isalnum() else " ")
@@ -105,12 +117,16 @@ class _Reader:
         elif tag == "say-as":
             how = self._attributes.get("interpret-as", "")
             if how not in (*SPELT, *AS_WRITTEN):
-                raise _wrong(f"interpret-as={how!r} is not known; {', '.join((*SPELT, *AS_WRITTEN))} are")
+                self.pieces.append(Ignored(_written(tag, self._attributes)))
             is_spelt = how in SPELT
             self.pieces.append(SayAs(self._inside, how, self._inside) if is_spelt else self._inside)
 
     def close(self) -> None:
         pass
+
+
+def _written(tag: str, attributes: Mapping[str, str]) -> str:
+    return f"<{' '.join([tag, *(f'{name}={value!r}' for name, value in attributes.items())])}>"
 
 
 def _seconds(attributes: Mapping[str, str]) -> float:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from appliance.text.split import Budgets, Rank, breaks
+from appliance.text.split import Budgets, Rank, breaks, finished
 
 
 class Written:
     """Collects text and returns each piece once it is complete.
 
-    A clause is complete when the character after its end is known, since "3." may become "3.5". The first
-    piece is the first clause that is long enough or, before any ends, the words so far. Later ones end with a
-    sentence, or with a clause from `budgets.first` on, and do not exceed `budgets.largest`.
+    A clause is complete when the character after its end is known, since "3." may become "3.5"; a tag, a
+    stage direction and a number with its unit when they have ended. The first piece is the first clause that
+    is long enough or, before any ends, the words so far. Later ones end with a sentence, or with a clause
+    from `budgets.first` on, and do not exceed `budgets.largest`.
     """
 
     def __init__(self, budgets: Budgets) -> None:
@@ -40,7 +41,10 @@ class Written:
         best = None
         # White space completes a clause as any following character would.
         known = f"{self._text}." if self._text[-1:].isspace() else self._text
+        most = finished(self._text)
         for cut in breaks(known):
+            if cut.end > most:
+                break
             size = len(self._text[: cut.end].encode())
             if size > limit:
                 break

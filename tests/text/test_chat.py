@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.job import Handling, Spoken
-from appliance.text.chat import Manners
 from appliance.text.chinese import pinyin, to_tokens
+from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
+from appliance.text.line import Manners
 from appliance.text.marks import PRIVATE
 from appliance.text.normalise import normalise
-from appliance.text.numbers import chinese, english, english_ordinal, english_year
 from appliance.text.rewrite import MOST_CHANGES, MOST_CHARACTERS
 from appliance.text.sayable import Front
 from tests.daemons import ROOT
@@ -42,9 +42,9 @@ def front(language: str) -> Front:
     return Front(ENGLISH)
 
 
-def test_there_are_300_lines_half_of_them_chinese() -> None:
-    assert len({(line["language"], line["text"]) for line in LINES}) == 300
-    assert sum(line["language"] == "zh" for line in LINES) == 150
+def test_there_are_383_lines_many_of_them_chinese() -> None:
+    assert len({(line["language"], line["text"]) for line in LINES}) == 383
+    assert sum(line["language"] == "zh" for line in LINES) == 175
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["text"][:24])
@@ -55,7 +55,7 @@ def test_a_chat_line_is_spoken_so(line: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("language", "text", "spoken"),
     [
-        ("en", "RTX 4090, Xbox 360 x2", "RTX four thousand ninety, Xbox three hundred sixty times two"),
+        ("en", "RTX 4090, Xbox 360 x2", "R T X four thousand ninety, Xbox three hundred sixty times two"),
         ("en", "$20off today, $20.50off", "twenty dollars off today, twenty dollars and fifty cents off"),
         (
             "en",
@@ -152,7 +152,7 @@ def test_what_a_vocabulary_lacks_is_named() -> None:
     assert front("en").speakable("主播").text == front("en").speakable("!!!").text == ""
     said = front("en").speakable("C3PO 50%", Handling.VERBATIM)
     assert said.text == "C three PO five zero percent"
-    assert {c.kind for c in said.changes} == {"letter"}
+    assert {c.kind for c in said.changes} == {"letter", "sign"}
 
 
 def test_what_has_no_one_reading_is_configured() -> None:

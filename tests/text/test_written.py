@@ -44,6 +44,29 @@ def pieces(parts: list[str]) -> list[str]:
             ["see https://a.example/b?c=d,", "it is good"],
         ),
         (["   "], [], []),
+        (
+            ["We meet at 7:05", " pm today, do not be late, my dear friends."],
+            ["We meet at", "7:05 pm today, do not be late, my dear friends."],
+            ["We meet at", "7:05 pm today, do not be late, my dear friends."],
+        ),
+        (
+            ["Hello <emphasis level=", "'strong'>dear</emphasis> friends, hi."],
+            ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."],
+            ["Hello <emphasis level='strong'>dear", "</emphasis> friends, hi."],
+        ),
+        (
+            ["Oh my dear *wav", "es at everybody* hi there, all."],
+            ["Oh my dear", "*waves at everybody* hi there, all."],
+            ["Oh my dear", "*waves at everybody* hi there, all."],
+        ),
+        (
+            [
+                "<think>It is long, much longer. Than any budget. ",
+                "By far, I think.</think>Hello there, chat.",
+            ],
+            ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."],
+            ["<think>It is long, much longer. Than any budget. By far, I think.</think>Hello there, chat."],
+        ),
     ],
 )
 def test_clauses_are_given_away_when_they_are_complete(

@@ -59,7 +59,7 @@ def english_year(year: int) -> str:
 
 def english_digits(digits: str) -> str:
     """ "007" → "zero zero seven"; what is no digit is left out."""
-    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdigit())
+    return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
 
 
 def english_decimal(number: str) -> str:
@@ -104,7 +104,7 @@ def _chinese_group(number: int) -> str:
 
 def chinese_digits(digits: str) -> str:
     """ "2026" → "二零二六"; what is no digit is left out."""
-    return "".join(_HAN[int(digit)] for digit in digits if digit.isdigit())
+    return "".join(_HAN[int(digit)] for digit in digits if digit.isdecimal())
 
 
 def chinese_decimal(number: str) -> str:
@@ -114,3 +114,11 @@ def chinese_decimal(number: str) -> str:
     whole = whole.lstrip("-+") or "0"
     words = chinese(int(whole)) if len(whole) <= LONGEST else chinese_digits(whole)
     return sign + words + (f"点{chinese_digits(part)}" if part else "")
+
+
+def roman(numeral: str) -> int:
+    """ "XIV" → 14."""
+    values = [{"I": 1, "V": 5, "X": 10, "L": 50}[letter] for letter in numeral]
+    return sum(
+        -value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True)
+    )

@@ -1,0 +1,112 @@
+"""Stage directions, as language models write them: [laugh], *waves*, (sighs), [happy], [pause:1s], （笑）."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.ssml import MAX_BREAK_S
+
+_ACTIONS = str.split(
+    "laugh chuckle giggle snicker cackle sigh gasp cough sneeze sniff sniffle sob cry weep whimper groan "
+    "moan grunt yawn whisper murmur mumble mutter shout yell scream shriek hum whistle sing clap applaud "
+    "cheer nod shrug wink smile grin smirk frown blush wave bow hug pat poke wiggle bounce dance twirl "
+    "stretch lean tilt glance stare gaze blink gulp swallow inhale exhale breathe pant snort hiccup burp "
+    "clear adjust hesitate stutter roll facepalm salute purr meow growl howl squeal tremble shiver pout "
+    "beam"
+)
+_SOUNDS = frozenset(
+    str.split(
+        "laugh chuckle giggle sigh gasp cough sneeze sniff sob groan moan grunt yawn gulp snort hiccup "
+        "burp wink shrug nod hug facepalm ahem laughter applause breath inhale exhale whisper crying "
+        "laughing cheering music silence singing clapping throat-clearing"
+    )
+)
+_MOODS = frozenset(
+    str.split(
+        "happy happily sad sadly angry angrily excited excitedly calm calmly nervous nervously surprised "
+        "serious seriously cheerful cheerfully curious scared fearful disgusted neutral sarcastic "
+        "sarcastically joking whispers shouting screaming playful tired bored confused proud gentle soft "
+        "softly warm warmly dramatic dramatically annoyed worried hopeful disappointed relieved flirty "
+        "teasing deadpan mischievous mischievously"
+    )
+)
+_CHINESE = re.compile(
+    r"(?:大|苦|微|冷|偷|坏|傻|轻|小声|低声|轻声|长长|深深|清|深|哭|一声)*(?:笑|叹气|叹息|咳嗽|咳|哭|哭泣|沉默|鼓掌|嗓子|耳语|呼吸|吸气|打哈欠|开心|生气|难过|激动|温柔)(?:了?一?声|着)?"
+)
+_PAUSE = re.compile(
+    r"(?:(?:long|short|brief|dramatic|small)\s+)?(?:pauses?|break|silence|beat|停顿|暂停)"
+    r"(?:[\s:=]*(\d{1,6}(?:\.\d{1,3})?)\s?(ms|milliseconds?|s|secs?|seconds?|毫秒|秒)?)?",
+    re.IGNORECASE,
+)
+PAUSE_S = 0.5
+"""Of a pause without a length."""
+_NO_ACTIONS = frozenset(
+    str.split(
+        "this is was has yes always his its ours theirs yours news as us does goes perhaps besides plus "
+        "thanks sometimes times guess its' let's here's there's that's what's it's he's she's who's less "
+        "unless across towards likes wins loses games boss class grass miss pass kiss press"
+    )
+)
+
+
+def _third_person(stem: str) -> str:
+    if stem.endswith("y") and stem[-2] not in "aeiou":
+        return f"{stem[:-1]}ies"
+    return f"{stem}es" if stem.endswith(("s", "sh", "ch", "x")) else f"{stem}s"
+
+
+def _participle(stem: str) -> str:
+    if stem.endswith("e") and stem != "breathe":
+        return f"{stem[:-1]}ing"
+    return (
+        f"{stem}{stem[-1]}ing"
+        if stem in ("grin", "hum", "nod", "shrug", "hug", "pat", "sob", "clap")
+        else f"{stem.rstrip('e')}ing"
+    )
+
+
+_DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _participle(stem)))
+
+
+def pause_s(inside: str) -> float | None:
+    """Seconds of a marked pause; None if it is none."""
+    match = _PAUSE.fullmatch(inside.strip())
+    if not match:
+        return None
+    if not match[1]:
+        return PAUSE_S
+    seconds = float(match[1]) / (
+        1_000.0 if (match[2] or "s").lower() in ("ms", "毫秒", "millisecond", "milliseconds") else 1.0
+    )
+    return min(seconds, MAX_BREAK_S)
+
+
+def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
+    """True if the words between brackets or asterisks say how, and are not to be said.
+
+    `before`, `after`: the text on both sides of them.
+    """
+    if _CHINESE.fullmatch(inside.strip()):
+        return True
+    words = inside.lower().split()
+    if not 1 <= len(words) <= 8 or not re.fullmatch(r"[A-Za-z' ,-]+", inside):
+        return False
+    verb = words[1] if len(words) > 1 and words[0].endswith("ly") else words[0]
+    verb = verb.rstrip(",")
+    if verb in _DOES:
+        return True
+    if bracket in "[【<" and (len(words) == 1 or words[-1] in _SOUNDS):
+        return words[0] in _MOODS or words[-1] in _SOUNDS or words[0] in _ACTIONS
+    if len(words) == 1 and words[0] in _SOUNDS and bracket != "*":
+        return True
+    if bracket != "*":
+        return False
+    # Between asterisks stand actions and stressed words: an action is a sentence of its own.
+    alone = re.search(r"(?:^|[.!?…*\n])\s*$", before) and re.match(r"\s*(?:$|[A-Z\n\"*])|[.!?]", after)
+    if not alone:
+        return len(words) == 1 and words[0] in _SOUNDS - {"laugh", "hug", "music", "silence", "breath"}
+    return (
+        verb in _ACTIONS
+        or words[0] in _SOUNDS
+        or (verb.endswith("s") and not verb.endswith("ss") and verb not in _NO_ACTIONS and len(verb) > 3)
+    )

@@ -1,0 +1,573 @@
+"""English: the words of numbers, signs and capitals."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text import quantity
+from appliance.text.languages.capitals import SPELT, capitals, is_spelt
+from appliance.text.languages.numbers import (
+    LONGEST,
+    english,
+    english_decimal,
+    english_digits,
+    english_ordinal,
+    english_year,
+)
+from appliance.text.quantity import DASH, END, NUMBER, Quantity
+from appliance.text.spans import Kind, Language, Readings
+
+_MONTHS = str.split("January February March April May June July August September October November December")
+_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "May" else "May" for name in _MONTHS)
+_CURRENCIES = {
+    sign: tuple(names.split("/"))
+    for sign, names in (
+        row.split(" ", 1)
+        for row in (
+            "$ dollar/dollars/cent/cents",
+            "US$ US dollar/US dollars/cent/cents",
+            "C$ Canadian dollar/Canadian dollars/cent/cents",
+            "A$ Australian dollar/Australian dollars/cent/cents",
+            "NZ$ New Zealand dollar/New Zealand dollars/cent/cents",
+            "HK$ Hong Kong dollar/Hong Kong dollars/cent/cents",
+            "R$ real/reais/centavo/centavos",
+            "€ euro/euros/cent/cents",
+            "£ pound/pounds/penny/pence",
+            "¥ yen/yen//",
+            "￥ yen/yen//",
+            "₹ rupee/rupees/paisa/paise",
+            "₩ won/won//",
+            "₽ ruble/rubles/kopeck/kopecks",
+            "₫ dong/dong//",
+            "₺ lira/lira/kurus/kurus",
+            "₱ peso/pesos/centavo/centavos",
+            "₿ bitcoin/bitcoin//",
+            "usd dollar/dollars/cent/cents",
+            "eur euro/euros/cent/cents",
+            "gbp pound/pounds/penny/pence",
+            "jpy yen/yen//",
+            "cny yuan/yuan//",
+            "rmb yuan/yuan//",
+        )
+    )
+}
+"""One, many, and their hundredth part."""
+_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion", "mn": "million"}
+_WORD_SCALES = "thousand|million|billion|trillion"
+_NAMES = """
+    kg kilogram; g gram; mg milligram; km kilometer; cm centimeter; mm millimeter; mi mile
+    ml milliliter; oz ounce; lb pound; lbs pound; ft foot/feet; kb kilobyte; mb megabyte; gb gigabyte
+    tb terabyte; px pixel; kw kilowatt; db decibel; kbps kilobit/s per second
+    mbps megabit/s per second; gbps gigabit/s per second; fps frame/s per second; hz hertz/hertz
+    khz kilohertz/kilohertz; mhz megahertz/megahertz; ghz gigahertz/gigahertz; kwh kilowatt hour
+    mah milliamp hour; rpm revolution/s per minute; bpm beat/s per minute; mph mile/s per hour
+    kph kilometer/s per hour; km/h kilometer/s per hour; m/s meter/s per second; ms millisecond
+    s second; sec second; secs second; min minute; mins minute; m minute; h hour; hr hour; hrs hour
+    d day; w week; y year; x time; % percent/percent; ° degree; °c degree/s celsius
+    ℃ degree/s celsius; °f degree/s fahrenheit; ℉ degree/s fahrenheit
+"""
+
+
+def _unit_names(names: str) -> dict[str, tuple[str, str]]:
+    """Sign → one, many: "kg kilogram", "ft foot/feet", "mph mile/s per hour"."""
+    units = {}
+    for row in re.split(r"[;\n]\s*", names.strip()):
+        sign, name = row.strip().split(" ", 1)
+        one, slash, many = name.partition("/")
+        if not slash:
+            units[sign] = (one, f"{one}s")
+        elif many.startswith("s "):
+            units[sign] = (one + many[1:], one + many)
+        else:
+            units[sign] = (one, many)
+    return units
+
+
+_UNITS = _unit_names(_NAMES)
+_UNITS |= {"° c": _UNITS["°c"], "° f": _UNITS["°f"]}
+_METERS = ("meter", "meters")
+_MONEY_UNITS = ("$", "€", "£", "₹", "₽", "₩", "usd", "eur", "gbp", "jpy", "cny", "rmb")
+_LENGTH_BEFORE = re.compile(
+    r"\b(?:ran?|runs?|jump\w*|swim|swam|dash|height|depth|tall|walk\w*|climb\w*) (?:a |the |of )?$", re.I
+)
+_LENGTH_AFTER = re.compile(
+    r"\s?(?:tall|high|long|deep|wide|away|sprint|dash|race|swim|below|above|underwater|[x×])", re.I
+)
+_TIME_BEFORE = re.compile(
+    r"\b(?:for|in|after|wait|every|within|took|takes|about|under|another|timed out|last|next) $|~$", re.I
+)
+_TIME_AFTER = re.compile(
+    r"\s(?:left|ago|later|cooldown|remaining|cd|delay|clip|video|timer|timeout|ban)\b", re.I
+)
+_YEAR_BEFORE = re.compile(
+    r"\b(?:(?i:in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
+    r"|[A-Z][a-z]{2,}) $"
+)
+_CODE_BEFORE = re.compile(
+    r"\b(?:zip|code|pin|otp|id|room|ext|extension|account|serial|passcode|password)"
+    r"(?: code| number| is|:| #)* $",
+    re.I,
+)
+_PHONE_BEFORE = re.compile(r"\b(?:call|phone|tel|text|number|dial|fax|hotline|at)\b\W*$", re.I)
+_FRACTIONS = {
+    ("1", "2"): "one half",
+    ("1", "3"): "one third",
+    ("2", "3"): "two thirds",
+    ("1", "4"): "one quarter",
+    ("3", "4"): "three quarters",
+    ("24", "7"): "twenty-four seven",
+}
+_OUT_OF = {"5", "10", "20", "100"}
+_POWERS = {"2": "squared", "3": "cubed"}
+
+
+def digit(character: str) -> str:
+    """A digit within a word."""
+    return f" {english_digits(character)} "
+
+
+def number(plain: str, ordinal: bool) -> str:
+    """A cardinal or ordinal number without separators."""
+    return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
+
+
+def _before(match: re.Match[str], most: int = 24) -> str:
+    return match.string[max(match.start() - most, 0) : match.start()]
+
+
+# Dates and times.
+
+
+def _date(year: str, month: str, day: str) -> str | None:
+    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
+        return None
+    said = f"{_MONTHS[int(month) - 1]} {english_ordinal(int(day))}"
+    return f"{said}, {english_year(int(year))}" if year else said
+
+
+def _slash_date(match: re.Match[str]) -> str | None:
+    """Month first, as in the United States, unless that is no date."""
+    first, second, year = match.groups()
+    year = f"20{year}" if len(year) == 2 else year
+    return _date(year, first, second) or _date(year, second, first)
+
+
+def _month_day(match: re.Match[str]) -> str | None:
+    month = next(n for n, name in enumerate(_MONTHS, 1) if name.lower().startswith(match[1][:3].lower()))
+    if match[1] == "may" and not match[3]:
+        return None
+    return _date((match[4] or "")[-4:], str(month), match[2])
+
+
+def _day_month(match: re.Match[str]) -> str | None:
+    if not 1 <= int(match[1]) <= 31:
+        return None
+    month = next(name for name in _MONTHS if name.startswith(match[2][:3]))
+    year = f", {english_year(int(match[3][-4:]))}" if match[3] else ""
+    return f"the {english_ordinal(int(match[1]))} of {month}{year}"
+
+
+def _minutes(minute: int) -> str:
+    return f"{'oh ' if minute < 10 else ''}{english(minute)}" if minute else ""
+
+
+def _clock(hour: str, minute: str, second: str | None, half: str | None) -> str | None:
+    if int(hour) > (12 if half else 24) or int(minute) > 59:
+        return None
+    words = [english(int(hour)), _minutes(int(minute)), _minutes(int(second or 0))]
+    if half:
+        words.append(f"{half.lower()} m")
+    elif not int(minute):
+        words[1] = "hundred" if int(hour) > 12 else "o'clock"
+    return " ".join(filter(None, words))
+
+
+def _duration(match: re.Match[str]) -> str:
+    hours, minutes, seconds = map(int, match.groups())
+    if not minutes:
+        return (
+            f"{english(hours)} {_UNITS['h'][hours != 1]} and {english(seconds)} {_UNITS['s'][seconds != 1]}"
+        )
+    return f"{english(hours)} {_minutes(minutes)} {_minutes(seconds) or 'zero'}"
+
+
+def _hours_minutes(match: re.Match[str]) -> str | None:
+    """1h30m, 2h 5m 10s."""
+    parts = re.findall(r"(\d+)\s?([dhms])", match[0], re.I)
+    return " ".join(f"{english_decimal(n)} {_UNITS[unit.lower()][n != '1']}" for n, unit in parts)
+
+
+def _points(version: str) -> str:
+    return " point ".join(_digits_or_number(part) for part in version.split("."))
+
+
+def _digits_or_number(digits: str) -> str:
+    is_number = len(digits) <= 3 and (digits == "0" or digits[0] != "0")
+    return english(int(digits)) if is_number else english_digits(digits)
+
+
+def _address(match: re.Match[str]) -> str:
+    """An IP address, with a port."""
+    dots = " dot ".join(map(_digits_or_number, match[1].split(".")))
+    return f"{dots}, port {english_decimal(match[2])}" if match[2] else dots
+
+
+# Telephone numbers, codes.
+
+
+def _groups(match: re.Match[str]) -> str | None:
+    """A telephone number or another of several groups: each digit."""
+    groups = re.split(r"[ -]", match[0].lstrip("+"))
+    if sum(map(len, groups)) < 7:
+        return None
+    return ", ".join(map(english_digits, groups))
+
+
+def _short_phone(match: re.Match[str]) -> str | None:
+    first, second = match[1], match[2]
+    is_round = first[-1] == "0" and second[-1] == "0" and first != "0" and int(first) < int(second)
+    is_phone = not is_round or second[0] == "0" or _PHONE_BEFORE.search(_before(match))
+    return f"{english_digits(first)}, {english_digits(second)}" if is_phone else None
+
+
+def _code(match: re.Match[str]) -> str:
+    """Letters and digits of one word: a number at the end is read as one up to two digits."""
+    parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0])
+    digits = [part for part in parts if part[0].isdigit()]
+    is_amount = re.fullmatch(r"\d+[A-Z]{1,2}", match[0]) is not None
+    said = []
+    for part in parts:
+        if not part[0].isdigit():
+            said.append(" ".join(part) if part.isupper() and (part in SPELT or is_spelt(part)) else part)
+        elif "." in part:
+            said.append(_points(part))
+        elif len(digits) == 1 and "_" not in match[0] and part[0] != "0" and (len(part) <= 2 or is_amount):
+            said.append(plain(part))
+        else:
+            said.append(english_digits(part))
+    return " ".join(said)
+
+
+def _hexadecimal(match: re.Match[str]) -> str:
+    return "zero x " + " ".join(digit(c).strip() if c.isdigit() else c for c in match[1])
+
+
+# Money, units, plain numbers.
+
+
+def _money(amount: str, sign: str, scale: str = "") -> str:
+    one, many, cent, cents = _CURRENCIES[sign]
+    if scale:
+        return f"{english_decimal(amount)} {scale} {many}"
+    whole, _, part = amount.partition(".")
+    if len(part) not in (0, 1, 2) or (part and not cent):
+        return f"{english_decimal(amount)} {many}"
+    small = int(part.ljust(2, "0")) if part else 0
+    words = [f"{english_decimal(whole)} {one if whole == '1' else many}"] if int(whole) or not small else []
+    if small:
+        words.append(f"{english(small)} {cent if small == 1 else cents}")
+    return " and ".join(words)
+
+
+def _scale(quantity: Quantity) -> str:
+    return _SCALES.get(quantity.scale.lower(), quantity.scale.lower())
+
+
+def _said(quantity: Quantity, unit: tuple[str, str] | None = None) -> str:
+    unit_sign = quantity.unit.lower()
+    if currency := quantity.currency or (unit_sign if unit_sign in _CURRENCIES else ""):
+        return _money(quantity.number, currency, _scale(quantity))
+    words = f"{plain(quantity.number)} {_scale(quantity)}".strip()
+    if quantity.unit:
+        one, many = unit or _UNITS[unit_sign]
+        words += f" {one if quantity.number == '1' else many}"
+    return words
+
+
+def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
+    read, before = quantity.read(match), _before(match)
+    after = match.string[match.end() : match.end() + 16]
+    if not (read.currency or read.scale or read.unit) or read.unit == "G":
+        return None
+    if read.scale == "m" and not read.currency:
+        read = Quantity(read.number, unit="m")
+    if read.scale == "b" and not read.currency:
+        return None
+    if read.scale == "K" and read.number in ("2", "4", "8") and not read.currency:
+        return None  # the width of a screen
+    if (
+        read.unit == "s"
+        and re.fullmatch(r"[2-9]0|1[0-9]\d0|20\d0|\d0", read.number)
+        and not _TIME_BEFORE.search(before)
+        and not _TIME_AFTER.match(after)
+    ):
+        return None  # a decade
+    if (
+        read.unit in ("d", "w", "y", "D", "W", "Y")
+        and not _TIME_BEFORE.search(before)
+        and not _TIME_AFTER.match(after)
+    ):
+        return None
+    is_length = read.unit == "m" and (_LENGTH_BEFORE.search(before) or _LENGTH_AFTER.match(after))
+    return read.kind, _signed(match, _said(read, _METERS if is_length else None))
+
+
+def _signed(match: re.Match[str], words: str) -> str:
+    sign = {"-": "minus ", "−": "minus ", "+": "plus "}.get(match["sign"] or "", "")
+    return f"{sign}{words}"
+
+
+def _range(match: re.Match[str]) -> str | None:
+    a, b = quantity.read(match, "_a"), quantity.read(match, "_b")
+    if not quantity.alike(a, b):
+        return None
+    if ("m" in (a.scale, b.scale) and not (a.currency or b.currency)) or "G" in (a.unit, b.unit):
+        return None
+    both = Quantity(b.number, a.currency or b.currency, b.scale or a.scale, b.unit)
+    if a.number == b.number and not both.unit and not both.currency:
+        return f"{plain(a.number)} {plain(b.number)}"
+    if (
+        _is_year(a.number)
+        and _is_year(b.number)
+        and not (both.unit or both.scale or both.currency)
+        and int(a.number) < int(b.number)
+    ):
+        return f"{english_year(int(a.number))} to {english_year(int(b.number))}"
+    first = _signed(match, f"{plain(a.number)} {_scale(a)}".strip())
+    return f"{first} to {'minus ' if match['minus'] else ''}{_said(both)}"
+
+
+def _is_year(number: str) -> bool:
+    return re.fullmatch(r"(?:19|20)\d\d", number) is not None
+
+
+def _decade(match: re.Match[str]) -> str | None:
+    """80s → eighties; 1980s → nineteen eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
+    century, tens = match[1] or "", match[2]
+    if not century and tens in ("00", "10"):
+        return None
+    if tens == "00":
+        return "two thousands" if century == "20" else f"{english(int(century))} hundreds"
+    words = english(int(tens))
+    many = f"{words[:-1]}ies" if words.endswith("y") else f"{words}s"
+    return f"{english(int(century))} {many}" if century else many
+
+
+def _ordinal(match: re.Match[str]) -> str | None:
+    digits = quantity.plain(match[1])
+    return english_ordinal(int(digits)) if len(digits) <= LONGEST else None
+
+
+def _pairs(digits: str) -> str:
+    head, tail = digits[:-2], digits[-2:]
+    return f"{english(int(head))} {'hundred' if tail == '00' else english(int(tail))}"
+
+
+def _slash(match: re.Match[str]) -> str | None:
+    a, b = match[1], match[2]
+    if (a, b) in _FRACTIONS:
+        return _FRACTIONS[a, b]
+    if b in _OUT_OF and float(a) <= int(b):
+        return f"{english_decimal(a)} out of {english_decimal(b)}"
+    if "." not in a and int(a) + int(b) == 100:
+        return f"{plain(a)} {plain(b)}"
+    if "." not in a and 1 <= int(a) <= 12 < int(b) <= 31:
+        return _date("", a, b)
+    return f"{plain(a)} slash {plain(b)}"
+
+
+def _feet(match: re.Match[str]) -> str | None:
+    """6'2: feet and inches; 12'30": minutes and seconds."""
+    large, small = int(match[1]), int(match[2])
+    if large < 9 and small < 12:
+        return f"{english(large)} foot {english(small)}"
+    if not match[3] or small > 59:
+        return None
+    return f"{english(large)} {_UNITS['m'][large != 1]} {english(small)} {_UNITS['s'][small != 1]}"
+
+
+def _year(match: re.Match[str]) -> str | None:
+    return english_year(int(match[0])) if _YEAR_BEFORE.search(_before(match)) else None
+
+
+def plain(number: str) -> str:
+    """A number; digit by digit if it is long or begins with 0."""
+    if len(number.partition(".")[0]) > LONGEST or (number[0] == "0" and number.isdigit() and len(number) > 1):
+        return english_digits(number)
+    return english_decimal(number)
+
+
+def _number(match: re.Match[str]) -> str:
+    return _signed(match, plain(quantity.plain(match["number"])))
+
+
+def _powers(match: re.Match[str]) -> str:
+    power = match[1]
+    if power in _POWERS:
+        return f" {_POWERS[power]} "
+    if power.lstrip("-").isdigit():
+        return f" to the {'minus ' if power[0] == '-' else ''}{english_ordinal(int(power.lstrip('-')))} "
+    return f" to the {power} "
+
+
+_SIGN = r"(?P<sign>(?<![\w.)])[-−+])?"
+_QUANTITIES = (
+    quantity.pattern("", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS]),
+    quantity.pattern("_a", [*_SCALES, "K", "M", "B"], [*_UNITS, *_MONEY_UNITS]),
+    quantity.pattern("_b", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS]),
+)
+_I = "(?i)"
+
+NUMBERS = Readings(
+    (
+        (Kind.LAUGHTER, r"(?:(?<!.)|(?<=[,.!?] ))23{3,}(?=$|[,.!?])", lambda m: "ha ha ha"),
+        (Kind.NUMBER, r"(?:(?<!.)|(?<=[,.!?] ))6{3,}(?=$|[,.!?])", lambda m: english_digits(m[0])),
+        (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?![A-Za-z\d_])", _hexadecimal),
+        (Kind.CODE, r"(\d{1,3}(?:\.\d{1,3}){3})(?::(\d{1,5}))?(?![\w.]\d|\w)", _address),
+        (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", lambda m: _date(*m.groups())),
+        (Kind.DATE, rf"(\d{{1,2}})/(\d{{1,2}})/(\d{{4}}|\d\d){END}", _slash_date),
+        (
+            Kind.DATE,
+            rf"(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({_MONTH})\b(,? (?:19|20)\d\d(?!\d))?",
+            _day_month,
+        ),
+        (
+            Kind.TIME,
+            rf"{_I}(\d{{1,2}})(?::(\d{{2}}))?(?::(\d{{2}}))?\s?([ap])\.?m\b\.?",
+            lambda m: _clock(m[1], m[2] or "0", m[3], m[4]),
+        ),
+        (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}):(\d{{2}}){END}", _duration),
+        (
+            Kind.TIME,
+            rf"(\d{{1,2}}):(\d{{2}})\.(\d{{1,3}}){END}",
+            lambda m: f"{english(int(m[1]))} {_minutes(int(m[2])) or 'zero'} point {english_digits(m[3])}",
+        ),
+        (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}){END}", lambda m: _clock(m[1], m[2], None, None)),
+        (Kind.TIME, rf"{_I}(?:\d{{1,3}}\s?[dhm]\s?){{1,2}}\d{{1,2}}\s?[ms](?![A-Za-z\d_])", _hours_minutes),
+        (
+            Kind.SCORE,
+            rf"(\d{{1,2}}):(\d{{1,2}}){END}",
+            lambda m: f"{english(int(m[1]))} to {english(int(m[2]))}",
+        ),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>\d{{1,3}}(?=(?: \d{{3}})* 000(?!\d))(?: \d{{3}})+){END}", _number),
+        (
+            Kind.PHONE,
+            r"(?:(?:\+\d{1,3}|0\d{1,4})(?:[ -]\d{2,8})+|\d{1,4}(?:-\d{2,4}){2,}|\d{3} \d{3} \d{3,4})"
+            r"(?![-\w]\d|\w)",
+            _groups,
+        ),
+        (Kind.PHONE, r"\d{1,5}(?:-\d{1,7}){3,}(?![-\w]\d|\w)", _groups),
+        (Kind.PHONE, rf"(\d{{3}})-(\d{{4}}){END}", _short_phone),
+        (Kind.PHONE, rf"(?:\+\d{{7,}}|0\d{{6,}}){END}", lambda m: english_digits(m[0])),
+        (
+            Kind.PHONE,
+            rf"(?:911|112|999){END}",
+            lambda m: english_digits(m[0]) if _PHONE_BEFORE.search(_before(m)) else None,
+        ),
+        (
+            Kind.FRACTION,
+            rf"(\d+) (\d)/(\d){END}",
+            lambda m: f"{plain(m[1])} and {_FRACTIONS.get((m[2], m[3])) or _number_words(m[2], m[3])}",
+        ),
+        (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(\d+){END}", _slash),
+        (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
+        (Kind.UNIT, r"(\d{3,4})([pi])(?![A-Za-z\d_])", lambda m: f"{_pairs(m[1])} {m[2]}"),
+        (
+            Kind.SIGN,
+            rf"({NUMBER})\s?[x×*]\s?({NUMBER})(?![A-Za-z\d_]|\.\d)",
+            lambda m: f"{plain(quantity.plain(m[1]))} times {plain(quantity.plain(m[2]))}",
+        ),
+        (
+            Kind.RANGE,
+            rf"{_SIGN}(?i:{_QUANTITIES[1]}{DASH}(?P<minus>[-−])?{_QUANTITIES[2]}){END}(?!\s?=|-\d)",
+            _range,
+        ),
+        (Kind.UNIT, rf"{_SIGN}(?i:{_QUANTITIES[0]}){END}", _quantity),
+        (Kind.MONEY, rf"{_SIGN}(?i:{_QUANTITIES[0]})(?=off(?![A-Za-z\d_]))", _quantity),
+        (Kind.YEAR, r"(1\d|20)?(\d0)'?s(?![A-Za-z\d_])", _decade),
+        (Kind.NUMBER, r"(?i)(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)(?![A-Za-z\d_])", _ordinal),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?=(?:hp|xp|off|subs?|bits?)(?![A-Za-z\d_]))", _number),
+        (
+            Kind.CODE,
+            r"\d{4,}(?![A-Za-z\d_]|[.,]\d)",
+            lambda m: english_digits(m[0]) if _CODE_BEFORE.search(_before(m)) else None,
+        ),
+        (Kind.YEAR, rf"(?:19|20)\d\d{END}", _year),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_])", _number),
+        (Kind.CODE, r"[A-Za-z\d_]+", _code),
+    )
+)
+
+
+def _number_words(a: str, b: str) -> str:
+    return f"{plain(a)} over {plain(b)}"
+
+
+WORDS = Readings(
+    (
+        (
+            Kind.DATE,
+            rf"(?i)({_MONTH})\.? (\d{{1,2}})(st|nd|rd|th)?\b(?![.:]?\d)(,? (?:19|20)\d\d(?!\d))?",
+            _month_day,
+        ),
+        (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){END}", lambda m: f"version {_points(m[1])}"),
+        (Kind.SIGN, r"No\.\s?(?=\d)", lambda m: "number "),
+        (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
+        (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
+        (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
+        (Kind.SIGN, r"([CF])#(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp"),
+        (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {plain(m[1])}"),
+        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![A-Za-z\d_])", _code),
+        (Kind.CODE, r"(?=[A-Za-z]*[\d_])[A-Za-z]\w*", _code),
+    )
+)
+
+_OPERAND_BEFORE, _OPERAND_AFTER = r"(?<=[\w)])\s?", r"\s?(?=[\w(.-])"
+SIGNS = Readings(
+    (
+        (Kind.SIGN, r"(?<=[\w)])\^\{?(-?\d{1,3}|[a-z])\}?(?![A-Za-z\d_])", _powers),
+        (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d_])", lambda m: f"number {plain(m[1])}"),
+        (Kind.SIGN, r"#+", lambda m: " "),
+        (Kind.SIGN, r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:\.\d+)?\s?=)", lambda m: " minus "),
+        (
+            Kind.RANGE,
+            r"(?:(?<=:\d\d)|(?<=[apAP][mM]))[-–—~](?=\s?\d{1,2}(?::\d\d|\s?[apAP]\.?[mM]))",
+            lambda m: " to ",
+        ),
+        (Kind.SIGN, r"\s?±\s?", lambda m: " plus or minus "),
+        (Kind.SIGN, r"\s?×\s?(?=\d)|(?<=\d)\*(?=\d)", lambda m: " times "),
+        (Kind.SIGN, r"\s?÷\s?", lambda m: " divided by "),
+        (Kind.SIGN, r"(?<=[\w)])(?:<=|≤)(?=[\w(-])|≤", lambda m: " is at most "),
+        (Kind.SIGN, r"(?<=[\w)])(?:>=|≥)(?=[\w(-])|≥", lambda m: " is at least "),
+        (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])", lambda m: " is less than "),
+        (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])", lambda m: " is greater than "),
+        (Kind.SIGN, r"!=|≠", lambda m: " is not "),
+        (Kind.SIGN, r"≈", lambda m: " about "),
+        (Kind.SIGN, r"\s?[-=]>\s?|\s?→\s?", lambda m: " to "),
+        (Kind.SIGN, r"={3,}", lambda m: " "),
+        (Kind.SIGN, r"={1,2}", lambda m: " equals "),
+        (Kind.SIGN, r"&", lambda m: " and "),
+        (
+            Kind.SIGN,
+            r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
+            lambda m: " plus ",
+        ),
+        (Kind.SIGN, r"(?<=\w)\s?%(?![A-Za-z\d_])", lambda m: " percent"),
+        (Kind.SIGN, r"(?<!\w)@(?=\s)", lambda m: "at"),
+        (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: " "),
+        (Kind.SIGN, r"~(?=\w)", lambda m: "about "),
+    )
+)
+
+ENGLISH = Language(
+    code="en",
+    link="link",
+    mail="email address",
+    comma=", ",
+    digit=digit,
+    number=number,
+    numbers=NUMBERS,
+    words=WORDS,
+    signs=SIGNS,
+    capitals=capitals,
+)

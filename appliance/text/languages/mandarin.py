@@ -1,0 +1,435 @@
+"""Chinese: the words of numbers and signs."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text import quantity
+from appliance.text.languages.numbers import LONGEST, chinese, chinese_decimal, chinese_digits, roman
+from appliance.text.quantity import DASH, END, NUMBER, Quantity
+from appliance.text.spans import Kind, Language, Readings
+
+_MEASURES = "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元万千百亿岁小种名款支队轮倍年"
+"""Before these two is 两."""
+_CURRENCIES = {
+    "$": "美元",
+    "US$": "美元",
+    "HK$": "港元",
+    "C$": "加元",
+    "A$": "澳元",
+    "NZ$": "新西兰元",
+    "R$": "雷亚尔",
+    "€": "欧元",
+    "£": "英镑",
+    "¥": "元",
+    "￥": "元",
+    "₹": "卢比",
+    "₩": "韩元",
+    "₽": "卢布",
+    "₫": "越南盾",
+    "₺": "里拉",
+    "₱": "比索",
+    "₿": "比特币",
+}
+_UNITS = {
+    "kg": "公斤",
+    "g": "克",
+    "km": "公里",
+    "cm": "厘米",
+    "mm": "毫米",
+    "m": "米",
+    "km/h": "公里每小时",
+    "fps": "帧",
+    "ms": "毫秒",
+    "s": "秒",
+    "min": "分钟",
+    "h": "小时",
+    "hz": "赫兹",
+    "ml": "毫升",
+    "mbps": "兆每秒",
+    "°c": "摄氏度",
+    "° c": "摄氏度",
+    "℃": "摄氏度",
+    "°": "度",
+    "x": "倍",
+    "%": "",
+    "％": "",
+    **{
+        measure: measure
+        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级楼期届年"
+    },
+}
+_SCALES = {"k": "千", "w": "万", "万": "万", "千": "千", "亿": "亿", "百": "百"}
+_CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～])"
+_CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～])"
+_LEAVING = re.compile(
+    r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们|兄弟们|主播|宝|们|拜)"
+    r"[了啦咯吧]?[~～，, ]?$"
+)
+_COUNTED = re.compile(
+    r"(?:考|得|花|充|打赏|涨粉|涨|等级|级|有|共|到|差|用|值|卖|买|送|刷|赢|输|剩|第|超|破|满|达|约|近|才|只|价格?|号|是|为|分|粉)[了过到]?\s?$"
+)
+_LAUGHING = re.compile(r"(?:笑|哈|乐|死我?了?|[啊呀吧草艹嘛呢了])$")
+_NAMED = re.compile(
+    r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次)[是为:：]*\s?$", re.I
+)
+_EMERGENCY = ("110", "119", "120", "122", "114")
+_SERVICES = (
+    "12306",
+    "12315",
+    "12345",
+    "12320",
+    "12123",
+    "12580",
+    "10086",
+    "10010",
+    "10000",
+    "10001",
+    "95588",
+    "95555",
+    "95533",
+)
+_SALES = ("618", "315", "5201314", "1314520", "520", "521", "1314", "996", "007", "404")
+"""Numbers that are names."""
+_NOT_COUNTED = rf"(?![\d.%A-Za-z{_MEASURES}日号月])"
+_LONG_AGO = re.compile(r"(?:前|后|来|间|之|多|以|了|内|里|级|半|期|时)")
+_SO_LONG = re.compile(r"(?:了|过|近|约|满|第|整整|已|达|这|那|有|长达|超过|每|用|花|等|刑|个)$")
+_HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今晚|明晚)\s?$")
+
+
+def digit(character: str) -> str:
+    """A digit within a word."""
+    return chinese_digits(character)
+
+
+def number(plain: str, ordinal: bool) -> str:
+    """A cardinal or ordinal number without separators."""
+    return f"第{chinese(int(plain))}" if ordinal else _plain(plain)
+
+
+def _plain(number: str) -> str:
+    """A number; digit by digit if it is long or begins with 0."""
+    if len(number.partition(".")[0]) > LONGEST or (number[0] == "0" and number.isdigit() and len(number) > 1):
+        return chinese_digits(number)
+    return chinese_decimal(number)
+
+
+def _counted(number: str) -> str:
+    """A number before a measure word."""
+    return "两" if number == "2" else _plain(number)
+
+
+def _before(match: re.Match[str], most: int = 12) -> str:
+    return match.string[max(match.start() - most, 0) : match.start()]
+
+
+# Numbers that are words.
+
+
+def _laughter(match: re.Match[str]) -> str | None:
+    before = _before(match)
+    if _COUNTED.search(before):
+        return None
+    return (
+        "哈哈哈"
+        if len(match[0]) > 3 or not before.strip() or not before[-1].isalnum() or _LAUGHING.search(before)
+        else None
+    )
+
+
+def _goodbye(match: re.Match[str]) -> str | None:
+    before = _before(match)
+    return "拜拜" if not before.strip() or before[-1] in "，。！？,.!? ~" or _LEAVING.search(before) else None
+
+
+def _repeated(match: re.Match[str]) -> str | None:
+    """666, 8888: each digit, unless something is counted with it."""
+    before = _before(match)
+    if not before.strip() or not before[-1].isalnum():
+        return chinese_digits(match[0][:3] if match[0][0] == "6" else match[0])
+    return None if _COUNTED.search(before) and not _NAMED.search(before) else chinese_digits(match[0])
+
+
+def _named_number(match: re.Match[str]) -> str | None:
+    return chinese_digits(match[0]) if _NAMED.search(_before(match)) else None
+
+
+def _known_number(match: re.Match[str]) -> str | None:
+    return None if _COUNTED.search(_before(match)) else chinese_digits(match[0])
+
+
+# Dates and times.
+
+
+def _date(match: re.Match[str]) -> str | None:
+    year, month, day = match.groups()
+    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
+        return None
+    return f"{chinese_digits(year)}年{chinese(int(month))}月{chinese(int(day))}日"
+
+
+def _two_digit_year(match: re.Match[str]) -> str | None:
+    """86年: of 1986, or 86 years."""
+    digits, text = match[1], match.string
+    after = text[match.end() : match.end() + 4]
+    if re.match(r"\d{1,2}月|(?:出?生|的冬|的夏|的春|的秋)", after) or digits[0] == "0":
+        return f"{chinese_digits(digits)}年"
+    if _LONG_AGO.match(after) or _SO_LONG.search(_before(match)) or digits[1] == "0" or int(digits) < 30:
+        return None
+    return f"{chinese_digits(digits)}年"
+
+
+def _years(match: re.Match[str]) -> str | None:
+    """1998-2003年, 2024-2025赛季: each digit."""
+    a, b = match[1], match[2]
+    return f"{chinese_digits(a)}到{chinese_digits(b)}" if int(a) < int(b) else None
+
+
+def _clock(match: re.Match[str]) -> str | None:
+    groups = match.groupdict()
+    hour, minute, second = (int(groups.get(name) or 0) for name in ("hour", "minute", "second"))
+    half = (groups.get("half") or "").lower()
+    if hour > 24 or minute > 59 or second > 59:
+        return None
+    part = "" if _HALVES.search(_before(match)) else {"a": "上午", "p": "下午"}.get(half, "")
+    words = f"{part}{_counted(str(hour))}点"
+    if minute == 30 and not second:
+        return f"{words}半"
+    if minute or second:
+        words += f"{'零' if minute < 10 else ''}{chinese(minute)}分"
+    return words + (f"{chinese(second)}秒" if second else "")
+
+
+def _points(version: str) -> str:
+    return "点".join(_plain(part) for part in version.split("."))
+
+
+def _phone(match: re.Match[str]) -> str | None:
+    return chinese_digits(match[0]) if sum(c.isdigit() for c in match[0]) >= 9 else None
+
+
+# Quantities.
+
+
+def _said(read: Quantity) -> str:
+    unit, scale = read.unit.lower(), _SCALES.get(read.scale.lower(), "")
+    number, sign = read.number, ""
+    if unit in ("%", "％"):
+        return "百分之百" if number == "100" else f"百分之{_plain(number)}"
+    is_counted = bool(scale or read.currency or (unit and (_UNITS[unit] != unit or unit in _MEASURES)))
+    words = f"{_counted(number) if is_counted else _plain(number)}{scale}"
+    return sign + words + (_CURRENCIES.get(read.currency) or _UNITS.get(unit, ""))
+
+
+def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
+    read, text = quantity.read(match), match.string
+    if not (read.currency or read.unit or read.scale) or read.unit in ("G", "M"):
+        return None
+    of_screen = read.scale == "K" or (
+        read.scale == "k" and re.match("画质|屏|分辨率|视频", text[match.end() :])
+    )
+    if of_screen and read.number in ("2", "4", "8"):
+        return read.kind, f"{chinese_decimal(read.number)}K"
+    if read.unit == "年" and re.fullmatch(r"\d{4}", read.number):
+        return Kind.YEAR, f"{chinese_digits(read.number)}年"
+    cold = read.unit and read.unit[0] in "°℃"
+    sign = {"-": _below_zero(read), "−": _below_zero(read), "+": "加"}.get(match["sign"] or "", "")
+    if cold and _before(match, 2) == "零下":
+        sign = ""
+    return read.kind, sign + _said(read)
+
+
+def _below_zero(read: Quantity) -> str:
+    return "零下" if read.unit[:1] in ("°", "℃") else "负"
+
+
+def _range(match: re.Match[str]) -> str | None:
+    a, b = quantity.read(match, "_a"), quantity.read(match, "_b")
+    if not quantity.alike(a, b):
+        return None
+    is_bare = not (a.unit or b.unit or a.currency or b.currency) and (a.number + b.number).isdigit()
+    if is_bare and (int(a.number) == 0 or int(b.number) == 0 or int(a.number) > int(b.number)):
+        return f"{_plain(a.number)}比{_plain(b.number)}"
+    if a.unit in ("%", "％"):
+        return f"{_said(a)}到{_said(b)}"
+    if b.unit in ("%", "％"):
+        return f"百分之{_plain(a.number)}到{_plain(b.number)}"
+    if b.unit == "年" and all(re.fullmatch(r"\d{4}|[3-9]\d", side.number) for side in (a, b)):
+        return f"{chinese_digits(a.number)}{a.unit}到{chinese_digits(b.number)}年"
+    first = Quantity(a.number, "", a.scale, a.unit if a.unit in _MEASURES or a.unit in "日号月" else "")
+    second = Quantity(b.number, a.currency or b.currency, b.scale, b.unit)
+    signs = (_below_zero(b) if match["sign"] in ("-", "−") else "", _below_zero(b) if match["minus"] else "")
+    return f"{signs[0]}{_said(first)}到{signs[1]}{_said(second)}"
+
+
+def _slash(match: re.Match[str]) -> str:
+    a, b, after = int(match[1]), int(match[2]), match.string[match.end() : match.end() + 1]
+    if a < b and (b <= 10 or after == "的"):
+        return f"{chinese(b)}分之{chinese(a)}"
+    if 1 <= a <= 12 and 1 <= b <= 31:
+        return f"{chinese(a)}月{chinese(b)}日"
+    return f"{chinese(a)}比{chinese(b)}"
+
+
+def _code(match: re.Match[str]) -> str:
+    """Letters and digits of one word: one or two digits at its end are a number."""
+    parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*|_+", match[0])
+    groups = sum(part[0].isdigit() for part in parts)
+    said = ""
+    for part in parts:
+        if part[0] == "_":
+            said += " "
+        elif not part[0].isdigit():
+            said += part
+        elif "." in part:
+            said += _points(part)
+        elif groups == 1 and "_" not in match[0] and len(part) <= 2 and part[0] != "0":
+            said += _plain(part)
+        else:
+            said += chinese_digits(part)
+    return said
+
+
+def _number(match: re.Match[str]) -> str:
+    plain = quantity.plain(match["number"])
+    sign = {"-": "负", "−": "负", "+": "加"}.get(match["sign"] or "", "")
+    after = match.string[match.end() : match.end() + 1]
+    return sign + (_counted(plain) if after and after in _MEASURES else _plain(plain))
+
+
+_SIGN = r"(?P<sign>(?<![A-Za-z\d.)）])[-−+])?"
+_LETTER_END = r"(?![A-Za-z\d_]|[.,:/]\d)"
+_Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS) for suffix in ("", "_a", "_b"))
+
+NUMBERS = Readings(
+    (
+        (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
+        (Kind.GOODBYE, rf"8{{2,}}(?<!888){_CLAUSE_END}", _goodbye),
+        (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
+        (
+            Kind.PHONE,
+            rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}",
+            lambda m: (
+                None
+                if _COUNTED.search(_before(m)) and not _NAMED.search(_before(m))
+                else chinese_digits(m[0]).replace("一", "幺")
+            ),
+        ),
+        (Kind.CODE, rf"(?:{'|'.join((*_SALES, *_SERVICES))}){_NOT_COUNTED}", _known_number),
+        (Kind.CODE, r"\d{3,}(?![\d-])", _named_number),
+        (
+            Kind.DATE,
+            r"(\d{1,2})·(\d{1,2})(?!\d)|3[ .]15(?=晚会|维权|打假|消费)",
+            lambda m: chinese_digits(m[0]),
+        ),
+        (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?!\w)", lambda m: f"零x{_code(re.match('.*', m[1]))}"),  # type: ignore[arg-type]
+        (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", _date),
+        (
+            Kind.YEAR,
+            rf"((?:19|20)\d\d){DASH}((?:19|20)\d\d)(?=年|赛季|学年|财年|届|级|[^\d{_MEASURES}.%A-Za-z])",
+            _years,
+        ),
+        (Kind.YEAR, r"(\d{4})年", lambda m: f"{chinese_digits(m[1])}年"),
+        (Kind.YEAR, r"(\d{2})年", _two_digit_year),
+        (Kind.YEAR, r"(\d{2})(?=后(?!面|来|天|退))", lambda m: chinese_digits(m[1])),
+        (
+            Kind.TIME,
+            r"(?i)(?P<hour>\d{1,2})(?:[:：](?P<minute>\d{2}))?(?:[:：](?P<second>\d{2}))?\s?(?P<half>[ap])\.?m(?![A-Za-z])",
+            _clock,
+        ),
+        (
+            Kind.TIME,
+            rf"(?P<hour>\d{{1,2}})[:：](?P<minute>\d{{2}})(?:[:：](?P<second>\d{{2}}))?{_LETTER_END}",
+            _clock,
+        ),
+        (
+            Kind.TIME,
+            r"(\d{1,3})[′'](\d{1,2})(?:[″\"]|'')",
+            lambda m: f"{_counted(m[1])}分{chinese(int(m[2]))}秒",
+        ),
+        (Kind.SCORE, rf"(\d+)[:：比](\d+){_LETTER_END}", lambda m: f"{_plain(m[1])}比{_plain(m[2])}"),
+        (Kind.VERSION, rf"(\d+(?:\.\d+){{2,}}){_LETTER_END}", lambda m: _points(m[1])),
+        (Kind.PHONE, rf"(?:1\d{{10}}|0\d{{6,}}){_LETTER_END}", lambda m: chinese_digits(m[0])),
+        (Kind.PHONE, rf"\d{{3,4}}(?:[ -]\d{{3,8}}){{1,2}}{_LETTER_END}", _phone),
+        (Kind.NUMBER, r"(\d{2})(?=折)", lambda m: chinese_digits(m[1])),
+        (Kind.FRACTION, rf"24/7{_LETTER_END}", lambda m: "二十四小时"),
+        (Kind.UNIT, r"(\d)米(\d{2})(?!\d)", lambda m: f"{_counted(m[1])}米{chinese_digits(m[2])}"),
+        (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
+        (Kind.RANGE, rf"{_SIGN}(?i:{_A}{DASH}(?P<minus>[-−])?{_B}){_LETTER_END}(?!\s?=|-\d)", _range),
+        (Kind.UNIT, rf"{_SIGN}(?i:{_Q}){_LETTER_END}", _quantity),
+        (
+            Kind.MONEY,
+            rf"{_SIGN}(?P<number>{NUMBER})\s?(?P<sign_after>[$€£])",
+            lambda m: f"{_counted(quantity.plain(m['number']))}{_CURRENCIES[m['sign_after']]}",
+        ),
+        (Kind.FRACTION, rf"(\d{{1,2}})/(\d{{1,2}}){_LETTER_END}", _slash),
+        (
+            Kind.SIGN,
+            rf"({NUMBER})\s?[xX×*]\s?({NUMBER})(?![A-Za-z\d_])",
+            lambda m: f"{_plain(quantity.plain(m[1]))}乘{_plain(quantity.plain(m[2]))}",
+        ),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_])", _number),
+        (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?=[A-Z]{{1,3}}(?![A-Za-z\d_]))", _number),
+        (Kind.CODE, r"[A-Za-z\d_]+(?:\.\d+)*", _code),
+    )
+)
+
+
+def _version(match: re.Match[str]) -> str:
+    return _points(match[1]) if match.string.startswith("版", match.end()) else f"版本{_points(match[1])}"
+
+
+WORDS = Readings(
+    (
+        (Kind.VERSION, r"[vV]\.?(\d+(?:\.\d+)*)(?![A-Za-z\d])", _version),
+        (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
+        (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
+        (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
+        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![A-Za-z\d_])", _code),
+        (Kind.CODE, r"(?=[A-Za-z\d]*[\d_])[A-Za-z][A-Za-z\d_]*", _code),
+    )
+)
+SIGNS = Readings(
+    (
+        (Kind.SIGN, r"\^2(?!\d)", lambda m: "平方"),
+        (Kind.SIGN, r"\^3(?!\d)", lambda m: "立方"),
+        (Kind.SIGN, r"(?<=\d)\^(\d+)", lambda m: f"的{_plain(m[1])}次方"),
+        (Kind.RANGE, rf"第(\d+)(?:{DASH}|到)(\d+)", lambda m: f"第{_plain(m[1])}到{_plain(m[2])}"),
+        (Kind.NUMBER, r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
+        (Kind.SIGN, r"(?:(?<=\d)|(?<=\d ))[-−]\s?(?=\d+\s?=)", lambda m: "减"),
+        (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
+        (Kind.SIGN, r"\s?±\s?", lambda m: "正负"),
+        (Kind.SIGN, r"\s?[×*]\s?(?=\d)", lambda m: "乘"),
+        (Kind.SIGN, r"\s?÷\s?", lambda m: "除以"),
+        (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])", lambda m: "小于"),
+        (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])", lambda m: "大于"),
+        (Kind.SIGN, r"\s?\+\s?", lambda m: "加"),
+        (Kind.SIGN, r"={3,}|#+", lambda m: " "),
+        (Kind.SIGN, r"\s?={1,2}\s?", lambda m: "等于"),
+        (Kind.SIGN, r"\s?&\s?", lambda m: "和"),
+    )
+)
+
+
+def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
+    """Roman numerals; other capitals are left as written beside Chinese."""
+    before = match.string[max(match.start() - 1, 0) : match.start()]
+    if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
+        before >= "\u4e00" or match[0] in ("III", "VIII")
+    ):
+        return Kind.ROMAN, chinese(roman(match[0]))
+    return None
+
+
+MANDARIN = Language(
+    code="zh",
+    link="链接",
+    mail="邮箱",
+    comma="，",
+    digit=digit,
+    number=number,
+    numbers=NUMBERS,
+    words=WORDS,
+    signs=SIGNS,
+    capitals=capitals,
+)

@@ -1,0 +1,71 @@
+"""Letters drawn otherwise → plain ones: wide, squared, small capitals, look-alikes, struck through."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from functools import lru_cache
+
+from appliance.text.rewrite import Rewriting
+
+_ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]{1,20}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+_KEYCAP = re.compile("([0-9#*])\ufe0f?\u20e3")
+_FANCY = re.compile(r"[^\x00-\x7f\u3400-\u9fff]+")
+_NAME = re.compile(
+    r"(?:CROSSED )?(?:NEGATIVE )?(?:SQUARED |CIRCLED )?"
+    r"(?:LATIN LETTER SMALL CAPITAL|LATIN CAPITAL LETTER|REGIONAL INDICATOR SYMBOL LETTER) ([A-Z])"
+)
+_NUMERAL = re.compile(r"CIRCLED|PARENTHESIZED|FULL STOP|ROMAN NUMERAL")
+_LIKE = dict(
+    zip(
+        "аеорсхуѕіјһԁԛԝғкмтнвАВЕЅІЈКМНОРСТХΑΒΕΖΗΙΚΜΝΟΡΤΥΧο",
+        "aeopcxysijhdqwfkmthbABESIJKMHOPCTXABEZHIKMNOPTYXo",
+        strict=True,
+    )
+)
+"""Cyrillic and Greek letters that look like Latin ones."""
+_MIXED = re.compile(r"(?<!\w)(?=\w*[A-Za-z]{1})(?=\w*[%s])[A-Za-z0-9%s]{2,}(?!\w)" % (("".join(_LIKE),) * 2))
+_STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
+"""Marks of which none is a letter's: NFC has composed those that are."""
+_POWER = re.compile(r"(?<=\^\d)\^")
+"""Within ^1^2, a twelfth power."""
+_SQUARES = "🅰🅱🅾🅿"
+"""Letters among the emoji."""
+_SQUARED = re.compile(f"(?:(?<=[A-Za-z])[{_SQUARES}]|[{_SQUARES}](?=\ufe0f?[A-Za-z]))\ufe0f?")
+_FLAG_LETTER = "[\U0001f1e6-\U0001f1ff]"
+_LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
+
+
+def plain(text: Rewriting) -> None:
+    """Make plain each letter and digit that is drawn otherwise. Emoji stay, and ℃."""
+    if "&" in text.text:
+        text.sub("markup", _ENTITY, lambda m: html.unescape(m[0]))
+    if text.text.isascii():
+        return
+    text.text = unicodedata.normalize("NFC", text.text)
+    text.sub("width", _KEYCAP, lambda m: f" {m[1]}, ")
+    text.sub("width", _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
+    text.sub("width", _FANCY, lambda m: _POWER.sub("", _STRIKES.sub("", "".join(map(_plain, m[0])))))
+    if any(square in text.text for square in _SQUARES):
+        for _ in range(3):  # a letter shows its neighbour to be one
+            text.sub("width", _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
+    text.sub("width", _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
+
+
+@lru_cache(maxsize=4096)
+def _plain(character: str) -> str:
+    """Ａ, 𝕳, ʜ, 🅷 → A, H, h, H; ① and Ⅲ → " 1 " and " 3 "; ½ → " 1/2", ² → "^2"; others stay."""
+    folded = unicodedata.normalize("NFKC", character)
+    name = unicodedata.name(character, "")
+    value = unicodedata.numeric(character, None)
+    if value is not None and value == int(value) and _NUMERAL.search(name):
+        return f" {int(value)} "
+    if (match := _NAME.fullmatch(name)) and "REGIONAL" not in name:
+        return match[1].lower() if "SMALL CAPITAL" in name else match[1]
+    kind = unicodedata.decomposition(character).partition(" ")[0]
+    if kind == "<fraction>":
+        return " " + folded.replace("\u2044", "/")
+    if kind == "<super>" and folded.isdigit():
+        return f"^{folded}"
+    return folded if folded.isascii() and folded.isalnum() else character

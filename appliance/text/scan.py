@@ -1,0 +1,126 @@
+"""The pass over a line: what was found, and between it each place read by what can begin there."""
+
+from __future__ import annotations
+
+import re
+
+from appliance.text.found import find
+from appliance.text.line import HAN, Line
+from appliance.text.marks import PRIVATE, TEXT_MARKS
+from appliance.text.quantity import CURRENCY
+from appliance.text.spans import Kind, Language, Span
+
+_TAKEN = "\ue000"
+"""Stands for each character of a span that was found, so that no reading runs into it."""
+_SPACE = re.compile(r"[^\S\n]+")
+_NEWLINE = re.compile(r"\s*\n\s*")
+_NEW_SENTENCE = re.compile(rf"[A-Z\d{HAN}{_TAKEN}]")
+"""Begins a line that does not go on with the one before."""
+_CHINESE = re.compile(f"[{HAN}]+")
+_WORD = re.compile(rf"(?:(?![{HAN}])[^\W\d_])+(?:['’](?:(?![{HAN}])[^\W\d_])+)*")
+_MARK = re.compile(f"[{TEXT_MARKS}]|{PRIVATE.pattern}")
+_NUMERIC = re.compile(rf"[-−+]?(?:{CURRENCY}\s?)?\.?\d")
+_PUNCTUATION = re.compile(r"[!?！？]{2,}|\.{2,}|。{2,}|…{2,}|([~～,，、-])\1+")
+_PLURAL = re.compile(r"[A-Z]{2,5}'?s")
+_CAPITALS = re.compile("[A-Z]+")
+_HAN_DIGIT = "〇零一二三四五六七八九十百千万亿"
+_REPEATED_HAN = re.compile(rf"((?![{_HAN_DIGIT}])[{HAN}]|(?![{_HAN_DIGIT}]+\b)[{HAN}]{{2,6}}?)\1{{3,}}")
+_REPEATED_LETTER = re.compile(r"([^\W\d_])\1{2,}")
+_REPEATED_SYLLABLE = re.compile(r"([^\W\d_]{2,3}?)\1{3,}")
+
+
+def spans(line: Line) -> list[Span]:
+    """All spans of a line, in order; they cover it."""
+    found = find(line)
+    masked = list(line.text)
+    for span in found.values():
+        masked[span.start : span.end] = _TAKEN * (span.end - span.start)
+    text = "".join(masked)
+    result: list[Span] = []
+    place, is_item = 0, False
+    languages = line.languages()
+    end, language = next(languages)
+    while place < len(text):
+        while place >= end:
+            end, language = next(languages)
+        if place in found:
+            span = found[place]
+            is_item |= span.kind is Kind.LAYOUT
+        elif match := _NEWLINE.match(text, place):
+            ends = is_item or match[0].count("\n") > 1 or _NEW_SENTENCE.match(text, match.end())
+            span, is_item = Span(Kind.SPACE, place, match.end(), _stop(result) if ends else " "), False
+        else:
+            span = _read(line, text, language, place)
+        result.append(span)
+        place = span.end
+    return result
+
+
+def _stop(before: list[Span]) -> str:
+    """A full stop, unless there is punctuation already."""
+    last = next((span.said.rstrip() for span in reversed(before) if span.said.strip()), "")[-1:]
+    return ("。" if _CHINESE.match(last) else ". ") if last.isalnum() else " "
+
+
+def _read(line: Line, text: str, language: Language, place: int) -> Span:
+    """The span that begins at a place between those that were found."""
+    character = text[place]
+    if match := _SPACE.match(text, place):
+        return Span(Kind.SPACE, place, match.end(), " ")
+    if match := _MARK.match(text, place):
+        return Span(Kind.MARK, place, match.end(), match[0])
+    if _NUMERIC.match(text, place) and (span := language.numbers.at(text, place)):
+        return span
+    if match := _CHINESE.match(text, place):
+        if span := language.signs.at(text, place):
+            return span  # 第3
+        return _chinese(text, match)
+    if character.isalpha():
+        if (span := language.words.at(text, place)) or (
+            span := language.numbers.at(text, place) if character == "R" else None
+        ):
+            return span
+        if match := _WORD.match(text, place):
+            return _word(line, language, match)
+    if span := language.signs.at(text, place):
+        return span
+    if match := _PUNCTUATION.match(text, place):
+        return Span(Kind.REPEAT, place, match.end(), _punctuation(match[0]))
+    return Span(Kind.PUNCTUATION, place, place + 1, character)
+
+
+def _chinese(text: str, match: re.Match[str]) -> Span:
+    start, end, said = *match.span(), match[0]
+    ordinal = said.find("第")
+    if ordinal > 0:  # the number after it is another span's
+        end, said = start + ordinal, said[:ordinal]
+    short = _REPEATED_HAN.sub(r"\1\1\1", said)
+    return Span(Kind.WORD if short == said else Kind.REPEAT, start, end, short)
+
+
+def _word(line: Line, language: Language, match: re.Match[str]) -> Span:
+    word = match[0].replace("’", "'")
+    if (
+        len(word) > 1
+        and (word.isupper() or word.strip("ivx") == "")
+        and (read := language.capitals(match, line.shouted))
+    ):
+        return Span(read[0], *match.span(), read[1])
+    stem = _CAPITALS.match(match.string, match.start()) if _PLURAL.fullmatch(word) else None
+    if stem and (read := language.capitals(stem, line.shouted)) and read[0] is Kind.ACRONYM:
+        return Span(Kind.ACRONYM, *match.span(), read[1] + word[stem.end() - stem.start() :])
+    short = word
+    if word.lower() != "www":
+        short = _REPEATED_SYLLABLE.sub(r"\1\1\1", _REPEATED_LETTER.sub(_shortened, word))
+    return Span(Kind.WORD if short == word else Kind.REPEAT, *match.span(), short)
+
+
+def _shortened(match: re.Match[str]) -> str:
+    """noooo → noo; three of a letter that stands alone."""
+    return match[1].lower() * 3 if match[0] == match.string else match[0][:2]
+
+
+def _punctuation(run: str) -> str:
+    if run[0] in "!?！？":
+        return next((mark for mark in "？?" if mark in run), run[0])
+    return "…" if run[0] in ".。…" else run[0]

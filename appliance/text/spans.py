@@ -1,0 +1,110 @@
+"""A text as spans: each character belongs to one, and the span's kind alone decides how it is spoken."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+class Kind(enum.Enum):
+    """Classes of spans; the value is the `kind` of a change."""
+
+    # Left as written.
+    SPACE = "space"
+    WORD = "word"
+    MARK = "mark"
+    PUNCTUATION = "punctuation"
+    # Of markup and machines.
+    THINKING = "thinking"
+    MARKUP = "markup"
+    LAYOUT = "layout"
+    DATA = "data"
+    CODE = "code"
+    LINK = "link"
+    MAIL = "mail"
+    DIRECTION = "direction"
+    PAUSE = "pause"
+    # Of chat.
+    EMOTE = "emote"
+    EMOTICON = "emoticon"
+    EMOJI = "emoji"
+    NAME = "name"
+    HASHTAG = "hashtag"
+    LAUGHTER = "laughter"
+    GOODBYE = "goodbye"
+    # Words in capitals.
+    SHOUTING = "shouting"
+    ACRONYM = "acronym"
+    ROMAN = "roman"
+    # Numbers and signs.
+    DATE = "date"
+    YEAR = "year"
+    TIME = "time"
+    SCORE = "score"
+    VERSION = "version"
+    PHONE = "phone"
+    RANGE = "range"
+    MONEY = "money"
+    PERCENT = "percent"
+    UNIT = "unit"
+    FRACTION = "fraction"
+    NUMBER = "number"
+    SIGN = "sign"
+    # Of any span.
+    REPEAT = "repeat"
+    WIDTH = "width"
+
+
+@dataclass
+class Span:
+    kind: Kind
+    start: int
+    end: int
+    said: str
+    """Words in its place; empty if it is left out."""
+
+
+Say = Callable[[re.Match[str]], "str | tuple[Kind, str] | None"]
+"""The words of a match, with another kind than the table's if need be; None if it is to be read otherwise."""
+Table = Sequence[tuple[Kind, str, Say]]
+"""Kind, pattern and words, in order of precedence: the first that matches at a place is its span."""
+
+
+class Readings:
+    """A compiled table."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = [(kind, re.compile(pattern), say) for kind, pattern, say in table]
+
+    def at(self, text: str, place: int) -> Span | None:
+        for kind, pattern, say in self._table:
+            match = pattern.match(text, place)
+            if match and match.end() > place and (said := say(match)) is not None:
+                kind, words = said if isinstance(said, tuple) else (kind, said)
+                return Span(kind, place, match.end(), words)
+        return None
+
+
+@dataclass(frozen=True)
+class Language:
+    """How one language says the spans."""
+
+    code: Literal["en", "zh"]
+    """As the `emoji` library names it."""
+    link: str
+    mail: str
+    comma: str
+    digit: Callable[[str], str]
+    """A digit within a word."""
+    number: Callable[[str, bool], str]
+    """A cardinal or ordinal (True) number without separators."""
+    numbers: Readings
+    """Spans that begin with a digit, a sign before one, or a currency."""
+    words: Readings
+    """Spans that begin with a letter and are more than a word."""
+    signs: Readings
+    capitals: Callable[[re.Match[str], bool], tuple[Kind, str] | None]
+    """Kind and words of a word in capitals in a line that is shouted or not; None: as written."""

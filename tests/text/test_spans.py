@@ -1,0 +1,201 @@
+"""Nothing of a chat line is lost: properties over random lines, judged without the front end's own tables."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from appliance.contract.tokens import Vocabulary
+from appliance.job import Handling, Pause, Spoken
+from appliance.text import rewrite
+from appliance.text.line import Manners
+from appliance.text.sayable import Front
+from tests.text.test_chat import chinese_too, front
+
+LINES = 1_500
+WORDS = str.split(
+    "hello world nice game boss level the a of I you what stream chat don't café GG LOL XP KFC III XIII "
+    "XXXL AAA x3 8p XO PM SHOUTING sooooo hahahahaha T-shirt and/or AC/DC iPhone15 RTX4090 0xFFFF R2-D2 "
+    "PM2.5 wx_cat88 user_name_9"
+)
+HAN = str.split("主播 等级 房间号 今天 涨粉 哈哈哈哈哈 考了 打赏 个赞 年 第 元 好 的人 三三三三 报警")
+NUMBERS = str.split(
+    "88 666 8888 233 110 12306 1,234 1 000 3.5 0.5x 600s 45m 1h30m 100Mbps 50% 50%-60% $20-$30 $5.3 "
+    "€1.200,50 12,5 kg 5' 6'2 2024-2025 7/12 50/50 3:2 12:00:45 5:30pm 10.0.0.1 555-0134 "
+    "978-3-16-148410-0 v2.0.1 #1 ① Ⅲ 5±1 10^6 1️⃣ 007 -5°C 3日-5日 86年"
+)
+SIGNS = [
+    *"<>&+=%@#/|^~.,!?;:()[]{}\"'-…。，！😂\u200b\n",
+    *str.split(
+        "<br> </b> <b> ** * _ ~~ ` :) XD <3 :catJAM: [doge] [laugh] *waves* (sighs) @anna_9 #GG 👍🏽 <think>"
+    ),
+    *("https://a.example/x?y=1", "a.b@c.de", "- ", "1. ", "### "),
+]
+GLUE = [" ", " ", " ", " ", "", "-", "\n"]
+
+
+def random_line(source: random.Random) -> str:
+    parts = [
+        source.choice(
+            source.choice(
+                (WORDS, WORDS, HAN, NUMBERS, SIGNS, [str(source.randrange(10 ** source.randrange(1, 8)))])
+            )
+        )
+        for _ in range(source.randrange(1, 9))
+    ]
+    return "".join(part + source.choice(GLUE) for part in parts)
+
+
+def lines() -> list[str]:
+    source = random.Random(20261125)
+    return [random_line(source) for _ in range(LINES)]
+
+
+@pytest.fixture(scope="module", params=["en", "zh"])
+def spoken(request: pytest.FixtureRequest) -> Iterator[list[tuple[str, Spoken]]]:
+    """Random lines and how they are spoken, every change written out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite, "MOST_CHARACTERS", 1_000)
+        yield [(line, front(request.param).speakable(line)) for line in lines()]
+
+
+def letters(text: str) -> Counter[str]:
+    return Counter(c for c in text.lower() if c.isalnum())
+
+
+def test_every_letter_and_digit_is_spoken_or_named(spoken: list[tuple[str, Spoken]]) -> None:
+    for line, said in spoken:
+        named: Counter[str] = Counter()
+        for change in said.changes:
+            named += letters(change.before)
+        missing = letters(line) - letters(said.text) - named
+        assert not missing, (line, said)
+        digits = Counter(c for c in line if c in string.digits)
+        assert not digits - named, (line, said)
+
+
+def test_no_two_words_are_glued(spoken: list[tuple[str, Spoken]]) -> None:
+    word = re.compile("[A-Za-z]+")
+    for line, said in spoken:
+        known = set(word.findall(line.lower().replace("é", "e").replace("\u200b", "")))
+        for change in said.changes:
+            known |= set(word.findall(change.after.lower().replace("é", "e")))
+        unknown = set(word.findall(said.text.lower())) - known
+        assert not unknown, (line, said, unknown)
+
+
+def test_no_tag_is_read(spoken: list[tuple[str, Spoken]]) -> None:
+    for line, said in spoken:
+        if "<br>" in line:
+            assert not re.search(r"\bbr\b", said.text), (line, said)
+
+
+SMALL = dict(
+    zip(
+        str.split(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
+            "fifteen sixteen seventeen eighteen nineteen"
+        ),
+        range(20),
+        strict=True,
+    )
+)
+TENS = dict(
+    zip(str.split("twenty thirty forty fifty sixty seventy eighty ninety"), range(20, 100, 10), strict=True)
+)
+SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9}
+
+
+def number_of(words: str) -> int:
+    """The number that English words say."""
+    total = part = 0
+    for word in words.replace("-", " ").split():
+        if word == "hundred":
+            part *= 100
+        elif word in SCALES:
+            total, part = total + part * SCALES[word], 0
+        else:
+            part += SMALL.get(word) if word in SMALL else TENS[word]  # type: ignore[operator]
+    return total + part
+
+
+def number_of_chinese(words: str) -> int:
+    """The number that Chinese words say, as a cardinal or digit by digit."""
+    digits = {character: n for n, character in enumerate("零一二三四五六七八九")} | {"两": 2, "幺": 1}
+    if all(c in digits for c in words):
+        return int("".join(str(digits[c]) for c in words))
+    total = group = digit = 0
+    for c in words:
+        if c in digits:
+            digit = digits[c]
+        elif c in "十百千":
+            group, digit = group + (digit or 1) * 10 ** ("十百千".index(c) + 1), 0
+        else:
+            total, group, digit = (total + group + digit) * {"万": 10**4, "亿": 10**8}[c], 0, 0
+    return total + group + digit
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        ("I have {} left", ("I have ", " left")),
+        ("level {}", ("level ", "")),
+        ("{} of them", ("", " of them")),
+    ],
+)
+def test_a_number_in_english_is_that_number(text: str, around: tuple[str, str]) -> None:
+    source = random.Random(1)
+    for number in [
+        *range(1_100),
+        6_666,
+        8_888,
+        66_666,
+        8_888_888,
+        *(source.randrange(10**9) for _ in range(300)),
+    ]:
+        said = front("en").speakable(text.format(number)).text
+        assert number_of(said.removeprefix(around[0]).removesuffix(around[1])) == number, (number, said)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("等级", ""), ("房间号", ""), ("今天涨粉", ""), ("一共有", "人"), ("考了", "分"), ("微信号", "，谢谢")],
+)
+def test_a_number_in_chinese_is_that_number(before: str, after: str) -> None:
+    source = random.Random(2)
+    for number in [
+        *range(1, 1_100),
+        2_333,
+        6_666,
+        8_888,
+        66_666,
+        888_888,
+        *(source.randrange(10**8) for _ in range(300)),
+    ]:
+        said = front("zh").speakable(f"{before}{number}{after}").text
+        assert number_of_chinese(said.removeprefix(before).removesuffix(after)) == number, (number, said)
+
+
+def test_stage_directions_are_dropped_and_named_or_spoken_as_configured() -> None:
+    said = front("en").speakable("*waves* Hi chat [laugh] that's *really* good [pause:1s] (sighs) bye")
+    assert said.text == "Hi chat that's really good bye"
+    assert [(c.before, c.after) for c in said.changes if c.kind == "direction"] == [
+        ("*waves*", ""),
+        ("[laugh]", ""),
+        ("(sighs)", ""),
+    ]
+    assert [(d.after, d.text) for d in said.directions] == [(0, "waves"), (7, "laugh"), (26, "sighs")]
+    assert said.pauses == (Pause(26, 1.0),)
+    speaking = Front(chinese_too(), Manners(directions="speak"))
+    assert speaking.speakable("*waves* Hi [laugh]").text == "waves Hi laugh"
+    assert front("zh").speakable("（笑）好的").text == "好的"
+
+
+def test_a_vocabulary_without_a_mark_joins_the_letters() -> None:
+    vocabulary = Vocabulary((" ", *"abcdefghijklmnopqrstuvwxyz."))
+    assert Front(vocabulary).speakable("e\u0301t e\u0334t", Handling.VERBATIM).text == "et et"
