@@ -83,6 +83,15 @@ def _escape(line: Line, match: re.Match[str]) -> str | None:
     return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
 
 
+def _formula(line: Line, match: re.Match[str]) -> str | None:
+    """LaTeX's signs around a formula; no price."""
+    before = line.text[: match.start()]
+    is_open = before.count("$") % 2 == 0
+    if match[0] == "$$" or (is_open and not line.text[match.end()].isdigit()):
+        return " "
+    return " " if not is_open and re.search(r"\$[^\s\d$][^$\n]*[\\^=_][^$\n]*$", before) else None
+
+
 def _nothing(line: Line, match: re.Match[str]) -> str:
     return ""
 
@@ -184,7 +193,12 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("\\", Kind.MARKUP, re.compile(r"\\r\\n|\\[nrt](?![\\])"), _escape),
     ("`", Kind.MARKUP, re.compile(r"(?<=\w)`(?=\w)"), lambda line, m: "'"),
     ("`", Kind.MARKUP, re.compile("`+"), _nothing),
-    ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
+    (
+        "$",
+        Kind.MARKUP,
+        re.compile(r"\$\$|\$(?=[^\s$][^$\n]{0,80}[\\^=_][^$\n]{0,80}\$)|(?<=[\w})])\$(?!\w)"),
+        _formula,
+    ),
 )
 """Characters of which one must be there, kind, pattern, words; earlier ones take the place of later ones."""
 _PAIRED = (

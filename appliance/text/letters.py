@@ -9,7 +9,23 @@ from functools import lru_cache
 
 from appliance.text.rewrite import Rewriting
 
+_SYMBOLS = {
+    "times": "×",
+    "cdot": "×",
+    "pm": "±",
+    "leq": "≤",
+    "geq": "≥",
+    "neq": "≠",
+    "approx": "≈",
+    "div": "÷",
+    "to": "→",
+}
+"""Commands of LaTeX, and the sign that each is."""
 _ENTITY = re.compile(r"&(?:[a-zA-Z][a-zA-Z0-9]{1,20}|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+_LATEX = re.compile(
+    r"\\(?:d?frac\{([^{}]{1,40})\}\{([^{}]{1,40})\}|sqrt\{([^{}]{1,40})\}"
+    rf"|({'|'.join(_SYMBOLS)})(?![A-Za-z]))"
+)
 _KEYCAP = re.compile("([0-9#*])\ufe0f?\u20e3")
 _FANCY = re.compile(r"[^\x00-\x7f\u3400-\u9fff]+")
 _NAME = re.compile(
@@ -41,6 +57,8 @@ def plain(text: Rewriting) -> None:
     """Make plain each letter and digit that is drawn otherwise. Emoji stay, and ℃."""
     if "&" in text.text:
         text.sub("markup", _ENTITY, lambda m: html.unescape(m[0]))
+    if "\\" in text.text:
+        text.sub("markup", _LATEX, _latex)
     if text.text.isascii():
         return
     text.text = unicodedata.normalize("NFC", text.text)
@@ -51,6 +69,12 @@ def plain(text: Rewriting) -> None:
         for _ in range(3):  # a letter shows its neighbour to be one
             text.sub("width", _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
     text.sub("width", _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
+
+
+def _latex(match: re.Match[str]) -> str:
+    if match[4]:
+        return _SYMBOLS[match[4]]
+    return f"√{match[3]}" if match[3] else f"{match[1]}/{match[2]}"
 
 
 @lru_cache(maxsize=4096)

@@ -28,9 +28,18 @@ SENTENCES = Path(__file__).with_name("lines.txt")
 
 
 def chat_lines(count: int) -> list[tuple[str, str]]:
-    """Text and expected text of that many English lines with something to say, from all over the file."""
+    """Text and expected text of that many English lines with something to say, from all over the file.
+
+    Without those that a vocabulary of plain letters cannot say verbatim.
+    """
     lines = [json.loads(line) for line in CHAT.read_text("utf-8").splitlines()]
-    pairs = [(line["text"], line["spoken"]) for line in lines if line["language"] == "en" and line["spoken"]]
+    pairs = [
+        (line["text"], line["spoken"])
+        for line in lines
+        if line["language"] == "en"
+        and line["spoken"]
+        and any(map(str.isalnum, line["text"].encode("ascii", "ignore").decode()))
+    ]
     return [pairs[n * len(pairs) // count] for n in range(min(count, len(pairs)))]
 
 

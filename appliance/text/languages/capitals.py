@@ -79,6 +79,10 @@ _MONARCH = re.compile(
 )
 
 
+_IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
+"""Information technology, not the pronoun."""
+
+
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     """Roman numerals, sizes, acronyms and shouting."""
     word, before = match[0], match.string[max(match.start() - 24, 0) : match.start()]
@@ -93,6 +97,11 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return Kind.ACRONYM, " ".join(word)
     if word == "AAA":
         return Kind.ACRONYM, "triple A"
+    after = match.string[match.end() : match.end() + 5]
+    if (word == "AAAA" and after == " batt") or (
+        word == "IT" and not shouted and _IT.search(f"{before}IT{after}")
+    ):
+        return Kind.ACRONYM, " ".join(word)
     short = re.sub(r"([A-Z])\1{2,}", r"\1", word)
     if short != word:
         if len(short) == 1:

@@ -104,10 +104,11 @@ _YEAR_BEFORE = re.compile(
     r"|[A-Z][a-z]{2,}) $"
 )
 _CODE_BEFORE = re.compile(
-    r"\b(?:zip|code|pin|otp|id|room|ext|extension|account|serial|passcode|password)"
-    r"(?: code| number| is|:| #)* $",
+    r"\b(?:zip|code|pin|otp|id|room|ext|extension|account|serial|passcode|password|order|ticket|tracking"
+    r"|invoice|case)(?: code| number| no\.?| is|:)*(?: #?|#)$",
     re.I,
 )
+_DATE_BEFORE = re.compile(r"\b(?:on|by|before|since|until|birthday is|bday is|it's|today is) $", re.I)
 _PHONE_BEFORE = re.compile(r"\b(?:call|phone|tel|text|number|dial|fax|hotline|at)\b\W*$", re.I)
 _FRACTIONS = {
     ("1", "2"): "one half",
@@ -148,6 +149,8 @@ def _date(year: str, month: str, day: str) -> str | None:
 def _slash_date(match: re.Match[str]) -> str | None:
     """Month first, as in the United States, unless that is no date."""
     first, second, year = match.groups()
+    if len(year) == 2 and re.search(r"kda|\bwent\b|score|deaths", match.string, re.I):
+        return None
     year = f"20{year}" if len(year) == 2 else year
     return _date(year, first, second) or _date(year, second, first)
 
@@ -164,7 +167,8 @@ def _day_month(match: re.Match[str]) -> str | None:
         return None
     month = next(name for name in _MONTHS if name.startswith(match[2][:3]))
     year = f", {english_year(int(match[3][-4:]))}" if match[3] else ""
-    return f"the {english_ordinal(int(match[1]))} of {month}{year}"
+    the = "" if re.search(r"\bthe $", _before(match), re.I) else "the "
+    return f"{the}{english_ordinal(int(match[1]))} of {month}{year}"
 
 
 def _minutes(minute: int) -> str:
@@ -220,7 +224,7 @@ def _groups(match: re.Match[str]) -> str | None:
     groups = re.split(r"[ -]", match[0].lstrip("+"))
     if sum(map(len, groups)) < 7:
         return None
-    return ", ".join(map(english_digits, groups))
+    return ("plus " if match[0][0] == "+" else "") + ", ".join(map(english_digits, groups))
 
 
 def _short_phone(match: re.Match[str]) -> str | None:
@@ -341,6 +345,12 @@ def _is_year(number: str) -> bool:
     return re.fullmatch(r"(?:19|20)\d\d", number) is not None
 
 
+def _hash(match: re.Match[str]) -> str:
+    """#1, or the number of an order."""
+    is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{_before(match)}#")
+    return f"number {english_digits(match[1]) if is_code else plain(match[1])}"
+
+
 def _decade(match: re.Match[str]) -> str | None:
     """80s → eighties; 1980s → nineteen eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
     century, tens = match[1] or "", match[2]
@@ -371,7 +381,11 @@ def _slash(match: re.Match[str]) -> str | None:
         return f"{english_decimal(a)} out of {english_decimal(b)}"
     if "." not in a and int(a) + int(b) == 100:
         return f"{plain(a)} {plain(b)}"
-    if "." not in a and 1 <= int(a) <= 12 < int(b) <= 31:
+    after = match.string[match.end() : match.end() + 5]
+    is_date = 12 < int(b) <= 31 or (
+        int(b) <= 12 and (_DATE_BEFORE.search(_before(match)) or after[:4] == " is ")
+    )
+    if "." not in a and 1 <= int(a) <= 12 and is_date and int(b):
         return _date("", a, b)
     return f"{plain(a)} slash {plain(b)}"
 
@@ -443,7 +457,11 @@ NUMBERS = Readings(
             lambda m: f"{english(int(m[1]))} {_minutes(int(m[2])) or 'zero'} point {english_digits(m[3])}",
         ),
         (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}){END}", lambda m: _clock(m[1], m[2], None, None)),
-        (Kind.TIME, rf"{_I}(?:\d{{1,3}}\s?[dhm]\s?){{1,2}}\d{{1,2}}\s?[ms](?![A-Za-z\d_])", _hours_minutes),
+        (
+            Kind.TIME,
+            rf"{_I}(?:\d{{1,3}}\s?[dhm]\s?){{1,2}}\d{{1,2}}\s?(?:min|[ms])(?![A-Za-z\d_])",
+            _hours_minutes,
+        ),
         (
             Kind.SCORE,
             rf"(\d{{1,2}}):(\d{{1,2}}){END}",
@@ -463,6 +481,11 @@ NUMBERS = Readings(
             Kind.PHONE,
             rf"(?:911|112|999){END}",
             lambda m: english_digits(m[0]) if _PHONE_BEFORE.search(_before(m)) else None,
+        ),
+        (
+            Kind.SCORE,
+            rf"(\d{{1,3}})/(\d{{1,3}})/(\d{{1,3}}){END}",
+            lambda m: " ".join(map(plain, m.groups())),
         ),
         (
             Kind.FRACTION,
@@ -511,7 +534,7 @@ WORDS = Readings(
             _month_day,
         ),
         (Kind.VERSION, rf"[vV]\.?\s?(\d+(?:\.\d+)*){END}", lambda m: f"version {_points(m[1])}"),
-        (Kind.SIGN, r"No\.\s?(?=\d)", lambda m: "number "),
+        (Kind.SIGN, r"No\.\s?(?=\d)|(?<![?!] )nos?\.\s?(?=\d)", lambda m: "number "),
         (Kind.SIGN, r"(?i)w/o\b", lambda m: "without"),
         (Kind.SIGN, r"(?i)w/(?=\s|\w)", lambda m: "with "),
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
@@ -526,7 +549,7 @@ _OPERAND_BEFORE, _OPERAND_AFTER = r"(?<=[\w)])\s?", r"\s?(?=[\w(.-])"
 SIGNS = Readings(
     (
         (Kind.SIGN, r"(?<=[\w)])\^\{?(-?\d{1,3}|[a-z])\}?(?![A-Za-z\d_])", _powers),
-        (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d_])", lambda m: f"number {plain(m[1])}"),
+        (Kind.NUMBER, r"#(\d+)(?![A-Za-z\d_])", _hash),
         (Kind.SIGN, r"#+", lambda m: " "),
         (Kind.SIGN, r"(?:(?<=[\d)])|(?<=[\d)] ))[-−](?=\s?\d+(?:\.\d+)?\s?=)", lambda m: " minus "),
         (
@@ -537,12 +560,13 @@ SIGNS = Readings(
         (Kind.SIGN, r"\s?±\s?", lambda m: " plus or minus "),
         (Kind.SIGN, r"\s?×\s?(?=\d)|(?<=\d)\*(?=\d)", lambda m: " times "),
         (Kind.SIGN, r"\s?÷\s?", lambda m: " divided by "),
-        (Kind.SIGN, r"(?<=[\w)])(?:<=|≤)(?=[\w(-])|≤", lambda m: " is at most "),
-        (Kind.SIGN, r"(?<=[\w)])(?:>=|≥)(?=[\w(-])|≥", lambda m: " is at least "),
+        (Kind.SIGN, r"<=|≤", lambda m: " is at most "),
+        (Kind.SIGN, r">=|≥", lambda m: " is at least "),
         (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])", lambda m: " is less than "),
         (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])|(?<=[\w)]\s)>(?=\s[\w(-])", lambda m: " is greater than "),
         (Kind.SIGN, r"!=|≠", lambda m: " is not "),
         (Kind.SIGN, r"≈", lambda m: " about "),
+        (Kind.SIGN, r"√", lambda m: " square root of "),
         (Kind.SIGN, r"\s?[-=]>\s?|\s?→\s?", lambda m: " to "),
         (Kind.SIGN, r"={3,}", lambda m: " "),
         (Kind.SIGN, r"={1,2}", lambda m: " equals "),

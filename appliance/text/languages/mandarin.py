@@ -63,7 +63,7 @@ _SCALES = {"k": "千", "w": "万", "万": "万", "千": "千", "亿": "亿", "�
 _CLAUSE_START = r"(?<![^\s，。！？；、,.!?~～])"
 _CLAUSE_END = r"(?=$|[\s，。！？；、,.!?~～])"
 _LEAVING = re.compile(
-    r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们|兄弟们|主播|宝|们|拜)"
+    r"(?:走|溜|下|睡|撤|闪|再见|晚安|大家|各位|先|去|见|休息|下播|下线|家人们?|兄弟|朋友|老铁|睡觉|主播|宝|们|拜)"
     r"[了啦咯吧]?[~～，, ]?$"
 )
 _COUNTED = re.compile(
@@ -71,7 +71,8 @@ _COUNTED = re.compile(
 )
 _LAUGHING = re.compile(r"(?:笑|哈|乐|死我?了?|[啊呀吧草艹嘛呢了])$")
 _NAMED = re.compile(
-    r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次)[是为:：]*\s?$", re.I
+    r"(?:QQ|微信|群|号|ID|房间|拨打|报警|电话|热线|编号|验证码|密码|番号|邮编|车次|住在|教室)[是为:：]*\s?$",
+    re.I,
 )
 _EMERGENCY = ("110", "119", "120", "122", "114")
 _SERVICES = (
@@ -304,7 +305,18 @@ _Q, _A, _B = (quantity.pattern(suffix, _SCALES, _UNITS) for suffix in ("", "_a",
 NUMBERS = Readings(
     (
         (Kind.LAUGHTER, rf"233+(?![\d.%{_MEASURES}号])", _laughter),
-        (Kind.GOODBYE, rf"8{{2,}}(?<!888){_CLAUSE_END}", _goodbye),
+        (
+            Kind.GOODBYE,
+            rf"8{{2,}}(?<!888){_CLAUSE_END}|{_CLAUSE_START}88(?=[了啦咯]|家人|大家|各位)",
+            _goodbye,
+        ),
+        (Kind.CODE, r"(\d{3,4})(?=房间|室(?!友)|宿舍|号房|教室)", lambda m: chinese_digits(m[1])),
+        (
+            Kind.TIME,
+            r"(?i)(\d{1,2})h(\d{1,2})(?:m(?:in)?)?(?![a-z\d])",
+            lambda m: f"{_counted(m[1])}小时{_plain(m[2])}分",
+        ),
+        (Kind.SCORE, r"(\d{1,3})/(\d{1,3})/(\d{1,3})(?![\d/])", lambda m: "，".join(map(_plain, m.groups()))),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
         (
             Kind.PHONE,
@@ -382,6 +394,7 @@ def _version(match: re.Match[str]) -> str:
 WORDS = Readings(
     (
         (Kind.VERSION, r"[vV]\.?(\d+(?:\.\d+)*)(?![A-Za-z\d])", _version),
+        (Kind.NUMBER, r"[Nn]o\.\s?(\d+)", lambda m: f"第{_plain(m[1])}"),
         (Kind.SIGN, r"C\+\+", lambda m: "C加加"),
         (Kind.SIGN, r"([CF])#", lambda m: f"{m[1]}井"),
         (Kind.SIGN, r"[xX]\s?(\d+)(?![A-Za-z\d])", lambda m: f"乘{_plain(m[1])}"),
@@ -401,6 +414,11 @@ SIGNS = Readings(
         (Kind.SIGN, r"\s?±\s?", lambda m: "正负"),
         (Kind.SIGN, r"\s?[×*]\s?(?=\d)", lambda m: "乘"),
         (Kind.SIGN, r"\s?÷\s?", lambda m: "除以"),
+        (Kind.SIGN, r"<=|≤", lambda m: "小于等于"),
+        (Kind.SIGN, r">=|≥", lambda m: "大于等于"),
+        (Kind.SIGN, r"!=|≠", lambda m: "不等于"),
+        (Kind.SIGN, r"≈", lambda m: "约等于"),
+        (Kind.SIGN, r"√", lambda m: "根号"),
         (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])", lambda m: "小于"),
         (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])", lambda m: "大于"),
         (Kind.SIGN, r"\s?\+\s?", lambda m: "加"),
@@ -412,12 +430,16 @@ SIGNS = Readings(
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Roman numerals; other capitals are left as written beside Chinese."""
+    """Roman numerals, sizes and grades; other capitals are left as written beside Chinese."""
     before = match.string[max(match.start() - 1, 0) : match.start()]
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
         before >= "\u4e00" or match[0] in ("III", "VIII")
     ):
         return Kind.ROMAN, chinese(roman(match[0]))
+    if re.match(
+        r"(?:X{1,4}[SL]|A{3,4}(?=[级大游]))(?![A-Za-z])", match.string[match.start() : match.end() + 1]
+    ):
+        return Kind.ACRONYM, " ".join(match[0])
     return None
 
 
