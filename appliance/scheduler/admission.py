@@ -174,20 +174,25 @@ class Admission:
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
         """Return the deadline that a job is given if it can be, the latest on time, and the latest of all.
 
-        A job on a named serial channel waits for the engine, too; another one if it has a queue timeout.
+        A job on a named serial channel waits for the engine as for its turn, without a queue timeout as long
+        as need be. A caller's deadline before its turn is no limit: replies are made long before their turn.
         Raises Overloaded if its turn comes after the last.
         """
-        config, timeout_s = self._workload.config, job.terms.queue_timeout_s
+        timeout_s = job.terms.queue_timeout_s
         usual = self.target(job, Priority.NORMAL, own_s, now)
         soonest = self.target(job, max(job.terms.priority, Priority.NORMAL), own_s, now)
         if timeout_s is not None:
             latest = usual + timeout_s
             if free > latest:
-                reason = f"its turn on this channel is in {free - now:.1f} s, and queue_timeout is {timeout_s:g} s"
+                reason = (
+                    f"its turn on this channel is in {free - now:.1f} s, and queue_timeout is {timeout_s:g} s"
+                )
                 raise Overloaded(reason, retry_s=free - latest)
         else:
-            latest = max(usual, free) + (config.backlog_s if job.terms.takes_turns else 0.0)
-        return max(soonest, free), max(usual, free), max(min(latest, job.deadline), free)
+            latest = math.inf if job.terms.takes_turns else max(usual, free)
+        if job.deadline > free:
+            latest = min(latest, job.deadline)
+        return max(soonest, free), max(usual, free), latest
 
     def earliest(
         self,
@@ -248,10 +253,7 @@ class Admission:
         return worst_s
 
     def _others(self, job: Job, now: float) -> Iterator[Demand]:
-        """Yield the demands of other jobs, and one more newcomer's if the job's channel or user has its share.
-
-        What that newcomer would break is due later, and no promise to anybody is refused for it.
-        """
+        """Yield the demands of other jobs; if its channel or user has its share, also a newcomer's."""
         workload = self._workload
         yield from (demand for demand in workload.demands(now) if demand.job is not job)
         if not self._typical_s:
