@@ -147,12 +147,16 @@ class Admission:
             raise DeadlineMissed.too_soon(min(totals), job.deadline - now)
         due, way = min(plans, key=lambda plan: plan[0])
         job.take(ways[way], costs[way])
-        late_s = max(due - latest, 0.0)
         # A box that is too slow for it even when idle serves it late rather than never.
-        if late_s and due > self.earliest(job, now):
-            reason = f"would come {late_s:.2f} s too late beside what was admitted before"
-            raise Overloaded(reason, retry_s=max(late_s, 0.1))
-        job.due, job.late_s = due - late_s, late_s
+        if due > usual and due > self.earliest(job, now):
+            if due > latest:
+                reason = f"would come {due - latest:.2f} s too late beside what was admitted before"
+                raise Overloaded(reason, retry_s=max(due - latest, 0.1))
+            # It waits for others, and others for it: by the way that costs least.
+            due, way = min((plan for plan in plans if plan[0] <= latest), key=lambda plan: totals[plan[1]])
+            job.take(ways[way], costs[way])
+        job.late_s = max(due - latest, 0.0)
+        job.due = due - job.late_s
         weight = FIRST_AUDIO_WEIGHT if self._typical_s else 1.0
         self._typical_s += (job.audible_in_s() - self._typical_s) * weight
         return way
@@ -253,7 +257,10 @@ class Admission:
         return worst_s
 
     def _others(self, job: Job, now: float) -> Iterator[Demand]:
-        """Yield the demands of other jobs; if its channel or user has its share, also a newcomer's."""
+        """Yield the demands of other jobs; if its channel or user has its share, also newcomers'.
+
+        One newcomer after the other, as often as their share of the engine allows.
+        """
         workload = self._workload
         yield from (demand for demand in workload.demands(now) if demand.job is not job)
         if not self._typical_s:
@@ -276,7 +283,9 @@ class Admission:
             others = [other for other in work_s if other is not job and getattr(other.terms, scope) == own]
             if own and others and work_s[job] + sum(work_s[other] for other in others) > most_s:
                 due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * self._typical_s)
-                yield Demand(due, self._typical_s, job)
+                apart_s = (len(active) + 1) * self._typical_s * workload.bias
+                count = min(math.ceil(all_s / self._typical_s / len(active)), len(work_s))
+                yield from (Demand(due + number * apart_s, self._typical_s, job) for number in range(count))
                 return
 
     def blocking_s(self, now: float) -> Callable[[float], float]:
