@@ -62,8 +62,7 @@ class Admission:
         channel.jobs = [other for other in before[:place] if other not in replaced]
         after = [other for other in before[place:] if other not in replaced]
         try:
-            self._check_backlog(job, now)
-            free = channel.free_from(now)
+            free = self._check_backlog(job, now)
             channel.jobs += [job, *after]
             way = self._choose_way(job, ways, free, now)
         except ApplianceError:
@@ -102,12 +101,14 @@ class Admission:
             self._rates = {name: when for name, when in self._rates.items() if when > now}
         return {user: forgotten}
 
-    def _check_backlog(self, job: Job, now: float) -> None:
-        """Raise QueueFull if too much speech waits on the channel already."""
-        most_s, waiting_s = self._workload.config.backlog_s, job.channel.waiting_s(now)
+    def _check_backlog(self, job: Job, now: float) -> float:
+        """Return when the channel is free for the job. Raises QueueFull if too much speech waits on it."""
+        free, waiting_s = job.channel.free_from(now), job.channel.waiting_s(now)
+        most_s = self._workload.config.backlog_s
         if waiting_s > most_s:
             reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            raise QueueFull(reason, retry_s=waiting_s - most_s)
+            raise QueueFull(reason, retry_s=free - now - most_s)
+        return free
 
     def _choose_way(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> int:
         """Plan the job in the first way that is on time, else in the one that waits least, if it may."""
@@ -145,14 +146,18 @@ class Admission:
                 break
         if not plans:
             raise DeadlineMissed.too_soon(min(totals), job.deadline - now)
-        due, way = min(plans, key=lambda plan: plan[0])
+        best, way = min(plans, key=lambda plan: plan[0])
         job.take(ways[way], costs[way])
-        # A box that is too slow for it even when idle serves it late rather than never.
-        if due > usual and due > self.earliest(job, now):
-            if due > latest:
-                reason = f"would come {due - latest:.2f} s too late beside what was admitted before"
-                raise Overloaded(reason, retry_s=max(due - latest, 0.1))
-            # It waits for others, and others for it: by the way that costs least.
+        due = best
+        if best > latest:
+            # A box that is too slow for it even when idle serves it late rather than never.
+            due, way = plans[-1]
+            job.take(ways[way], costs[way])
+            if due > self.earliest(job, now):
+                reason = f"would come {best - latest:.2f} s too late beside what was admitted before"
+                raise Overloaded(reason, retry_s=max(best - latest, 0.1))
+        elif best > max(usual, self.earliest(job, now)):
+            # It waits for others, and others will for it: it is made by the way that costs least.
             due, way = min((plan for plan in plans if plan[0] <= latest), key=lambda plan: totals[plan[1]])
             job.take(ways[way], costs[way])
         job.late_s = max(due - latest, 0.0)
