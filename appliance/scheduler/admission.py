@@ -1,13 +1,13 @@
 """Admission: a proof that every promised deadline can be kept together with a new job's.
 
 In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
-runs. A job is admitted only if, for its own deadlines and those promised before,
+runs. A job is planned at the earliest deadline at which, for its own deadlines and those promised before,
 
     for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
 
 the processor-demand test for EDF of real-time theory, with one call of blocking, since a call for promised
-work is never interrupted. A refusal comes at once, with the time after which the job would have fitted. BULK
-work is promised nothing.
+work is never interrupted. If that is later than it may wait it is refused at once, with the time that is
+missing. Each proof sorts the demands once. BULK work is promised nothing.
 """
 
 from __future__ import annotations
