@@ -142,6 +142,11 @@ class Terms:
         return self.channel or ("" if self.client.startswith("unix") else self.client)
 
     @property
+    def takes_turns(self) -> bool:
+        """True if it is played after what its channel, which has a name, was given before."""
+        return bool(self.channel) and self.playout is Playout.SERIAL
+
+    @property
     def payer(self) -> str:
         """Key of the fair share."""
         return self.channel or self.client or self.request_id

@@ -166,3 +166,104 @@ def test_a_promise_that_is_broken_already_refuses_nobody_who_comes_after_it() ->
     world.run([first, second])
     assert late_s(first) > 0.0, "the estimate was to be too short"
     assert not second.refused
+
+
+# Bursts on serial channels.
+
+CALLS = 2
+"""Calls of a segment beside its steps."""
+
+
+def steady(call_s: float) -> Device:
+    """A device on which every call takes the same: a segment takes (NFE + CALLS) of them."""
+    return Device(call_s, 0.0, 0.0, 0.0, 0.0)
+
+
+@st.composite
+def bursts(draw: st.DrawFn, channels: tuple[str, ...]) -> tuple[Device, list[Message]]:
+    """A device, and lines whose speech is within `backlog_s` on each channel.
+
+    A segment takes from 10 ms to 3 s, whatever its length: the device may be slower than playout.
+    """
+    steps = draw(st.integers(1, 8))
+    call_s = draw(st.floats(0.01, 3.0)) / (steps + CALLS)
+    users = draw(st.sampled_from((("",), ("ann",), ("ann", "bob"), tuple(map(str, range(60))))))
+    room_s = dict.fromkeys(channels, SchedulerConfig().backlog_s)
+    lines, at = [], 0.0
+    for number in range(draw(st.integers(1, 60))):
+        at += draw(st.sampled_from((0.0, 0.0, 0.01, 0.3)))
+        channel, seconds = draw(st.sampled_from(channels)), draw(st.floats(0.3, 12.0))
+        room_s[channel] -= seconds
+        if room_s[channel] < 0.0:
+            break
+        stream = draw(st.booleans())
+        lines.append(
+            Message(
+                at,
+                cut(seconds) if stream else ((seconds,),),
+                nfe=draw(st.integers(1, steps)),
+                channel=channel,
+                stream=stream,
+                user=users[number % len(users)],
+                queue_timeout_s=draw(st.sampled_from((None, 3_600.0))),
+            )
+        )
+    return steady(call_s), lines
+
+
+def check_spoken(lines: list[Message], channel: str) -> None:
+    """All lines of a channel were admitted, spoken in order, in time and without a gap."""
+    own = [line for line in lines if line.channel == channel]
+    for line in own:
+        assert (line.refused, line.ended) == ("", "SegmentAudio")
+        assert line.promised and late_s(line) <= 1e-9 and line.underrun_s <= 1e-9, line
+    firsts = [line.heard[0][0] for line in own]
+    assert firsts == sorted(firsts)
+
+
+@settings(max_examples=60)
+@given(bursts(("chat",)), st.booleans())
+def test_a_burst_on_one_channel_is_spoken_whole_and_in_order(
+    burst: tuple[Device, list[Message]], oracle: bool
+) -> None:
+    device, lines = burst
+    world = World(device, SchedulerConfig(), oracle=oracle)
+    world.run(lines)
+    check_spoken(lines, "chat")
+
+
+@settings(max_examples=40)
+@given(bursts(("chat", "alerts")), st.sampled_from((1, 8)))
+def test_bursts_on_two_channels_are_spoken_whole_and_in_order(
+    burst: tuple[Device, list[Message]], lanes: int
+) -> None:
+    device, lines = burst
+    world = World(device, SchedulerConfig(), lanes=lanes)
+    world.run(lines)
+    for channel in ("chat", "alerts"):
+        check_spoken(lines, channel)
+
+
+@settings(max_examples=40)
+@given(bursts(("chat",)), workloads())
+def test_a_burst_breaks_no_promise_and_is_not_refused_for_others(
+    burst: tuple[Device, list[Message]], others: list[Message]
+) -> None:
+    device, lines = burst
+    others = [dataclasses.replace(message, channel="", supersede="") for message in others]
+    world = World(device, SchedulerConfig(queue_length=1_000), oracle=True)
+    world.run([*others, *lines])
+    check_spoken(lines, "chat")
+    for message in others:
+        if message.promised:
+            assert late_s(message) <= 1e-9 and message.underrun_s <= 1e-9, message
+
+
+def test_a_flood_on_a_channel_that_is_slower_than_playout_leaves_room_for_newcomers() -> None:
+    flood = [Message(0.01 * n, ((0.4,),), nfe=8, channel="chat") for n in range(60)]
+    newcomers = [Message(5.0 * n, ((0.4,),), nfe=8, channel=f"new {n}") for n in range(1, 11)]
+    world = World(steady(2.0 / 10), SchedulerConfig())
+    world.run([*flood, *newcomers])
+    check_spoken(flood, "chat")
+    assert max(newcomer.first_s for newcomer in newcomers) <= 2.2 * 2.0
+    assert flood[-1].first_s > newcomers[-1].at

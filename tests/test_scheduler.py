@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
 from appliance.errors import (
@@ -26,8 +28,9 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.job import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
-from appliance.scheduler.loop import HORIZON_S, MARGIN_S, Scheduler
-from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.admission import Admission
+from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
+from appliance.scheduler.playout import Demand, Job, Result
 from tests.fakes_engine import FakeEngine, samples_of, segment
 
 CALL_S = 0.01
@@ -263,6 +266,123 @@ def test_queue_timeout_lets_a_request_wait_for_its_place() -> None:
     bench.admit("c", queue_timeout_s=1.0)
     bench.serve()
     assert bench.ends() == {"a": SegmentAudio, "c": SegmentAudio}
+
+
+def chat_line(bench: Bench, name: str, ways: list[list[Segment]] | None = None, **terms: object) -> Job:
+    """Admit a line on the serial channel `chat`."""
+    known = {"channel": "chat", "playout": Playout.SERIAL, **terms}
+    job = bench.job(name, **known)  # type: ignore[arg-type]
+    bench.scheduler.admit(job, ways or [pieces(name, 1)])
+    return job
+
+
+def test_a_line_on_a_serial_channel_waits_for_the_engine_and_others_do_not() -> None:
+    bench = Bench(normal_s=0.1)
+    first = bench.admit("first")
+    for refused in ({}, {"channel": "chat"}, {"client": "ipv4:1", "playout": Playout.SERIAL}):
+        with pytest.raises(Overloaded, match=r"would come 0\.03 s too late"):
+            bench.admit("other", **refused)
+    line = chat_line(bench, "line")
+    assert line.due == pytest.approx(bench.now + 2 * 6 * CALL_S * 1.1 + MARGIN_S) and not line.late_s
+    bench.serve()
+    assert first.audible is not None and first.audible <= first.due
+    assert line.audible is not None and line.audible <= line.due
+
+
+@pytest.mark.parametrize("patience_s", [None, 60.0])
+def test_a_line_that_may_wait_is_promised_no_later_than_need_be(patience_s: float | None) -> None:
+    bench = Bench(normal_s=0.1)
+    bench.admit("first")
+    lines = [chat_line(bench, f"line{n}", queue_timeout_s=patience_s) for n in range(6)]
+    assert lines[0].due - bench.now < 0.2
+    gaps = [later.due - earlier.due for earlier, later in itertools.pairwise(lines)]
+    assert gaps == pytest.approx([lines[0].audio_s] * 5)
+
+
+def test_a_line_is_refused_after_its_own_patience() -> None:
+    bench = Bench(normal_s=0.1)
+    bench.admit("first")
+    with pytest.raises(Overloaded, match=r"would come 0\.02 s too late"):
+        chat_line(bench, "hasty", queue_timeout_s=0.01)
+    with pytest.raises(Overloaded, match=r"would come 0\.03 s too late"):
+        chat_line(bench, "due", deadline=bench.now + 0.13)
+    chat_line(bench, "patient", queue_timeout_s=0.1)
+
+
+def test_a_caller_s_deadline_before_its_turn_is_no_reason_to_refuse(bench: Bench) -> None:
+    """It is for the reply, which is made long before it is played."""
+    for number in range(9):
+        chat_line(bench, f"line{number}", [pieces(f"line{number}", 1, frames=400)], deadline=bench.now + 10.0)
+    bench.serve()
+    assert list(bench.ends().values()) == [SegmentAudio] * 9
+
+
+def test_fewer_steps_are_taken_before_a_line_waits_for_the_engine() -> None:
+    bench = Bench(normal_s=0.3)
+    ways = [pieces("a", 1, nfe) for nfe in (12, 4)]
+    nfes = []
+    for number in range(4):
+        job = chat_line(bench, f"j{number}", ways, channel=f"c{number}")
+        nfes.append((job.timings.nfe, job.due <= bench.now + 2.2 * 14 * CALL_S))
+    assert nfes == [(12, True), (4, True), (4, False), (4, False)]
+
+
+def test_a_serial_channel_of_a_box_that_is_too_slow_begins_late_and_then_plays_without_a_gap() -> None:
+    bench = Bench()
+    line = bench.job("line", channel="chat", playout=Playout.SERIAL)
+    bench.scheduler.admit(line, [[replace(piece, audio_s=0.01) for piece in pieces("line", 5)]])
+    assert not line.late_s
+    heard = []
+    line.deliver = lambda result: heard.append(bench.now)
+    while bench.scheduler.run_once():
+        if line.held and bench.now >= line.due:
+            bench.alarms.pop()[1]()
+    assert heard[0] <= line.due
+    assert all(at <= heard[0] + 0.01 * number + 1e-9 for number, at in enumerate(heard))
+
+
+DUES = st.floats(0.0, 5.0)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(DUES, st.floats(0.01, 1.0)), max_size=8),
+    st.lists(st.floats(0.0, 2.0), min_size=1, max_size=4),
+    DUES,
+    st.booleans(),
+)
+def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
+    others: list[tuple[float, float]], audio: list[float], soonest_s: float, stream: bool
+) -> None:
+    bench = Bench()
+    now, job = bench.now, bench.job("own", stream=stream)
+    segments = [replace(piece, audio_s=s) for piece, s in zip(pieces("own", len(audio)), audio, strict=True)]
+    job.take(segments, [bench.engine.costs.of(piece) for piece in segments])
+    job.due = now + soonest_s
+    busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
+    found = Admission(bench.scheduler._workload).earliest(job, now, busy)
+
+    def broken(demands: list[tuple[float, float]]) -> set[float]:
+        """Deadlines that are missed if all work is done in their order."""
+        done, missed = now + MARGIN_S, set()
+        for due, cost_s in sorted(demands):
+            done += cost_s * BIAS
+            if done > due + 1e-5:
+                missed.add(due)
+        return missed
+
+    given_before = [(demand.due, demand.cost_s) for demand in busy]
+    lost = broken(given_before)
+
+    def holds(first: float) -> bool:
+        starts = [first + (sum(audio[:n]) if stream else 0.0) for n in range(len(audio))]
+        own = [(start, 6 * CALL_S) for start in starts]
+        delayed = {due for due in lost if due > first}
+        return not delayed and broken(given_before + own) <= lost
+
+    assert found >= job.due and holds(found)
+    earlier = found - 1e-3
+    assert earlier < job.due or not holds(earlier)
 
 
 def test_fewer_steps_are_taken_rather_than_refuse_where_the_request_allows_it() -> None:

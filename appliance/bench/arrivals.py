@@ -27,7 +27,7 @@ class Message:
     text: str
     priority: Priority | None = None
     channel: str = ""
-    """Empty: a channel of its own."""
+    """Serial; empty: a channel of its own, on which it sounds as soon as it comes or is refused."""
     user: str = ""
     supersede: str = ""
     queue_timeout_s: float | None = None

@@ -42,6 +42,7 @@ class Load:
             "encoding": "pcm16",
             "priority": message.priority,
             "channel": f"{self._run}-{message.channel}" if message.channel else request_id,
+            "playout": "serial" if message.channel else "overlap",
             "user": message.user,
             "supersede": message.supersede,
             "queue_timeout": message.queue_timeout_s,

@@ -98,8 +98,10 @@ def figures(
 
 def table(figures: Mapping[str, Any]) -> str:
     first, ratio = figures["first_audio_s"], figures["first_audio_to_idle"]
+    serial = figures.get("serial")
     rows = [
         ("requests", f"{figures['requests']} in {figures['wall_s']:.1f} s, {figures['admitted']} admitted"),
+        ("channels", f"{serial} serial" if serial else "one for each, overlapping"),
         ("capacity", f"{figures['capacity']:.2f} s of audio per second"),
         ("offered", f"{figures['offered']:.2f} s of audio per second, {figures['load']:.2f} × capacity"),
         ("first audio, idle", _three(figures["idle_first_audio_s"])),

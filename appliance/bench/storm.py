@@ -59,7 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cancel", type=share, default=0.0, metavar="SHARE", help="cancelled within 2 s")
     parser.add_argument("--slow", type=share, default=0.0, metavar="SHARE", help="read at or below real time")
     parser.add_argument(
-        "--serial", type=count, default=0, metavar="K", help="share K channels; absent: none shared"
+        "--serial",
+        type=count,
+        default=0,
+        metavar="K",
+        help="on K serial channels; absent: none is serial",
     )
     parser.add_argument("--queue-timeout", type=positive, metavar="S", help="of every request")
     parser.add_argument("--min-nfe", type=count, metavar="N", help="of every request")
@@ -118,7 +122,8 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         client_cpu = (time.process_time() - cpu) / (time.monotonic() - wall)
         figures = report.figures(outcomes, baseline, duration_s, options.target)
         verified = await _verified(load, outcomes, options.verify, random)
-    return outcomes, {**figures, "client_cpu": client_cpu, "verified": verified}
+    about = {"serial": options.serial, "burst": str(options.burst or "")}
+    return outcomes, {**about, **figures, "client_cpu": client_cpu, "verified": verified}
 
 
 async def _baseline(load: Load, options: argparse.Namespace, mix: Mix, random: Random) -> report.Baseline:

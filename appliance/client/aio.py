@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+SYNTHESIZE = "/appliance.v1.Synthesizer/Synthesize"
+
+
 class AsyncClient(ClientBase):
     """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
 
@@ -52,15 +55,34 @@ class AsyncClient(ClientBase):
         await self._connection.close()
 
     async def speak(
-        self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]
+        self,
+        text: str,
+        voice: str,
+        *,
+        timeout: float | None = SPEAK_S,
+        on_admitted: Callable[[], object] = lambda: None,
+        **options: Unpack[Options],
     ) -> Reply:
-        attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
+        """`on_admitted` is called when the daemon has admitted or refused it: what is sent then is later."""
+        # As a stream of one message, which it is on the wire: else grpc.aio gives its metadata at the end.
+        method = self._connection.unary_stream(
+            SYNTHESIZE,
+            request_serializer=pb.SynthesizeRequest.SerializeToString,
+            response_deserializer=pb.SynthesizeResponse.FromString,
+        )
+        attempts = self._attempts(method, text, voice, timeout, options)
         while True:
+            call = attempts.begin()
             try:
                 with grpc_failures():
-                    return whole_reply(await attempts.begin(), attempts.begun)
+                    await call.initial_metadata()
+                    on_admitted()
+                    [response] = [message async for message in call]
+                    return whole_reply(response, attempts.begun)
             except CallFailed as failure:
                 await asyncio.sleep(attempts.wait_s(failure))
+            finally:
+                call.cancel()
 
     def stream(
         self, text: str, voice: str, *, timeout: float | None = SPEAK_S, **options: Unpack[Options]

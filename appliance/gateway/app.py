@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -87,6 +88,7 @@ def make_app(config: Config) -> Starlette:
         lifespan=lifespan,
     )
     app.state.config = config
+    app.state.turns = WeakValueDictionary()
     return app
 
 

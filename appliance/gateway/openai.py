@@ -15,7 +15,7 @@ from appliance.contract import bundle
 from appliance.errors import BundleError
 from appliance.gateway.failures import Refusal
 from appliance.gateway.fields import Fields, invalid, json_body
-from appliance.gateway.speech import AudioFormat, SpeechRequest, StreamedSpeech, voice_of
+from appliance.gateway.speech import AudioFormat, StreamedSpeech, speech_of
 
 RATE_HZ = 24_000
 """Sample rate of all that OpenAI sends; its PCM has no header."""
@@ -47,8 +47,8 @@ async def speech(request: Request) -> Response:
     options = fields.common()
     options["speed"] = fields.number("speed", 0.25, 4.0)
     streamed = fields.choice("stream_format", ("audio", "sse"))
-    voice, client = await voice_of(request, _voice(fields)), request.app.state.client
-    to_speak = SpeechRequest(text, voice, audio_format, options, NAMES)
+    to_speak = await speech_of(request, text, _voice(fields), audio_format, options, NAMES)
+    client = request.app.state.client
     if streamed == "sse":
         return StreamedSpeech(
             client, to_speak, media_type="text/event-stream", frame=_delta, last=_event(DONE)

@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from appliance.gateway.failures import Refusal
 from appliance.gateway.fields import Fields, invalid, json_body
-from appliance.gateway.speech import AudioFormat, SpeechRequest, StreamedSpeech, WholeSpeech, voice_of
+from appliance.gateway.speech import AudioFormat, StreamedSpeech, WholeSpeech, speech_of
 
 FORMATS = {
     "wav": AudioFormat("wav", "audio/wav"),
@@ -34,8 +34,8 @@ async def tts(request: Request) -> Response:
     options = fields.common()
     options["speed"] = fields.number("speed_factor", 0.25, 4.0)
     streamed = fields.flag("streaming_mode")
-    voice = await voice_of(request, name_in(fields.text("ref_audio_path") or ""))
-    to_speak = SpeechRequest(text, voice, audio_format, options, NAMES)
+    voice = name_in(fields.text("ref_audio_path") or "")
+    to_speak = await speech_of(request, text, voice, audio_format, options, NAMES)
     return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass
 from typing import cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 from starlette.requests import Request
@@ -50,6 +51,8 @@ class SpeechRequest:
     options: Options
     names: dict[str, str]
     """Field of the gRPC request → parameter of this API."""
+    turn: asyncio.Lock
+    """Held until the daemon has admitted it, so that what its channel is given later comes later."""
 
     @property
     def is_blank(self) -> bool:
@@ -120,12 +123,18 @@ class StreamedSpeech(Response):
         speech = self._speech
         if speech.is_blank:
             return
-        stream = self._client.stream(speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments)
-        async with aclosing(cast("AsyncGenerator[Event, None]", aiter(stream))) as events:
+        async with AsyncExitStack() as stack:
+            async with speech.turn:
+                stream = self._client.stream(
+                    speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments
+                )
+                begun = aclosing(cast("AsyncGenerator[Event, None]", aiter(stream)))
+                events = await stack.enter_async_context(begun)
+                header = await anext(events, None)
+            if isinstance(header, Header):
+                self.headers["x-request-id"] = header.request_id
             async for event in events:
-                if isinstance(event, Header):
-                    self.headers["x-request-id"] = event.request_id
-                elif isinstance(event, Piece) and event.data:
+                if isinstance(event, Piece) and event.data:
                     yield event.data
 
     async def _begin(self, send: Send) -> None:
@@ -154,9 +163,16 @@ class WholeSpeech(Response):
 
     async def _speak(self) -> bytes:
         speech = self._speech
-        reply = await self._client.speak(
-            speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments
-        )
+        await speech.turn.acquire()
+        with ExitStack() as turn:
+            turn.callback(speech.turn.release)
+            reply = await self._client.speak(
+                speech.text,
+                speech.voice,
+                timeout=SPEAK_TIMEOUT_S,
+                on_admitted=turn.close,
+                **speech.arguments,
+            )
         return b"" if reply.header.skipped_reason else reply.audio
 
 
@@ -178,6 +194,26 @@ async def while_connected(receive: Receive, work: Callable[[], Awaitable[None]])
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def speech_of(
+    request: Request,
+    text: str,
+    voice: str,
+    audio_format: AudioFormat,
+    options: Options,
+    names: dict[str, str],
+) -> SpeechRequest:
+    """Return what is to be spoken, in a voice by its name in an API. Raises as `voice_of` does.
+
+    What a channel is given is spoken in the order in which it came, also where a voice has to be looked up.
+    """
+    channel = options.get("channel") if options.get("playout") != "overlap" else ""
+    turns: WeakValueDictionary[str, asyncio.Lock] = request.app.state.turns
+    turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()
+    async with turn:
+        voice = await voice_of(request, voice)
+    return SpeechRequest(text, voice, audio_format, options, names, turn)
 
 
 async def voice_of(request: Request, name: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from riva.client.proto import riva_tts_pb2 as riva
 from riva.client.proto import riva_tts_pb2_grpc
@@ -92,6 +93,13 @@ class RivaService:
 
     def __init__(self, synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> None:
         self._synthesizer, self._store, self._prompts = synthesizer, store, prompts
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _turn(self, context: Context) -> asyncio.Lock:
+        """Lock of a connection: its texts are admitted in order of arrival, though one's voice takes time."""
+        peer = context.peer()
+        # As in `Terms.line`: those over a Unix socket cannot be told apart.
+        return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:
         manifest = self._synthesizer.components.planner.manifest
@@ -111,7 +119,8 @@ class RivaService:
 
     async def Synthesize(self, message: Any, context: Context) -> Any:
         with _errors_of_riva(message):
-            request, _held = await self._translate(message)
+            async with self._turn(context):
+                request, _held = await self._translate(message)
             spoken = await self._synthesizer.Synthesize(request, context)
         reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
         _add_words(reply, spoken.words)
@@ -122,7 +131,8 @@ class RivaService:
         with self._synthesizer.open_session(context) as idle_s:
             while (message := await _next(messages, idle_s)) is not None:
                 with _errors_of_riva(message):
-                    request, _held = await self._translate(message)
+                    async with self._turn(context):
+                        request, _held = await self._translate(message)
                     await self._stream(message, request, context)
 
     async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:

@@ -74,6 +74,8 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
             empty = Reply(manifest, request.encoding, request.sample_rate_hz, message_s).whole()
             return pb.SynthesizeResponse(audio=empty, header=self.skip(parsed, context), timings={})
         async with self.call(parsed, context) as call:
+            # Tells a client, whose next request is to come after this one, that it has been admitted.
+            await context.send_initial_metadata(())
             audio = await call.whole()
             timings = call.finish()
             return pb.SynthesizeResponse(

@@ -1,18 +1,19 @@
 """Admission: a proof that every promised deadline can be kept together with a new job's.
 
 In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
-runs. A job is admitted only if, for its own deadlines and those promised before,
+runs. A job is planned at the earliest deadline at which, for its own deadlines and those promised before,
 
     for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
 
 the processor-demand test for EDF of real-time theory, with one call of blocking, since a call for promised
-work is never interrupted. A refusal comes at once, with the time after which the job would have fitted. BULK
-work is promised nothing.
+work is never interrupted. If that is later than it may wait it is refused at once, with the time that is
+missing. Each proof sorts the demands once. BULK work is promised nothing.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from appliance.errors import ApplianceError, DeadlineMissed, Overloaded, QueueFull, RateLimited
@@ -24,6 +25,8 @@ STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8,
 """No target is shorter than this times the request's own cost on an idle box."""
 INTERRUPT_S = 0.02
 """Time until an interrupted call has ended."""
+APART_S = 1e-6
+"""Least distance of a deadline that comes after another."""
 FIRST_AUDIO_WEIGHT = 0.1
 """Weight of the newest request in the moving average of engine time until first audio."""
 
@@ -99,112 +102,172 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, job: Job, now: float) -> float:
-        """Return when the channel is free for the job. Raises QueueFull, Overloaded if that is too late."""
-        config = self._workload.config
-        free = job.channel.free_from(now)
-        wait_s, timeout_s = free - now, job.terms.queue_timeout_s
-        if wait_s > config.backlog_s:
-            most_s = config.backlog_s
-            reason = f"{wait_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
-            raise QueueFull(reason, retry_s=wait_s - most_s)
-        if timeout_s is not None and wait_s > timeout_s + config.normal_s:
-            reason = f"its turn on this channel is in {wait_s:.1f} s, and queue_timeout is {timeout_s:g} s"
-            raise Overloaded(reason, retry_s=wait_s - timeout_s)
+        """Return when the channel is free for the job. Raises QueueFull if too much speech waits on it."""
+        free, waiting_s = job.channel.free_from(now), job.channel.waiting_s(now)
+        most_s = self._workload.config.backlog_s
+        if waiting_s > most_s:
+            reason = f"{waiting_s:.0f} s of speech wait on this channel already; at most {most_s:g} s may"
+            raise QueueFull(reason, retry_s=free - now - most_s)
         return free
 
     def _choose_way(self, job: Job, ways: Sequence[Sequence[Segment]], free: float, now: float) -> int:
+        """Plan the job in the first way that is on time, else in the one that waits least, if it may."""
         engine = self._workload.engine
         assert engine is not None
+        is_promised = job.guaranteed and job.channel.paused is None
         if job.kept:
             job.take(ways[0], [Cost(0.0, (), 0.0) for _ in ways[0]])
-            if job.guaranteed and job.channel.paused is None:
-                job.due = max(self.targets(job, 0.0, now)[0], free)
+            soonest, _, _ = self._window(job, 0.0, free, now)
+            if is_promised:
+                job.due = soonest
             return 0
         costs = [[engine.costs.of(segment) for segment in segments] for segments in ways]
         totals = [sum(cost.left_s(False, 0) for cost in known) for known in costs]
         nfes = [segments[0].nfe for segments in ways]
         # Every segment works through its reference again: as many steps as may be, then what costs least.
         order = sorted(range(len(ways)), key=lambda way: (-nfes[way], totals[way]))
-        short_s = own_s = math.inf
+        own_s = math.inf
         for way in order:
             job.take(ways[way], costs[way])
             if nfes[way] == max(nfes):
                 own_s = min(own_s, job.audible_in_s())
+        soonest, usual, latest = self._window(job, own_s, free, now)
+        blocking_s = self.blocking_s(now)
+        plans: list[tuple[float, int]] = []
         for way in order:
             job.take(ways[way], costs[way])
             if now + totals[way] > job.deadline:
                 continue
-            if self._workload.config.policy == "fifo" or not job.guaranteed or job.channel.paused is not None:
+            if self._workload.config.policy == "fifo" or not is_promised:
                 return way
-            targets = self.targets(job, own_s, now)
-            for due in targets:
-                job.due, job.late_s = max(due, free), 0.0
-                # A box that is too slow for it even when idle serves it late rather than never.
-                late_s = self.shortfall_s(now, job.demands(now, free, job.due))
-                if late_s > 0.0 and (way != order[-1] or due < targets[-1]):
-                    short_s = min(short_s, late_s)
-                    continue
-                job.late_s = max(late_s, 0.0)
-                missed_s = self.shortfall_s(now, self._with_newcomer(job, now), self.blocking_s(now), job)
-                if missed_s <= 0.0:
-                    weight = FIRST_AUDIO_WEIGHT if self._typical_s else 1.0
-                    self._typical_s += (job.audible_in_s() - self._typical_s) * weight
-                    return way
-                short_s = min(short_s, missed_s)
-        if short_s == math.inf:
+            job.due, job.late_s = soonest, 0.0
+            plans.append((self.earliest(job, now, self._others(job, now), blocking_s), way))
+            if plans[-1][0] <= usual:
+                break
+        if not plans:
             raise DeadlineMissed.too_soon(min(totals), job.deadline - now)
-        reason = f"would come {short_s:.2f} s too late beside what was admitted before"
-        raise Overloaded(reason, retry_s=max(short_s, 0.1))
+        best, way = min(plans, key=lambda plan: plan[0])
+        job.take(ways[way], costs[way])
+        due = best
+        if best > latest:
+            # A box that is too slow for it even when idle serves it late rather than never.
+            due, way = plans[-1]
+            job.take(ways[way], costs[way])
+            if due > self.earliest(job, now):
+                reason = f"would come {best - latest:.2f} s too late beside what was admitted before"
+                raise Overloaded(reason, retry_s=max(best - latest, 0.1))
+        elif best > max(usual, self.earliest(job, now)):
+            # It waits for others, and others will for it: it is made by the way that costs least.
+            due, way = min((plan for plan in plans if plan[0] <= latest), key=lambda plan: totals[plan[1]])
+            job.take(ways[way], costs[way])
+        job.late_s = max(due - latest, 0.0)
+        job.due = due - job.late_s
+        weight = FIRST_AUDIO_WEIGHT if self._typical_s else 1.0
+        self._typical_s += (job.audible_in_s() - self._typical_s) * weight
+        return way
 
-    def targets(self, job: Job, own_s: float, now: float) -> list[float]:
-        """Deadlines of its first audio: its priority's, lower ones', and the latest that it allows.
+    def target(self, job: Job, priority: Priority, own_s: float, now: float) -> float:
+        """Deadline of first audio for a priority, on a free channel.
 
         `own_s`: engine time until its first audio on an idle box.
         """
         config = self._workload.config
-        floors = {
+        floor_s = {
             Priority.REALTIME: config.realtime_s,
             Priority.HIGH: config.high_s,
             Priority.NORMAL: config.normal_s,
-        }
+        }[priority]
         whole_s = 0.0 if job.stream else job.audio_s
-        targets = [
-            now + max(floors[priority], STRETCH[priority] * own_s) + whole_s
-            for priority in sorted(floors, reverse=True)
-            if priority <= job.terms.priority
-        ]
-        if job.terms.queue_timeout_s:
-            targets.append(targets[-1] + job.terms.queue_timeout_s)
-        return [min(target, job.deadline) for target in targets]
+        return min(now + max(floor_s, STRETCH[priority] * own_s) + whole_s, job.deadline)
+
+    def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
+        """Return the deadline that a job is given if it can be, the latest on time, and the latest of all.
+
+        A job on a named serial channel waits for the engine as for its turn, without a queue timeout as long
+        as need be. A caller's deadline before its turn is no limit: replies are made long before their turn.
+        Raises Overloaded if its turn comes after the last.
+        """
+        timeout_s = job.terms.queue_timeout_s
+        usual = self.target(job, Priority.NORMAL, own_s, now)
+        soonest = self.target(job, max(job.terms.priority, Priority.NORMAL), own_s, now)
+        if timeout_s is not None:
+            latest = usual + timeout_s
+            if free > latest:
+                reason = (
+                    f"its turn on this channel is in {free - now:.1f} s, and queue_timeout is {timeout_s:g} s"
+                )
+                raise Overloaded(reason, retry_s=free - latest)
+        else:
+            latest = math.inf if job.terms.takes_turns else max(usual, free)
+        if job.deadline > free:
+            latest = min(latest, job.deadline)
+        return max(soonest, free), max(usual, free), latest
+
+    def earliest(
+        self,
+        job: Job,
+        now: float,
+        others: Iterable[Demand] = (),
+        blocking_s: Callable[[float], float] = lambda due: 0.0,
+    ) -> float:
+        """Return the earliest deadline of its first audio, from `job.due` on, with which all can be kept.
+
+        The deadlines of its segments move with the first one's. A deadline d of others has room for the first
+        k of the segments, so that the next one is due after d; and each segment is done after what is due
+        before it. Later ones hold too: a schedule that keeps a deadline keeps a later one.
+        """
+        bias, start = self._workload.bias, now + self._workload.margin_s
+        offsets: list[float] = []
+        """Deadlines of its segments, from the first one's on."""
+        own_s: list[float] = []
+        """Its work that is due by then."""
+        for demand in job.demands(now, job.due, job.due):
+            total_s = demand.cost_s * bias + (own_s[-1] if own_s else 0.0)
+            if offsets and demand.due - job.due == offsets[-1]:
+                own_s[-1] = total_s
+            else:
+                offsets.append(demand.due - job.due)
+                own_s.append(total_s)
+        dues, work_s = [], [0.0]
+        earliest = job.due
+        for demand in sorted(others, key=lambda demand: demand.due):
+            if demand.due == math.inf:
+                break
+            dues.append(demand.due)
+            work_s.append(work_s[-1] + demand.cost_s * bias)
+            room_s = demand.due - start - blocking_s(demand.due) - work_s[-1]
+            first_behind = bisect_right(own_s, room_s)
+            if first_behind < len(own_s):
+                earliest = max(earliest, demand.due + APART_S - offsets[first_behind])
+        ends = []
+        for offset, own in zip(offsets, own_s, strict=True):
+            due = earliest + offset
+            ends.append(start + blocking_s(due) + work_s[bisect_right(dues, due)] + own - offset)
+        return max(earliest, *ends)
 
     def shortfall_s(
         self,
         now: float,
         demands: Iterable[Demand],
         blocking_s: Callable[[float], float] = lambda due: 0.0,
-        newcomer: Job | None = None,
     ) -> float:
-        """Return the excess over the worst deadline; 0 or less if all can be kept.
-
-        With a newcomer only deadlines from its first on count: it delays nothing that is due earlier.
-        """
-        known = sorted(demands, key=lambda demand: demand.due)
-        since = next((demand.due for demand in known if demand.job is newcomer), -math.inf)
+        """Return the excess over the worst deadline; 0 or less if all can be kept."""
         work_s, worst_s = 0.0, -math.inf
-        for demand in known:
+        for demand in sorted(demands, key=lambda demand: demand.due):
             if demand.due == math.inf:
                 break
             work_s += demand.cost_s * self._workload.bias
-            if demand.due < since:
-                continue
             done = now + blocking_s(demand.due) + work_s + self._workload.margin_s
             worst_s = max(worst_s, done - demand.due)
         return worst_s
 
-    def _with_newcomer(self, job: Job, now: float) -> Iterator[Demand]:
-        """All demands, and room for one more newcomer if the job's channel or user has its share already."""
+    def _others(self, job: Job, now: float) -> Iterator[Demand]:
+        """Yield the demands of other jobs; if its channel or user has its share, also newcomers'.
+
+        One newcomer after the other, as often as their share of the engine allows.
+        """
         workload = self._workload
-        yield from workload.demands(now)
+        yield from (demand for demand in workload.demands(now) if demand.job is not job)
         if not self._typical_s:
             return
         weights = workload.config.weights
@@ -225,7 +288,9 @@ class Admission:
             others = [other for other in work_s if other is not job and getattr(other.terms, scope) == own]
             if own and others and work_s[job] + sum(work_s[other] for other in others) > most_s:
                 due = now + max(workload.config.normal_s, STRETCH[Priority.NORMAL] * self._typical_s)
-                yield Demand(due, self._typical_s, job)
+                apart_s = (len(active) + 1) * self._typical_s * workload.bias
+                count = min(math.ceil(all_s / self._typical_s / len(active)), len(work_s))
+                yield from (Demand(due + number * apart_s, self._typical_s, job) for number in range(count))
                 return
 
     def blocking_s(self, now: float) -> Callable[[float], float]:

@@ -495,7 +495,7 @@ class Scheduler:
                 waiting += [job for job in channel.jobs if not job.made and job.audible is None]
             for job in waiting:
                 if job.guaranteed:
-                    job.due = admission.targets(job, job.audible_in_s(), now)[0]
+                    job.due = admission.target(job, job.terms.priority, job.audible_in_s(), now)
             # Earlier promises to others come first.
             for _ in range(3):
                 demands, blocking_s = self._workload.demands(now), admission.blocking_s(now)

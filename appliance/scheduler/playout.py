@@ -176,6 +176,13 @@ class Channel:
             free = starts + job.audio_s
         return free
 
+    def waiting_s(self, now: float) -> float:
+        """Speech of its jobs that has not been played yet."""
+        at = now if self.paused is None else self.paused
+        return sum(
+            min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
+        )
+
     def demands(self, now: float) -> Iterator[Demand]:
         """Yield remaining demands; while it is paused they have no deadline."""
         for job, free, starts in self.playing(now):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -15,7 +18,7 @@ import pytest
 from appliance import access, config
 from appliance.access import Role
 from appliance.box.notify import Notifier
-from appliance.client import CallFailed
+from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
 from appliance.gateway import app, serving
@@ -222,3 +225,30 @@ def test_a_body_that_does_not_come_is_a_408(gateway: Gateway) -> None:
 
 def test_the_defaults() -> None:
     assert Config().gateway.listen == config.LOOPBACK_HTTP == "127.0.0.1:8880"
+
+
+def test_a_burst_on_one_channel_keeps_its_order_also_as_the_first_thing_after_a_start(
+    gateway: Gateway,
+) -> None:
+    """Of whole and streamed replies, in voices that are looked up and that are not."""
+    words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
+    with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:
+        client.pause("burst")
+        host, _, port = fresh.address.rpartition(":")
+        with contextlib.ExitStack() as stack:
+            sockets = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in words]
+            for number, (word, connection) in enumerate(zip(words, sockets, strict=True)):
+                path, sent = "/tts", {"text": word, "ref_audio_path": "ann.wav", "channel": "burst"}
+                if number % 3:
+                    voice = "ann" if number % 3 == 1 else "alloy"
+                    path = "/v1/audio/speech"
+                    sent = {"model": "tts-1", "input": word, "voice": voice, "channel": "burst"}
+                body = json.dumps(sent).encode()
+                head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+                connection.sendall(head.encode() + body)
+            end = time.monotonic() + PATIENCE_S
+            while len(waiting := client.utterances("burst")) < len(words):
+                assert time.monotonic() < end, waiting
+            assert [utterance.text.strip(" .").lower() for utterance in waiting] == words
+            client.clear("burst")
+        client.resume("burst")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import struct
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,9 @@ from appliance.job import Encoding, Handling, Spoken
 from appliance.prompts import Prompts
 from appliance.rpc import riva as module
 from appliance.rpc.extra import extra_services
+from appliance.voices import VoiceStore
 from tests.fakes_engine import samples_of, segment
-from tests.rpc.conftest import Box, speech_wav
+from tests.rpc.conftest import Box, connection, speech_wav
 
 NFE = SynthesisConfig().nfe
 
@@ -109,6 +112,37 @@ async def test_a_stream_is_counted_and_ends_when_nothing_comes(stub: Any) -> Non
             pass
     assert ended.value.code().name == "DEADLINE_EXCEEDED"
     assert ended.value.details() == "nothing was written for 1 s"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_texts_of_one_connection_are_taken_in_order_though_a_prompt_takes_time(
+    box: Box, stub: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    asked_for, go = threading.Event(), threading.Event()
+    prepare = VoiceStore.unstored
+
+    def slowly(store: VoiceStore, *prompt: Any) -> Any:
+        asked_for.set()
+        assert go.wait(10.0)
+        return prepare(store, *prompt)
+
+    monkeypatch.setattr(VoiceStore, "unstored", slowly)
+    slow = asyncio.ensure_future(streamed(stub, asked("slow", **zero_shot(transcript="Hello there."))))
+    await box.soon(asked_for.is_set)
+    arrived = len(box.arrived)
+    quick = asyncio.ensure_future(stub.Synthesize(asked("quick")))
+    await box.soon(lambda: len(box.arrived) > arrived)
+    async with connection(box) as channel:
+        other = riva_tts_pb2_grpc.RivaSpeechSynthesisStub(channel)
+        assert (await other.Synthesize(asked("elsewhere"))).audio
+    if fails:
+        slow.cancel()
+        await asyncio.wait([slow])
+    go.set()
+    assert (await quick).audio
+    await asyncio.wait([slow])
+    opened = [name for name in box.engine.calls if name.startswith("open")]
+    assert opened == ["open elsewhere", *([] if fails else ["open slow"]), "open quick"]
 
 
 async def test_a_client_of_before_2_25_sends_one_message(channel: grpc.aio.Channel) -> None:
