@@ -83,15 +83,6 @@ def _escape(line: Line, match: re.Match[str]) -> str | None:
     return None if path and re.match(r"[A-Za-z]:|\\\\", path[0]) else "\n"
 
 
-def _formula(line: Line, match: re.Match[str]) -> str | None:
-    """LaTeX's signs around a formula; no price."""
-    before = line.text[: match.start()]
-    is_open = before.count("$") % 2 == 0
-    if match[0] == "$$" or (is_open and not line.text[match.end()].isdigit()):
-        return " "
-    return " " if not is_open and re.search(r"\$[^\s\d$][^$\n]*[\\^=_][^$\n]*$", before) else None
-
-
 def _nothing(line: Line, match: re.Match[str]) -> str:
     return ""
 
@@ -193,20 +184,16 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("\\", Kind.MARKUP, re.compile(r"\\r\\n|\\[nrt](?![\\])"), _escape),
     ("`", Kind.MARKUP, re.compile(r"(?<=\w)`(?=\w)"), lambda line, m: "'"),
     ("`", Kind.MARKUP, re.compile("`+"), _nothing),
-    (
-        "$",
-        Kind.MARKUP,
-        re.compile(r"\$\$|\$(?=[^\s$][^$\n]{0,80}[\\^=_][^$\n]{0,80}\$)|(?<=[\w})])\$(?!\w)"),
-        _formula,
-    ),
+    ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
 )
 """Characters of which one must be there, kind, pattern, words; earlier ones take the place of later ones."""
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),
+    re.compile(r"(\$)(?=[^\s\d$])([^$\n]{0,80}?[\\^=_][^$\n]{0,80}?)(?<=\S)(\$)(?!\w)"),
     re.compile(r"(?<![\w_])(_)(?=[^\s_])([^_]{1,300})(?<=\S)(_)(?![\w_])"),
 )
-"""Emphasis: its marks are spans, the words between are read as others."""
+"""Emphasis and formulas: their marks are spans, what is between is read as the rest."""
 
 
 @dataclass
@@ -236,10 +223,9 @@ def find(line: Line) -> dict[int, Span]:
                 found.add(kind, *match.span(), said)
             elif said is not None:
                 found.add(said[0], *match.span(), said[1])
-    for pattern in _PAIRED:
-        if "*" in text or "_" in text or "~" in text or "|" in text:
-            for match in pattern.finditer(text):
-                if not (any(found.taken[slice(*match.span(1))]) or any(found.taken[slice(*match.span(3))])):
-                    found.add(Kind.MARKUP, *match.span(1), "")
-                    found.add(Kind.MARKUP, *match.span(3), "")
+    for pattern in _PAIRED if any(sign in text for sign in "*_~|$") else ():
+        for match in pattern.finditer(text):
+            if not (any(found.taken[slice(*match.span(1))]) or any(found.taken[slice(*match.span(3))])):
+                found.add(Kind.MARKUP, *match.span(1), "")
+                found.add(Kind.MARKUP, *match.span(3), "")
     return found.spans
