@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from appliance.bench.arrivals import Message
@@ -18,6 +19,8 @@ class Outcome:
 
     message: Message
     sent_s: float = 0.0
+    turn_s: float = -math.inf
+    """End of the playback of what its serial channel was given before."""
     header: Header | None = None
     timings: Timings | None = None
     pieces: list[tuple[int, float]] = field(default_factory=list)
@@ -60,7 +63,7 @@ class Outcome:
         """Silence in its playback; None without audio or for a slow reader."""
         if not (self.header and self.pieces) or self.message.pace:
             return None
-        return underrun_s(self.pieces, self.header.sample_rate_hertz)
+        return underrun_s(self.pieces, self.header.sample_rate_hertz, self.turn_s)
 
     @property
     def played_whole(self) -> bool:
@@ -93,12 +96,23 @@ class Outcome:
         }
 
 
-def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int) -> float:
-    """Seconds of silence in a playback that starts with the first piece and waits for each late one.
+def set_turns(outcomes: Iterable[Outcome]) -> None:
+    """Set `turn_s` of replies on serial channels, which are played one after the other."""
+    free_s: dict[str, float] = {}
+    played = [one for one in outcomes if one.message.channel and one.played_whole]
+    for one in sorted(played, key=lambda one: one.message.at_s + one.pieces[0][1]):
+        at_s, channel = one.message.at_s, one.message.channel
+        one.turn_s = free_s.get(channel, 0.0) - at_s
+        begins_s = at_s + max(one.pieces[0][1], one.turn_s)
+        free_s[channel] = begins_s + one.audio_s + (one.underrun_s or 0.0)
 
-    They equal the largest lateness of a piece in a playback that never waits.
+
+def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:
+    """Seconds of silence in a playback that starts with the first piece, or at its turn if that is later.
+
+    It waits for each late piece; they equal the largest lateness of a piece in a playback that never waits.
     """
-    first = pieces[0][1]
+    first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))
 
 

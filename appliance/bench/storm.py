@@ -23,7 +23,7 @@ from appliance.bench.arguments import count, positive, priority, share, weighted
 from appliance.bench.arrivals import Message, Mix, poisson, read_burst
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
-from appliance.bench.outcome import Outcome
+from appliance.bench.outcome import Outcome, set_turns
 from appliance.bench.output import write_text
 from appliance.client import AsyncClient
 from appliance.rpc import appliance_pb2 as pb
@@ -120,6 +120,7 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         wall, cpu = time.monotonic(), time.process_time()
         outcomes = await load.open(messages)
         client_cpu = (time.process_time() - cpu) / (time.monotonic() - wall)
+        set_turns(outcomes)
         figures = report.figures(outcomes, baseline, duration_s, options.target)
         verified = await _verified(load, outcomes, options.verify, random)
     about = {"serial": options.serial, "burst": str(options.burst or "")}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from appliance.bench import BenchError
 from appliance.bench.arrivals import RAID, Message, Mix, Weighted, poisson, read_burst
 from appliance.bench.lines import LINES, text_of
-from appliance.bench.outcome import Outcome, underrun_s
+from appliance.bench.outcome import Outcome, set_turns, underrun_s
 from appliance.bench.report import Baseline, figures, percentile, table
 from appliance.client import Header, Timings
 
@@ -153,6 +153,17 @@ def outcome(at_s: float, status: str = "OK", late_s: float = 0.0, **fields: Any)
     return Outcome(
         message, header=header, pieces=pieces, samples=2 * TICKS, status=status, end_s=1.6, **fields
     )
+
+
+def test_a_reply_on_a_serial_channel_is_played_at_its_turn() -> None:
+    """Each has 2 s of audio, begins to come at 0.5 s and is played after the one before: at 0.5, 2.5, 4.5."""
+    serial = {"channel": "chat"}
+    replies = [outcome(0.0, late_s=late_s, message=serial) for late_s in (0.0, 1.0, 4.5, 1.0)]
+    alone = [outcome(0.0, late_s=1.0), outcome(0.0, late_s=1.0, message={"channel": "alerts"})]
+    set_turns([*alone, *replies])
+    assert [one.underrun_s for one in replies] == [0.0, 0.0, 0.5, 0.0]
+    assert replies[-1].turn_s == 7.0
+    assert [one.underrun_s for one in alone] == [1.0, 1.0]
 
 
 def test_figures_of_a_storm_done_by_hand() -> None:
