@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import quote
 
 import numpy as np
 from starlette.requests import Request
@@ -23,6 +24,9 @@ from appliance.job import Encoding as JobEncoding
 logger = logging.getLogger(__name__)
 
 SILENCE_S = 0.1
+IGNORED = "x-ignored-parameters"
+"""Header that names parameters which look like ours and are none."""
+MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
@@ -50,6 +54,8 @@ class SpeechRequest:
     options: Options
     names: dict[str, str]
     """Field of the gRPC request → parameter of this API."""
+    ignored: Sequence[str] = ()
+    """Parameters that were sent and are not read, to be named in the reply."""
 
     @property
     def is_blank(self) -> bool:
@@ -58,8 +64,21 @@ class SpeechRequest:
 
     @property
     def arguments(self) -> Options:
-        """Keyword arguments of the gRPC client."""
+        """Options of the gRPC client."""
         return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
+
+    @property
+    def timeout_s(self) -> float:
+        """The call's deadline, after what it may wait for its turn."""
+        return SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a reply: no proxy holds it back, and parameters without effect are named."""
+        headers = {"x-accel-buffering": "no"}
+        if self.ignored:
+            headers[IGNORED] = ", ".join(quote(name[:MAX_NAME]) for name in self.ignored[:MAX_NAMES])
+        return headers
 
     def silence(self) -> bytes:
         """Return the audio for a text of which nothing can be spoken: a short file in its format."""
@@ -88,7 +107,7 @@ class StreamedSpeech(Response):
         last: bytes = b"",
     ) -> None:
         """`frame` wraps each piece of audio, `last` follows the audio."""
-        super().__init__(media_type=media_type or speech.format.media_type)
+        super().__init__(media_type=media_type or speech.format.media_type, headers=speech.headers)
         del self.headers["content-length"]
         self._client, self._speech, self._frame, self._last = client, speech, frame, last
 
@@ -106,7 +125,8 @@ class StreamedSpeech(Response):
                     await _write(send, self._frame(data))
         except CallFailed as error:
             if not is_begun:
-                await speech.refusal(error).response(scope["path"])(scope, receive, send)
+                response = speech.refusal(error).response(scope["path"], speech.headers)
+                await response(scope, receive, send)
                 return
             logger.info("a reply is cut off: %s", error.reason or error.status)
             # Without an end of the body uvicorn closes the connection.
@@ -120,7 +140,7 @@ class StreamedSpeech(Response):
         speech = self._speech
         if speech.is_blank:
             return
-        stream = self._client.stream(speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments)
+        stream = self._client.stream(speech.text, speech.voice, timeout=speech.timeout_s, **speech.arguments)
         async with aclosing(cast("AsyncGenerator[Event, None]", aiter(stream))) as events:
             async for event in events:
                 if isinstance(event, Header):
@@ -150,12 +170,13 @@ class WholeSpeech(Response):
             response = Response(audio or speech.silence(), media_type=speech.format.media_type)
         except CallFailed as error:
             response = speech.refusal(error).response(scope["path"])
+        response.headers.update(speech.headers)
         await response(scope, receive, send)
 
     async def _speak(self) -> bytes:
         speech = self._speech
         reply = await self._client.speak(
-            speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments
+            speech.text, speech.voice, timeout=speech.timeout_s, **speech.arguments
         )
         return b"" if reply.header.skipped_reason else reply.audio
 
@@ -185,6 +206,8 @@ async def voice_of(request: Request, name: str) -> str:
     config, client = request.app.state.config.gateway, request.app.state.client
     if name in config.voices:
         return str(config.voices[name])
+    # Stored names are lower case, and clients show them as they like.
+    name = name.lower()
     if name and name not in OPENAI_VOICES:
         return name
     stored = [voice.name async for voice in client.voices()]
