@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import wave
@@ -59,6 +60,9 @@ class Failure(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of another encoding shows a mark where it lacks a letter.
+        sys.stdout.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:

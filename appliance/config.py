@@ -71,7 +71,7 @@ class SynthesisConfig(Ranged):
     unary_segmentation: Literal["upstream", "low_latency"] = "upstream"
     stream_segmentation: Literal["upstream", "low_latency", "adaptive"] = "adaptive"
     """adaptive: upstream where the first audio is in time and no seed is given, else low_latency."""
-    max_text_characters: Count = 2_000
+    max_text_characters: Count = 4_096
     max_nfe: int = 32
     """The most steps that a request may ask for."""
     max_audio_s: Annotated[float, Between(1.0, 3_600.0)] = 180.0

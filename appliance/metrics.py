@@ -227,7 +227,10 @@ class MetricsServer(ProbeServer):
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
 
             def log_message(self, format: str, *args: object) -> None:
                 """A scrape every few seconds would fill the journal."""

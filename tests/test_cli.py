@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -40,6 +41,29 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     code = cli.main(arguments)
     printed = capsys.readouterr()
     return code, printed.out, printed.err
+
+
+def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
+    say = [
+        "say",
+        TEXT,
+        "--voice",
+        "ann",
+        "--out",
+        str(tmp_path / "out.wav"),
+        "--table",
+        "--address",
+        box.address,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", *say],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"NFE ? seed" in done.stdout
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -163,15 +163,19 @@ def test_pages(good: bool, status: int) -> None:
     try:
         for page in ("livez", "readyz", "readyz?verbose"):
             assert status_of(server.port, page) == status
+            assert status_of(server.port, page, "HEAD") == status
         assert status_of(server.port, "metrics") == 200
         assert status_of(server.port, "else") == 404
     finally:
         server.close()
 
 
-def status_of(port: int, page: str) -> int:
+def status_of(port: int, page: str, method: str = "GET") -> int:
+    """Status of a page; a reply to HEAD has no body."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{page}", method=method)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as reply:
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            assert bool(reply.read()) is (method == "GET")
             return int(reply.status)
     except urllib.error.HTTPError as error:
         with error:

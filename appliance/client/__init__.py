@@ -20,6 +20,7 @@ from appliance.client.connection import ADDRESS, ADMIN_SOCKET, NO_CREDENTIALS, S
 from appliance.client.failures import CallFailed
 from appliance.client.messages import (
     ENCODINGS,
+    FIELDS,
     PRIORITIES,
     Encoding,
     Event,
@@ -50,6 +51,7 @@ __all__ = [
     "ADDRESS",
     "ADMIN_SOCKET",
     "ENCODINGS",
+    "FIELDS",
     "NO_CREDENTIALS",
     "PRIORITIES",
     "SPEAK_S",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -32,8 +32,40 @@ ENCODINGS: tuple[str, ...] = get_args(Encoding)
 Priority = Literal["bulk", "normal", "high", "realtime"]
 PRIORITIES: tuple[str, ...] = get_args(Priority)
 
+FIELDS: tuple[str, ...] = (
+    *pb.SynthesizeRequest.DESCRIPTOR.fields_by_name,
+    *pb.AudioConfig.DESCRIPTOR.fields_by_name,
+)
+"""Names of a request's fields."""
 
-class Options(TypedDict, total=False):
+
+class FieldOptions(TypedDict, total=False):
+    """Options by the names of the request's fields, where `Options` has shorter ones for them."""
+
+    sample_rate_hertz: int | None
+    speaking_rate: float | None
+    nfe_steps: int | None
+    min_nfe_steps: int | None
+    user_key: str | None
+    max_spoken_seconds: float | None
+    supersede_key: str | None
+    merge_key: str | None
+
+
+SHORT: Mapping[str, str] = {
+    "sample_rate_hertz": "rate",
+    "speaking_rate": "speed",
+    "nfe_steps": "nfe",
+    "min_nfe_steps": "min_nfe",
+    "user_key": "user",
+    "max_spoken_seconds": "max_spoken",
+    "supersede_key": "supersede",
+    "merge_key": "merge",
+}
+"""Name of a field → the short option for it."""
+
+
+class Options(FieldOptions, total=False):
     """Optional arguments of `speak`, `stream` and `session`. None or absent: the daemon's default."""
 
     encoding: Encoding | None
@@ -122,6 +154,9 @@ def synthesize_request(text: str, voice: str, options: Options) -> pb.Synthesize
     if unknown := options.keys() - Options.__annotations__.keys():
         valid = ", ".join(Options.__annotations__)
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; valid options: {valid}")
+    if doubled := [name for name in options if SHORT.get(name) in options]:
+        raise TypeError(f"{doubled[0]} and {SHORT[doubled[0]]} are the same option")
+    options = cast("Options", {SHORT.get(name, name): value for name, value in options.items()})
     queue_timeout = options.get("queue_timeout")
     return pb.SynthesizeRequest(
         text=text,

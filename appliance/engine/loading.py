@@ -15,6 +15,7 @@ from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.gate import Comparison, compare_steps
+from appliance.engine.ort import check_integers
 from appliance.engine.prepare import OpenBackend
 from appliance.engine.sizes import buckets
 from appliance.engine.synthesizer import Synthesizer
@@ -125,6 +126,8 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
                 "%s: fused attention is wrong here, the plain one takes its place: %s", name, wrong
             )
             device.label, variant = f"{name} (plain attention)", "default"
+        if name == "ort-cpu":
+            check_integers(bundle)
         host = device if name == "ort-cpu" else open_("ort-cpu")
         return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=in_float32)
     except Exception:

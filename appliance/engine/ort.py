@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 import time
@@ -11,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
 from appliance.engine.host import HostMemory
@@ -18,6 +20,10 @@ from appliance.errors import BundleError, EngineFault, Interrupted
 
 RunOptions = tuple[Any, Any]
 """The usual run options, and those that return working memory to the system."""
+FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
+"""Element types of onnx.proto."""
+PRODUCT_DEPTH = 256
+EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
 
 
 class OrtBound:
@@ -72,7 +78,7 @@ class OrtBackend(HostMemory):
         """`threads` 0: the runtime's choice, one per physical core. `spinning` keeps idle threads busy, which
         is faster on dedicated cores and slower on shared ones."""
         self._runtime = onnxruntime = import_runtime()
-        self._options = _options_of(onnxruntime, threads, spinning=spinning)
+        self._options = session_options(onnxruntime, threads, spinning=spinning)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
@@ -94,11 +100,15 @@ def import_runtime() -> Any:
     return onnxruntime
 
 
-def _options_of(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
+def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    # Computes u8·s8 as u8·u8: exact, but with VNNI or AMX, which do not saturate, several times slower.
+    options.add_session_config_entry("session.x64quantprecision", str(int(adds_in_16_bits())))
+    # That rewriting fails on products that share a zero point, as those of int8-qdq do: they stay float.
+    options.add_session_config_entry("session.disable_quant_qdq", str(int(adds_in_16_bits())))
     return options
 
 
@@ -119,7 +129,7 @@ def profile(
     BundleError when the runtime cannot read the file.
     """
     runtime = import_runtime()
-    options = _options_of(runtime, threads)
+    options = session_options(runtime, threads)
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_profiling = True
@@ -152,7 +162,7 @@ class Timed:
     def __init__(self, path: Path, threads: int = 0) -> None:
         """Raises BundleError when the runtime cannot read the file."""
         runtime = import_runtime()
-        options = _options_of(runtime, threads)
+        options = session_options(runtime, threads)
         self._session = load_session(runtime, path, options, ["CPUExecutionProvider"])
 
     def __call__(self, feed: Mapping[str, HostArray]) -> float:
@@ -172,19 +182,69 @@ def products(size: int, *, threads: int = 0, runs: int = 100) -> float:
         return min(run(given) for _ in range(runs))
 
 
+@functools.cache
+def adds_in_16_bits() -> bool:
+    """True where the runtime's plain products of uint8 and int8 saturate: on x86 without VNNI."""
+    runtime = import_runtime()
+    return integer_product(runtime, runtime.SessionOptions()) != EXACT_PRODUCT
+
+
+def integer_product(runtime: Any, options: Any) -> int:
+    """Sum of PRODUCT_DEPTH products of the largest uint8 and int8, as the runtime computes it."""
+    session = runtime.InferenceSession(_integer_model(), options, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)})
+    return int(found[0, 0])
+
+
+def check_integers(bundle: Bundle) -> None:
+    """Raise BundleError for an INT8 bundle if the runtime's integer products are wrong on this processor."""
+    precision, runtime = bundle.manifest.precision, import_runtime()
+    if precision not in ("int8", "int8-qdq"):
+        return
+    if (found := integer_product(runtime, session_options(runtime, 1))) != EXACT_PRODUCT:
+        raise BundleError(
+            f"{bundle.folder}: precision {precision}: ONNX Runtime {runtime.__version__} multiplies 8-bit "
+            f"integers wrongly on this processor ({found:,} instead of {EXACT_PRODUCT:,}): install an fp32 "
+            "or fp16 bundle, or another version of onnxruntime"
+        )
+
+
 def _product_model() -> bytes:
-    """The ONNX file of y = a·b, encoded by hand (onnx.proto): the device has no package that writes one."""
+    """The ONNX file of y = a·b: the device has no package that writes one."""
+    node = _field(1, b"a") + _field(1, b"b") + _field(2, b"y") + _field(4, b"MatMul")
+    return _model(_field(1, node), {"a": FLOAT, "b": FLOAT}, {"y": FLOAT})
 
-    def field(number: int, value: bytes | int) -> bytes:
-        if isinstance(value, int):
-            return bytes((number << 3, value))
-        assert len(value) < 128  # one byte holds its length
-        return bytes((number << 3 | 2, len(value))) + value
 
-    def float_tensor(name: bytes) -> bytes:
-        return field(1, name) + field(2, field(1, field(1, 1)))
+def _integer_model() -> bytes:
+    """The ONNX file of y = a·b of uint8 and a stored int8 matrix of 127s."""
+    tensors = {
+        b"b": _field(1, PRODUCT_DEPTH) + _field(1, 64) + _field(9, b"\x7f" * (PRODUCT_DEPTH * 64)),
+        b"zero_b": _field(9, b"\0"),
+    }
+    # Zero points are optional, but ONNX Runtime's rewriting to u8·u8 crashes without them.
+    inputs = (b"a", b"b", b"zero_a", b"zero_b")
+    node = b"".join(_field(1, name) for name in inputs) + _field(2, b"y") + _field(4, b"MatMulInteger")
+    graph = _field(1, node) + _field(5, _field(2, UINT8) + _field(8, b"zero_a") + _field(9, b"\0"))
+    for name, tensor in tensors.items():
+        graph += _field(5, _field(2, INT8) + _field(8, name) + tensor)
+    return _model(graph, {"a": UINT8}, {"y": INT32})
 
-    node = field(1, b"a") + field(1, b"b") + field(2, b"y") + field(4, b"MatMul")
-    inputs = field(11, float_tensor(b"a")) + field(11, float_tensor(b"b"))
-    graph = field(1, node) + field(2, b"product") + inputs + field(12, float_tensor(b"y"))
-    return field(1, 10) + field(8, field(2, 20)) + field(7, graph)
+
+def _model(graph: bytes, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
+    """An ONNX model of encoded nodes and initializers (onnx.proto); inputs and outputs by element type."""
+    for number, tensors in ((11, inputs), (12, outputs)):
+        for name, kind in tensors.items():
+            graph += _field(number, _field(1, name.encode()) + _field(2, _field(1, _field(1, kind))))
+    return _field(1, 10) + _field(8, _field(2, 20)) + _field(7, _field(2, b"products") + graph)
+
+
+def _field(number: int, value: bytes | int) -> bytes:
+    """One field of a protobuf message."""
+    if isinstance(value, int):
+        return bytes((number << 3,)) + _varint(value)
+    return bytes((number << 3 | 2,)) + _varint(len(value)) + value
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes((low | 0x80,)) + _varint(rest) if rest else bytes((low,))

@@ -23,6 +23,7 @@ from appliance.errors import ConfigError
 from appliance.gateway import openai, pages, sovits
 from appliance.gateway.access import AccessMiddleware
 from appliance.gateway.failures import Refusal, refusal_of
+from appliance.gateway.speech import IGNORED
 
 PROBE_TIMEOUT_S = 2.0
 CLIENT_CLOSED_REQUEST = 499
@@ -72,7 +73,7 @@ def make_app(config: Config) -> Starlette:
                 allow_origins=config.gateway.origins,
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
-                expose_headers=["retry-after", "x-request-id"],
+                expose_headers=["retry-after", "x-request-id", IGNORED],
                 # Chromium asks for this where a page of the internet calls a private address.
                 allow_private_network=True,
             ),

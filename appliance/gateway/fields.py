@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import anyio
 from starlette.requests import Request
 
-from appliance.client import PRIORITIES, Options
+from appliance.client import FIELDS, PRIORITIES, Options
 from appliance.gateway.failures import Refusal
 
 MAX_SEED = 2**64 - 1
@@ -17,8 +18,28 @@ MAX_NFE = 64
 SHOWN_CHARACTERS = 60
 HANDLINGS = ("chat", "verbatim", "ssml")
 TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+PLAYOUTS = ("serial", "overlap")
+MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
+COMMON = (
+    *("channel", "user", "priority", "seed", "nfe", "text_handling", "queue_timeout", "playout"),
+    *("supersede_key", "merge_key", "merge_count", "merge_text", "max_spoken_seconds", "request_id"),
+)
+"""Parameters of every way to speak."""
+FOREIGN = ("user_id", "aux_ref_audio_paths")
+"""Parameters of other servers that resemble ours, and are ignored as all of theirs."""
+ALIKE = 0.8
+"""Least similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
 """Field of the gRPC request → parameter of every API here."""
+
+
+def _plain(name: str) -> str:
+    """A name without what languages spell differently: maxSpokenSeconds, max-spoken-seconds."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+GRPC_NAMES = frozenset(map(_plain, (*FIELDS, *Options.__annotations__)))
+"""Fields of gRPC's request and options of its client."""
 
 
 class Fields:
@@ -32,17 +53,14 @@ class Fields:
         return self._given.get(name)
 
     def text(self, name: str) -> str | None:
-        """A string that can be written as UTF-8."""
+        """A string, without what UTF-8 cannot write."""
         value = self._given.get(name)
         if value is None:
             return None
         if not isinstance(value, str):
             raise invalid(name, f"must be a string, not {shown(value)}")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise invalid(name, "holds half of a surrogate pair, which is no text") from None
-        return value
+        # Without halves of surrogate pairs: programs that cut a message by UTF-16 units cut emoji in two.
+        return value.encode(errors="ignore").decode()
 
     def number(self, name: str, least: float, most: float) -> float | None:
         """A number, also as a string."""
@@ -71,6 +89,11 @@ class Fields:
             raise invalid(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
         return number
 
+    def format(self, name: str, allowed: Iterable[str]) -> str | None:
+        """An audio format's name."""
+        is_aac = str(self._given.get(name)).lower() == "aac"
+        return self.choice(name, allowed, "; nothing on this machine writes AAC" if is_aac else "")
+
     def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
         """One of these words, in upper or lower case. `hint` ends the error message."""
         value = self._given.get(name)
@@ -96,13 +119,32 @@ class Fields:
             "seed": self.whole("seed", -1, MAX_SEED),
             "nfe": self.whole("nfe", 1, MAX_NFE),
             "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
+            "queue_timeout": self.number("queue_timeout", 0, MAX_QUEUE_S),
+            "playout": self.choice("playout", PLAYOUTS),  # type: ignore[typeddict-item]
+            "supersede": self.text("supersede_key"),
+            "merge": self.text("merge_key"),
+            "merge_count": self.whole("merge_count", 0, MAX_COUNT),
+            "merge_text": self.text("merge_text"),
+            "max_spoken": self.number("max_spoken_seconds", 0, MAX_SPOKEN_S),
+            "request_id": self.text("request_id"),
         }
         if options["seed"] == -1:
             options["seed"] = None
-        if not options["channel"]:
+        if not options["channel"] and not options["playout"]:
             # All requests share one gRPC connection: without a channel they would wait for each other.
             options["playout"] = "overlap"
         return options
+
+    def not_read(self, own: Iterable[str]) -> list[str]:
+        """Names of parameters that look like one of `own` or COMMON, or are gRPC's, and have no effect."""
+        known = (*own, *COMMON)
+        plain = [_plain(name) for name in known]
+        unknown = (name for name in self._given if name not in known and name not in FOREIGN)
+        return [
+            name
+            for name in unknown
+            if _plain(name) in GRPC_NAMES or get_close_matches(_plain(name), plain, 1, ALIKE)
+        ]
 
 
 async def json_body(request: Request) -> Fields:

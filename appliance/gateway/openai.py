@@ -26,7 +26,6 @@ FORMATS = {
     "wav": AudioFormat("wav", "audio/wav", RATE_HZ),
     "pcm": AudioFormat("pcm16", "audio/pcm", RATE_HZ),
 }
-NO_AAC = "; nothing on this machine writes AAC"
 MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 """OpenAI's names, which some clients require; each is the bundle here."""
 NAMES = {
@@ -34,6 +33,7 @@ NAMES = {
     "audio_config.speaking_rate": "speed",
     "audio_config.encoding": "response_format",
 }
+OWN = ("input", "voice", "response_format", "speed", "stream_format")
 DONE = {"type": "speech.audio.done", "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}}
 
 
@@ -43,11 +43,13 @@ async def speech(request: Request) -> Response:
     text = fields.text("input")
     if text is None:
         raise invalid("input", "is missing: the text to speak")
-    audio_format = FORMATS[fields.choice("response_format", FORMATS, NO_AAC) or "mp3"]
+    audio_format = FORMATS[fields.format("response_format", FORMATS) or "mp3"]
     options = fields.common()
     options["speed"] = fields.number("speed", 0.25, 4.0)
     streamed = fields.choice("stream_format", ("audio", "sse"))
-    to_speak = await speech_of(request, text, _voice(fields), audio_format, options, NAMES)
+    to_speak = await speech_of(
+        request, text, _voice(fields), audio_format, options, NAMES, fields.not_read(OWN)
+    )
     client = request.app.state.client
     if streamed == "sse":
         return StreamedSpeech(

@@ -16,12 +16,13 @@ FORMATS = {
     "raw": AudioFormat("pcm16", "audio/raw", 32_000),
     "ogg": AudioFormat("ogg_opus", "audio/ogg", 24_000),
 }
-NO_AAC = "; nothing on this machine writes AAC"
 NAMES = {
     "voice": "ref_audio_path",
     "audio_config.speaking_rate": "speed_factor",
     "audio_config.encoding": "media_type",
 }
+
+OWN = ("text", "ref_audio_path", "media_type", "speed_factor", "streaming_mode")
 
 
 async def tts(request: Request) -> Response:
@@ -30,12 +31,12 @@ async def tts(request: Request) -> Response:
     text = fields.text("text")
     if text is None:
         raise invalid("text", "is missing: the text to speak")
-    audio_format = FORMATS[fields.choice("media_type", FORMATS, NO_AAC) or "wav"]
+    audio_format = FORMATS[fields.format("media_type", FORMATS) or "wav"]
     options = fields.common()
     options["speed"] = fields.number("speed_factor", 0.25, 4.0)
     streamed = fields.flag("streaming_mode")
     voice = name_in(fields.text("ref_audio_path") or "")
-    to_speak = await speech_of(request, text, voice, audio_format, options, NAMES)
+    to_speak = await speech_of(request, text, voice, audio_format, options, NAMES, fields.not_read(OWN))
     return (StreamedSpeech if streamed else WholeSpeech)(request.app.state.client, to_speak)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass
 from typing import cast
+from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -24,6 +25,9 @@ from appliance.job import Encoding as JobEncoding
 logger = logging.getLogger(__name__)
 
 SILENCE_S = 0.1
+IGNORED = "x-ignored-parameters"
+"""Header that names parameters which look like ours and are none."""
+MAX_NAMES, MAX_NAME = 16, 64
 SPEAK_TIMEOUT_S = 300.0
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
@@ -53,6 +57,8 @@ class SpeechRequest:
     """Field of the gRPC request → parameter of this API."""
     turn: asyncio.Lock
     """Held until the daemon has admitted it, so that what its channel is given later comes later."""
+    ignored: Sequence[str] = ()
+    """Parameters that were sent and are not read, to be named in the reply."""
 
     @property
     def is_blank(self) -> bool:
@@ -61,8 +67,21 @@ class SpeechRequest:
 
     @property
     def arguments(self) -> Options:
-        """Keyword arguments of the gRPC client."""
+        """Options of the gRPC client."""
         return {**self.options, "encoding": self.format.encoding, "rate": self.format.rate_hz}
+
+    @property
+    def timeout_s(self) -> float:
+        """The call's deadline, after what it may wait for its turn."""
+        return SPEAK_TIMEOUT_S + (self.options.get("queue_timeout") or 0.0)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of a reply: no proxy holds it back, and parameters without effect are named."""
+        headers = {"x-accel-buffering": "no"}
+        if self.ignored:
+            headers[IGNORED] = ", ".join(quote(name[:MAX_NAME]) for name in self.ignored[:MAX_NAMES])
+        return headers
 
     def silence(self) -> bytes:
         """Return the audio for a text of which nothing can be spoken: a short file in its format."""
@@ -91,7 +110,7 @@ class StreamedSpeech(Response):
         last: bytes = b"",
     ) -> None:
         """`frame` wraps each piece of audio, `last` follows the audio."""
-        super().__init__(media_type=media_type or speech.format.media_type)
+        super().__init__(media_type=media_type or speech.format.media_type, headers=speech.headers)
         del self.headers["content-length"]
         self._client, self._speech, self._frame, self._last = client, speech, frame, last
 
@@ -109,7 +128,8 @@ class StreamedSpeech(Response):
                     await _write(send, self._frame(data))
         except CallFailed as error:
             if not is_begun:
-                await speech.refusal(error).response(scope["path"])(scope, receive, send)
+                response = speech.refusal(error).response(scope["path"], speech.headers)
+                await response(scope, receive, send)
                 return
             logger.info("a reply is cut off: %s", error.reason or error.status)
             # Without an end of the body uvicorn closes the connection.
@@ -126,7 +146,7 @@ class StreamedSpeech(Response):
         async with AsyncExitStack() as stack:
             async with speech.turn:
                 stream = self._client.stream(
-                    speech.text, speech.voice, timeout=SPEAK_TIMEOUT_S, **speech.arguments
+                    speech.text, speech.voice, timeout=speech.timeout_s, **speech.arguments
                 )
                 begun = aclosing(cast("AsyncGenerator[Event, None]", aiter(stream)))
                 events = await stack.enter_async_context(begun)
@@ -159,6 +179,7 @@ class WholeSpeech(Response):
             response = Response(audio or speech.silence(), media_type=speech.format.media_type)
         except CallFailed as error:
             response = speech.refusal(error).response(scope["path"])
+        response.headers.update(speech.headers)
         await response(scope, receive, send)
 
     async def _speak(self) -> bytes:
@@ -169,7 +190,7 @@ class WholeSpeech(Response):
             reply = await self._client.speak(
                 speech.text,
                 speech.voice,
-                timeout=SPEAK_TIMEOUT_S,
+                timeout=speech.timeout_s,
                 on_admitted=turn.close,
                 **speech.arguments,
             )
@@ -203,6 +224,7 @@ async def speech_of(
     audio_format: AudioFormat,
     options: Options,
     names: dict[str, str],
+    ignored: Sequence[str],
 ) -> SpeechRequest:
     """Return what is to be spoken, in a voice by its name in an API. Raises as `voice_of` does.
 
@@ -213,7 +235,7 @@ async def speech_of(
     turn = turns.setdefault(channel, asyncio.Lock()) if channel else asyncio.Lock()
     async with turn:
         voice = await voice_of(request, voice)
-    return SpeechRequest(text, voice, audio_format, options, names, turn)
+    return SpeechRequest(text, voice, audio_format, options, names, turn, ignored)
 
 
 async def voice_of(request: Request, name: str) -> str:
@@ -221,6 +243,8 @@ async def voice_of(request: Request, name: str) -> str:
     config, client = request.app.state.config.gateway, request.app.state.client
     if name in config.voices:
         return str(config.voices[name])
+    # Stored names are lower case, and clients show them as they like.
+    name = name.lower()
     if name and name not in OPENAI_VOICES:
         return name
     stored = [voice.name async for voice in client.voices()]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
 from appliance.rpc import appliance_pb2 as pb
@@ -127,7 +128,9 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         for utterance in ended:
             # What the engine has finished may still be on its way to its reader.
             self._end_call(utterance.job.terms.request_id, why)
-        return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in ended])
+        # As they were, and why they are no more.
+        gone = (replace(utterance, why=why) for utterance in ended)
+        return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
     def _paused(self, channel: str) -> list[str]:
         return [name for name in self._scheduler.paused if channel in ("", name)]

@@ -93,7 +93,8 @@ async def listen(
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             # Where this is longer (60 s by default), the timeout above has no effect.
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            # Else the third ping of a quiet connection ends its calls; clients' keepalive may be 10 s.
+            ("grpc.http2.max_ping_strikes", 0),
             # Open calls, health watches included, keep a connection from being idle.
             ("grpc.max_connection_idle_ms", IDLE_MS),
             ("grpc.max_connection_age_ms", AGE_MS),

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
+from appliance.engine.ort import session_options
 from appliance.engine.replay import replay
 from appliance.errors import BundleError
 from export import calibration, curve, parity, precision, qdq
@@ -66,7 +67,10 @@ def constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
 
 
 def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = session_options(onnxruntime, 0)
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def inputs(bundle: Bundle, frames: int = 60, known: int = 23) -> dict[str, NDArray[Any]]:
@@ -255,8 +259,7 @@ def test_a_product_is_what_integers_give(made: BuiltBundle) -> None:
     wanted = {n.output[0]: makers[makers[makers[n.input[0]].input[0]].input[0]] for n in scaled}
     for name in (*wanted, *(quantiser.input[0] for quantiser in wanted.values())):
         graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
-    options = onnxruntime.SessionOptions()
-    run = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    run = session(model)
     names = [output.name for output in graph.output]
     values = dict(zip(names, run.run(names, inputs(made.bundle)), strict=True))
     assert len(wanted) == 4 * small.V1.depth

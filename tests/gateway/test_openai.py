@@ -8,17 +8,22 @@ import json
 import socket
 import threading
 import time
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import soundfile
 
-from appliance.client import Client
+from appliance.client import Client, PausedChannels, UtteranceBegin
+from appliance.rpc.appliance_pb2 import Playout
 from tests.daemons import PATIENCE_S
-from tests.gateway.conftest import Gateway
+from tests.gateway.conftest import Answer, Gateway
 
 LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
+BOTH = {**LINE, "text": LINE["input"], "ref_audio_path": "ann.wav"}
+"""A line of both interfaces."""
 KINDS = {
     "mp3": ("audio/mpeg", "MP3"),
     "opus": ("audio/ogg", "OGG"),
@@ -82,8 +87,7 @@ def test_a_text_with_nothing_to_say_is_a_short_silence(gateway: Gateway, text: s
     [
         ({"input": None}, 400, "input", "is missing"),
         ({"input": 5}, 400, "input", "must be a string, not 5"),
-        ({"input": "\ud800"}, 400, "input", "surrogate"),
-        ({"input": "x" * 2_001}, 400, "input", "at most 2000"),
+        ({"input": "x" * 4_097}, 400, "input", "at most 4096"),
         ({"voice": "bob"}, 404, None, "bob"),
         ({"voice": ["ann"]}, 400, "voice", "must be a string"),
         (
@@ -126,7 +130,7 @@ def test_a_body_that_is_too_long(gateway: Gateway) -> None:
     assert (answer.status, answer.json["error"]["code"]) == (413, "too_large")
 
 
-@pytest.mark.parametrize("voice", ["alloy", "shimmer", "ann", {"id": "ann"}, None])
+@pytest.mark.parametrize("voice", ["alloy", "shimmer", "ann", "ANN", {"id": "Ann"}, None])
 def test_openais_voices_are_the_only_one_or_the_one_that_is_mapped(gateway: Gateway, voice: object) -> None:
     answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, "response_format": "pcm"})
     assert answer.body == said(gateway, "pcm16")
@@ -156,6 +160,130 @@ def test_models(gateway: Gateway) -> None:
     # open-webui/open-webui, backend/open_webui/routers/audio.py (get_available_models), 6adde203cd29: another
     # path and key than OpenAI's, and it shows OpenAI's models where they are missing.
     assert [model["id"] for model in gateway.ask("/v1/audio/models").json["models"]] == names
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
+def test_half_an_emoji_is_left_out(gateway: Gateway, path: str) -> None:
+    """As JavaScript's `slice` cuts a message; the rest is spoken."""
+    cut, whole = ({**BOTH, "input": t, "text": t} for t in ("great clip \ud83d", "great clip "))
+    answer = gateway.ask(path, cut)
+    assert answer.status == 200 and answer.body == gateway.ask(path, whole).body
+
+
+@pytest.mark.parametrize(("form", "has"), [("ogg", False), ("AAC", True)])
+def test_a_format_is_refused_for_what_it_is(gateway: Gateway, form: str, has: bool) -> None:
+    answer = gateway.ask("/v1/audio/speech", {**LINE, "response_format": form})
+    assert answer.status == 400 and ("AAC" in answer.json["error"]["message"].replace("'AAC'", "")) is has
+
+
+QUEUE_FIELDS = {
+    "queue_timeout": 9.5,
+    "playout": "overlap",
+    "supersede_key": "score",
+    "merge_key": "rose",
+    "merge_count": 2,
+    "merge_text": "{count} roses",
+    "max_spoken_seconds": 4,
+    "request_id": "mine",
+}
+WRONG = {
+    "queue_timeout": -1,
+    "playout": "later",
+    "supersede_key": 5,
+    "merge_key": [],
+    "merge_count": -1,
+    "merge_text": {},
+    "max_spoken_seconds": "long",
+    "request_id": 7,
+}
+
+
+@pytest.mark.parametrize("method", ["openai", "post", "get"])
+def test_the_queues_fields_reach_the_daemon(gateway: Gateway, method: str) -> None:
+    """All at once, while their channel is paused; the id is free again afterwards."""
+    sent = {**BOTH, **QUEUE_FIELDS, "channel": "fields", "user": "eve"}
+
+    def ask() -> Answer:
+        if method == "get":
+            return gateway.ask(f"/tts?{urllib.parse.urlencode(sent)}")
+        return gateway.ask("/tts" if method == "post" else "/v1/audio/speech", sent)
+
+    with Client(gateway.daemon.address) as client, ThreadPoolExecutor() as pool:
+        client.pause("fields")
+        asked = pool.submit(ask)
+        until(lambda: client.utterances("fields"))
+        (utterance,) = client.utterances("fields")
+        assert (utterance.request_id, utterance.user_key) == ("mine", "eve")
+        later = {**sent, "request_id": "later", "merge_key": ""}
+        successor = pool.submit(gateway.ask, "/tts", later)
+        assert asked.result().status == 409  # by its supersede_key
+        assert client.utterances("fields")[0].request_id == "later"
+        client.clear("fields")
+        client.cancel_of(channel="fields")
+        client.resume("fields")
+        assert successor.result().status in (409, 499)
+
+
+@pytest.mark.parametrize("name", QUEUE_FIELDS)
+def test_a_wrong_value_of_the_queues_fields_is_named(gateway: Gateway, name: str) -> None:
+    answer = gateway.ask("/v1/audio/speech", {**LINE, name: WRONG[name]})
+    assert (answer.status, answer.json["error"]["param"]) == (400, name)
+
+
+def test_speech_is_cut_at_its_most_seconds(gateway: Gateway) -> None:
+    sent = {
+        **LINE,
+        "input": "One line, and another line, and the last line of all. " * 3,
+        "response_format": "wav",
+    }
+    samples = [
+        soundfile.read(io.BytesIO(gateway.ask("/v1/audio/speech", {**sent, **more}).body))[0]
+        for more in ({}, {"max_spoken_seconds": 3})
+    ]
+    assert len(samples[1]) < len(samples[0]) / 2
+
+
+@pytest.mark.parametrize(
+    ("more", "playout"),
+    [
+        ({}, Playout.SERIAL),
+        ({"playout": "OVERLAP"}, Playout.OVERLAP),
+        ({"priority": "bulk"}, Playout.OVERLAP),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts"])
+def test_replies_of_a_named_channel_are_serial_unless_said_otherwise(
+    gateway: Gateway, path: str, more: dict[str, object], playout: Playout
+) -> None:
+    with Client(gateway.daemon.address) as client, ThreadPoolExecutor() as pool:
+        channel = f"{path} {more}"
+        heard = client.listen(channel)
+        assert isinstance(next(heard), PausedChannels)
+        asked = pool.submit(gateway.ask, path, {**BOTH, "channel": channel, **more})
+        assert next(one for one in heard if isinstance(one, UtteranceBegin)).playout == playout
+        assert asked.result().status == 200
+        heard.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"supercede_key": "score"}, "supercede_key"),
+        ({"queueTimeout": 5, "max-spoken-seconds": 3}, "queueTimeout, max-spoken-seconds"),
+        ({"user_key": "eve", "pronunciations": {}}, "user_key, pronunciations"),
+        ({"word_timings": True, "chanel": "stage"}, "word_timings, chanel"),
+        ({"model": "tts-1", "instructions": "calm", "user_id": "7", "temperature": 1, "lang": "en"}, None),
+    ],
+)
+@pytest.mark.parametrize("voice", ["ann", "nobody"])
+def test_what_looks_like_a_parameter_and_is_none_is_named(
+    gateway: Gateway, sent: dict[str, object], named: str | None, voice: str
+) -> None:
+    answer = gateway.ask("/v1/audio/speech", {**LINE, "voice": voice, **sent}, origin="https://a.example")
+    assert answer.status == (200 if voice == "ann" else 404)
+    assert answer.headers["x-ignored-parameters"] == named
+    assert "x-ignored-parameters" in answer.headers["access-control-expose-headers"]
+    assert answer.headers["x-accel-buffering"] == "no"
 
 
 def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:

@@ -201,7 +201,7 @@ async def test_a_skipped_stream_that_is_only_read_ends_too(moderator: Moderator,
         call = await lazy(box, other, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
         [ended] = (await moderator.Skip(on("stage"))).utterances
-        assert ended.state == pb.SOUNDING
+        assert (ended.state, ended.reason) == (pb.SOUNDING, "SKIPPED")
         error, details = await refusal(read(call))
         assert error.code() is grpc.StatusCode.ABORTED and details["ErrorInfo"].reason == "SKIPPED"
 

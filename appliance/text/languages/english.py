@@ -540,7 +540,7 @@ WORDS = Readings(
         (Kind.SIGN, r"C\+\+", lambda m: "C plus plus"),
         (Kind.SIGN, r"([CF])#(?![A-Za-z\d_])", lambda m: f"{m[1]} sharp"),
         (Kind.SIGN, r"[xX]\s?(\d+(?:\.\d+)?)(?![A-Za-z\d_]|\.\d)", lambda m: f"times {plain(m[1])}"),
-        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![A-Za-z\d_])", _code),
+        (Kind.CODE, r"(?=[A-Za-z]*\d)[A-Za-z][A-Za-z0-9]*(?:\.\d+)*(?![^\W\u3400-\u9fff])", _code),
         (Kind.CODE, r"(?=[A-Za-z]*[\d_])[A-Za-z]\w*", _code),
     )
 )
