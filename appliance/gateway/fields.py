@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 import anyio
@@ -27,6 +28,8 @@ COMMON = (
 """Parameters of every way to speak."""
 FOREIGN = ("user_id", "aux_ref_audio_paths")
 """Parameters of other servers that resemble ours, and are ignored as all of theirs."""
+MAX_COMPARED, LONGEST_NAME = 64, 64
+"""Most parameters of a request that are compared with ours, and the most characters of each."""
 ALIKE = 0.8
 """Least similarity of a misspelt parameter (difflib's ratio)."""
 COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
@@ -139,11 +142,13 @@ class Fields:
         """Names of parameters that look like one of `own` or COMMON, or are gRPC's, and have no effect."""
         known = (*own, *COMMON)
         plain = [_plain(name) for name in known]
-        unknown = (name for name in self._given if name not in known and name not in FOREIGN)
+        # A body may have thousands, and the event loop is everybody's.
+        short = (name for name in islice(self._given, MAX_COMPARED) if len(name) <= LONGEST_NAME)
         return [
             name
-            for name in unknown
-            if _plain(name) in GRPC_NAMES or get_close_matches(_plain(name), plain, 1, ALIKE)
+            for name in short
+            if name not in (*known, *FOREIGN)
+            and (_plain(name) in GRPC_NAMES or get_close_matches(_plain(name), plain, 1, ALIKE))
         ]
 
 

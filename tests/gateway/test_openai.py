@@ -17,6 +17,7 @@ import pytest
 import soundfile
 
 from appliance.client import Client, PausedChannels, UtteranceBegin
+from appliance.gateway.fields import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Answer, Gateway
@@ -284,6 +285,11 @@ def test_what_looks_like_a_parameter_and_is_none_is_named(
     assert answer.headers["x-ignored-parameters"] == named
     assert "x-ignored-parameters" in answer.headers["access-control-expose-headers"]
     assert answer.headers["x-accel-buffering"] == "no"
+
+
+def test_a_thousand_parameters_are_not_compared() -> None:
+    given = {f"channe{number}": 1 for number in range(1_000)}
+    assert len(Fields(given).not_read(())) == MAX_COMPARED
 
 
 def test_a_browser_on_another_origin_may_call_it(gateway: Gateway) -> None:
