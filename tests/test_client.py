@@ -96,6 +96,23 @@ async def test_asyncio_receives_the_same(box: Running, client: Client) -> None:
         assert (await other.stream(TEXT, "ann", **options).reply()).audio == expected.audio
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_burst_on_a_new_connection_arrives_in_order(box: Running, streamed: bool) -> None:
+    order: list[tuple[float, int]] = []
+
+    async def say(client: AsyncClient, number: int) -> None:
+        options: Options = {"channel": "burst", "request_id": f"burst-{streamed}-{number}"}
+        if streamed:
+            header = (await client.stream(TEXT, "ann", **options).reply()).header
+        else:
+            header = (await client.speak(TEXT, "ann", **options)).header
+        order.append((header.promised_ms, number))
+
+    async with asynchronous(box) as client:
+        await asyncio.gather(*(say(client, number) for number in range(12)))
+    assert [number for _, number in sorted(order)] == list(range(12))
+
+
 def test_the_duration_of_a_wav_leaves_out_its_header(client: Client, tmp_path: Path) -> None:
     reply = client.speak(TEXT, "ann")
     (tmp_path / "a.wav").write_bytes(reply.audio)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from appliance.client.connecting import InOrder
 from appliance.client.connection import REACH_S, SPEAK_S, UPLOAD_S, ClientBase, channel_metadata
 from appliance.client.failures import CallFailed, grpc_failures
 from appliance.client.messages import (
@@ -42,6 +43,9 @@ class AsyncClient(ClientBase):
     """Client for asyncio, with the same methods; make it inside the event loop that uses it."""
 
     _grpc = grpc.aio
+
+    def _interceptors(self) -> Sequence[Any]:
+        return (InOrder(lambda: self._connection.inner),)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -64,12 +64,16 @@ class ClientBase:
         box is away, after the time that the box names when it is overloaded. A stream's Header then comes
         with its first audio.
         """
-        self._connection = _connect(self._grpc, address, credentials, own_connection)
+        self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
         self._retries = retries
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
         self._voices = appliance_pb2_grpc.VoicesStub(self._connection)
         self._queue = appliance_pb2_grpc.QueueStub(self._connection)
         self._health: Any = health_pb2_grpc.HealthStub(self._connection)
+
+    def _interceptors(self) -> Sequence[Any]:
+        """Interceptors of grpc.aio."""
+        return ()
 
     def _attempts(
         self, method: Callable[..., Any], text: str, voice: str, timeout: float | None, options: Options
@@ -82,7 +86,9 @@ def channel_metadata(channel: str) -> Metadata:
     return ((CHANNEL_KEY, quote(channel)),) if channel else ()
 
 
-def _connect(module: Any, address: str, credentials: Credentials, own_connection: bool) -> Any:
+def _connect(
+    module: Any, address: str, credentials: Credentials, own_connection: bool, interceptors: Sequence[Any]
+) -> Any:
     options = (
         # gRPC's 4 MiB are 80 s of audio.
         ("grpc.max_receive_message_length", -1),
@@ -91,12 +97,13 @@ def _connect(module: Any, address: str, credentials: Credentials, own_connection
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.use_local_subchannel_pool", int(own_connection)),
     )
+    more = {"interceptors": interceptors} if interceptors else {}
     if credentials.authority:
         pair = (credentials.key, credentials.certificate) if credentials.certificate else (None, None)
         tls = grpc.ssl_channel_credentials(credentials.authority, *pair)
-        connection = module.secure_channel(address, tls, options=options)
+        connection = module.secure_channel(address, tls, options=options, **more)
     else:
-        connection = module.insecure_channel(address, options=options)
+        connection = module.insecure_channel(address, options=options, **more)
     token = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
     return _WithMetadata(connection, token)
 
@@ -108,18 +115,18 @@ class _WithMetadata:
     """
 
     def __init__(self, connection: Any, token: Metadata) -> None:
-        self._connection = connection
+        self.inner = connection
         self._token = token
         self.close = connection.close
 
     def unary_unary(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self._connection.unary_unary(*arguments, **options))
+        return self._with_metadata(self.inner.unary_unary(*arguments, **options))
 
     def unary_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self._connection.unary_stream(*arguments, **options))
+        return self._with_metadata(self.inner.unary_stream(*arguments, **options))
 
     def stream_stream(self, *arguments: Any, **options: Any) -> Any:
-        return self._with_metadata(self._connection.stream_stream(*arguments, **options))
+        return self._with_metadata(self.inner.stream_stream(*arguments, **options))
 
     def _with_metadata(self, method: Any) -> Any:
         def call(*request: Any, metadata: Metadata = (), **options: Any) -> Any:
