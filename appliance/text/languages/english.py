@@ -99,6 +99,7 @@ _TIME_BEFORE = re.compile(
 _TIME_AFTER = re.compile(
     r"\s(?:left|ago|later|cooldown|remaining|cd|delay|clip|video|timer|timeout|ban)\b", re.I
 )
+_DECADE_BEFORE = re.compile(r"\b(?:the|early|late|mid|and|or|my|your|his|her|our|their)[ -]$|'$", re.I)
 _YEAR_BEFORE = re.compile(
     r"\b(?:(?i:in|since|by|until|till|of|from|year|early|late|before|after|through)|(?:19|20)\d\d and"
     r"|[A-Z][a-z]{2,}) $"
@@ -299,19 +300,12 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
         return None
     if read.scale == "K" and read.number in ("2", "4", "8") and not read.currency:
         return None  # the width of a screen
-    if (
-        read.unit == "s"
-        and re.fullmatch(r"[2-9]0|1[0-9]\d0|20\d0|\d0", read.number)
-        and not _TIME_BEFORE.search(before)
-        and not _TIME_AFTER.match(after)
-    ):
-        return None  # a decade
-    if (
-        read.unit in ("d", "w", "y", "D", "W", "Y")
-        and not _TIME_BEFORE.search(before)
-        and not _TIME_AFTER.match(after)
-    ):
-        return None
+    is_timed = bool(_TIME_BEFORE.search(before) or _TIME_AFTER.match(after))
+    if read.unit.lower() in ("d", "w", "y") and not is_timed:
+        return None  # 2D
+    is_tens = re.fullmatch(r"(?:1\d|20)\d0|[2-9]0", read.number) and not is_timed
+    if read.unit == "s" and is_tens and (len(read.number) > 2 or _DECADE_BEFORE.search(before)):
+        return None  # the 80s
     is_length = read.unit == "m" and (_LENGTH_BEFORE.search(before) or _LENGTH_AFTER.match(after))
     return read.kind, _signed(match, _said(read, _METERS if is_length else None))
 
@@ -330,12 +324,8 @@ def _range(match: re.Match[str]) -> str | None:
     both = Quantity(b.number, a.currency or b.currency, b.scale or a.scale, b.unit)
     if a.number == b.number and not both.unit and not both.currency:
         return f"{plain(a.number)} {plain(b.number)}"
-    if (
-        _is_year(a.number)
-        and _is_year(b.number)
-        and not (both.unit or both.scale or both.currency)
-        and int(a.number) < int(b.number)
-    ):
+    is_bare = not (both.unit or both.scale or both.currency)
+    if is_bare and _is_year(a.number) and _is_year(b.number) and int(a.number) < int(b.number):
         return f"{english_year(int(a.number))} to {english_year(int(b.number))}"
     first = _signed(match, f"{plain(a.number)} {_scale(a)}".strip())
     return f"{first} to {'minus ' if match['minus'] else ''}{_said(both)}"
