@@ -93,7 +93,7 @@ class TextConfig:
     emoji: Literal["name", "drop"] = "name"
     """name: each run is named once."""
     directions: Literal["drop", "speak"] = "drop"
-    """Of stage directions: [laugh], *waves*, (sighs)."""
+    """Stage directions, such as [laugh], *waves* and (sighs)."""
     language: Literal["en", "zh"] = "en"
     """Language of lines without a word, such as "666"."""
 

@@ -112,7 +112,7 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
-    """Of its text; no bundle follows them yet."""
+    """Stage directions of its text; no bundle follows them yet."""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False

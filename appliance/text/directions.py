@@ -39,7 +39,7 @@ _PAUSE = re.compile(
     re.IGNORECASE,
 )
 PAUSE_S = 0.5
-"""Of a pause without a length."""
+"""Length of a pause that names none."""
 _NO_ACTIONS = frozenset(
     str.split(
         "this is was has yes always his its ours theirs yours news as us does goes perhaps besides plus "

@@ -17,7 +17,7 @@ class Kind(enum.Enum):
     WORD = "word"
     MARK = "mark"
     PUNCTUATION = "punctuation"
-    # Of markup and machines.
+    # Markup and machines.
     THINKING = "thinking"
     MARKUP = "markup"
     LAYOUT = "layout"
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
     MAIL = "mail"
     DIRECTION = "direction"
     PAUSE = "pause"
-    # Of chat.
+    # Chat.
     EMOTE = "emote"
     EMOTICON = "emoticon"
     EMOJI = "emoji"
@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     FRACTION = "fraction"
     NUMBER = "number"
     SIGN = "sign"
-    # Of any span.
+    # Any span.
     REPEAT = "repeat"
     WIDTH = "width"
 
@@ -90,7 +90,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Language:
-    """How one language says the spans."""
+    """Words of one language for the spans."""
 
     code: Literal["en", "zh"]
     """As the `emoji` library names it."""

@@ -230,7 +230,7 @@ def test_the_defaults() -> None:
 def test_a_burst_on_one_channel_keeps_its_order_also_as_the_first_thing_after_a_start(
     gateway: Gateway,
 ) -> None:
-    """Of whole and streamed replies, in voices that are looked up and that are not."""
+    """Whole and streamed replies, in voices that are looked up and that are not."""
     words = [f"line {word}" for word in ("one", "two", "three", "four", "five", "six", "seven", "eight")]
     with gateway_of(gateway.daemon) as fresh, Client(gateway.daemon.address) as client:
         client.pause("burst")
