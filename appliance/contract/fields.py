@@ -116,7 +116,10 @@ def _convert(hint: Any, value: object, where: str, error: type[Exception]) -> An
     if origin is dict and isinstance(value, Mapping):
         return {str(k): _convert(args[1], v, f"{where}.{k}", error) for k, v in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise error(f"{where}: is larger than any float") from None
     if hint is Path and isinstance(value, str):
         return Path(value)
     if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):

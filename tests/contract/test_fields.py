@@ -74,6 +74,7 @@ def test_plain_values_are_read_back() -> None:
         ({"lanes": 8, "loud": True, "seed": "x"}, "file: seed: must be int, not str ('x')"),
         ({"lanes": 8, "loud": True, "level": math.nan}, "file: level: must be between 0.0 and 1.0, not nan"),
         ({"lanes": 8, "loud": True, "level": None}, "file: level: must be float, not NoneType (None)"),
+        ({"lanes": 8, "loud": True, "level": 10**400}, "file: level: is larger than any float"),
         ({"lanes": 8, "loud": True, "kind": "c"}, "file: kind: must be one of a, b, not 'c'"),
         ({"lanes": 8, "loud": 1}, "file: loud: must be bool, not int (1)"),
         ({"lanes": 8, "loud": True, "parts": [{}]}, "file: parts: missing key name"),
