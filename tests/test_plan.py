@@ -20,7 +20,7 @@ from appliance.contract import bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Features, Pause, Reference, Request, Segment, Segmentation
+from appliance.job import Direction, Features, Pause, Reference, Request, Segment, Segmentation
 from appliance.plan import SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
 from appliance.text.chinese import to_tokens
 from tests.contract.golden import generate
@@ -82,6 +82,9 @@ def test_a_text_is_cut_at_its_pauses(segmentation: Segmentation) -> None:
     assert [s.frames for s in made] == [s.frames for part in silent for s in part]
     cut = make_planner().ways([make_request(text, pauses=pauses, max_spoken_s=1.0)])[0][0]
     assert len(cut.text) < len(first) and cut.pauses == ()
+    heard = (Direction(0, "waves"), Direction(len(text) - 1, "sighs"))
+    cut = make_planner().ways([make_request(text, directions=heard, max_spoken_s=1.0)])[0][0]
+    assert cut.directions == heard[:1]
 
 
 PLANNER_FIELDS = ("spec", "vocabulary", "to_tokens", "max_frames", "max_audio_s", "max_work_s")

@@ -11,7 +11,7 @@ import grpc.aio
 
 
 class InOrder(grpc.aio.UnaryStreamClientInterceptor):
-    """Begins calls once the connection is open, or cannot be opened, in the order in which they were made."""
+    """Begins `speak` and `stream` in the order of their calls, once the connection is open or fails."""
 
     def __init__(self, connection: Callable[[], Any]) -> None:
         """`connection` returns the channel of grpc.aio, which is made after this."""

@@ -8,7 +8,7 @@ from typing import Any
 import emoji
 
 from appliance.text import letters, scan
-from appliance.text.line import HAN, Line, Manners
+from appliance.text.line import HAN, Line, Manners, language_of
 from appliance.text.marks import TEXT_MARKS, Marks
 from appliance.text.normalise import normalise
 from appliance.text.rewrite import Rewriting
@@ -29,10 +29,9 @@ _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
 def rewrite(text: Rewriting, manners: Manners, marks: Marks, *, chinese: bool = True) -> None:
     """Make a chat line speakable; without `chinese` in English words only."""
     letters.plain(text)
-    if not text.text.isascii():
-        # Before `normalise` removes the joiners within an emoji.
-        whole = Line(text.text, manners, marks, chinese).whole
-        _name_emoji(text, manners, marks, whole)
+    # Before `normalise` removes the joiners within an emoji.
+    if emojis := [] if text.text.isascii() else emoji.emoji_list(text.text):
+        _name_emoji(text, emojis, manners, marks, language_of(text.text, manners, chinese))
     text.text = normalise(text.text, lines=True)
     line = Line(text.text, manners, marks, chinese)
     found = scan.spans(line)
@@ -114,11 +113,10 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
     return kept
 
 
-def _name_emoji(text: Rewriting, manners: Manners, marks: Marks, language: Language) -> None:
+def _name_emoji(
+    text: Rewriting, found: list[Any], manners: Manners, marks: Marks, language: Language
+) -> None:
     """Put marks for the names of each run of emoji, each emoji of the line once, or drop them."""
-    found = emoji.emoji_list(text.text)
-    if not found:
-        return
     original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
     for match in found:
@@ -138,7 +136,7 @@ def _name_emoji(text: Rewriting, manners: Manners, marks: Marks, language: Langu
         rewritten += before + (joint + marks.text(words) if words else "")
         after = original[end:].lstrip()[:1]
         rewritten += language.comma if words and after and after not in ",.!?;:，。！？；：" else " "
-        text.note("emoji", original[start:end], words)
+        text.note(Kind.EMOJI.value, original[start:end], words)
         at = end
     text.text = rewritten + original[at:].lstrip()
 

@@ -58,11 +58,8 @@ def _third_person(stem: str) -> str:
 def _participle(stem: str) -> str:
     if stem.endswith("e") and stem != "breathe":
         return f"{stem[:-1]}ing"
-    return (
-        f"{stem}{stem[-1]}ing"
-        if stem in ("grin", "hum", "nod", "shrug", "hug", "pat", "sob", "clap")
-        else f"{stem.rstrip('e')}ing"
-    )
+    doubled = stem[-1] if stem in ("grin", "hum", "nod", "shrug", "hug", "pat", "sob", "clap") else ""
+    return f"{stem}{doubled}ing"
 
 
 _DOES = frozenset(form for stem in _ACTIONS for form in (_third_person(stem), _participle(stem)))
@@ -75,10 +72,8 @@ def pause_s(inside: str) -> float | None:
         return None
     if not match[1]:
         return PAUSE_S
-    seconds = float(match[1]) / (
-        1_000.0 if (match[2] or "s").lower() in ("ms", "毫秒", "millisecond", "milliseconds") else 1.0
-    )
-    return min(seconds, MAX_BREAK_S)
+    is_milliseconds = (match[2] or "").lower().startswith(("m", "毫"))
+    return min(float(match[1]) / (1_000.0 if is_milliseconds else 1.0), MAX_BREAK_S)
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:

@@ -119,7 +119,12 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
         _space,
     ),
     ("<", Kind.MARKUP, re.compile(r"(?is)<(script|style)\b[^<>]*>.*?</\1>"), _space),
-    ("`", Kind.CODE, re.compile(r"(?ms)^```.*?^```[^\n]*$|```.*?```"), lambda line, m: " code. "),
+    (
+        "`",
+        Kind.CODE,
+        re.compile(r"(?ms)^```.*?^```[^\n]*$|```.*?```"),
+        lambda line, m: f" {line.whole.listing} ",
+    ),
     (":", Kind.DATA, re.compile(r"data:[\w/+.-]*(?:;[\w=-]+)*,[\w+/=%-]*"), _space),
     ("", Kind.CODE, _SECRET, _space),
     (

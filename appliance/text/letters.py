@@ -8,6 +8,7 @@ import unicodedata
 from functools import lru_cache
 
 from appliance.text.rewrite import Rewriting
+from appliance.text.spans import Kind
 
 _SYMBOLS = {
     "times": "×",
@@ -41,7 +42,8 @@ _LIKE = dict(
     )
 )
 """Cyrillic and Greek letters that look like Latin ones."""
-_MIXED = re.compile(r"(?<!\w)(?=\w*[A-Za-z]{1})(?=\w*[%s])[A-Za-z0-9%s]{2,}(?!\w)" % (("".join(_LIKE),) * 2))
+_ALIKE = "".join(_LIKE)
+_MIXED = re.compile(rf"(?<!\w)(?=\w*[A-Za-z])(?=\w*[{_ALIKE}])[A-Za-z0-9{_ALIKE}]{{2,}}(?!\w)")
 _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
 """Marks of which none is a letter's: NFC has composed those that are."""
 _POWER = re.compile(r"(?<=\^\d)\^")
@@ -56,19 +58,19 @@ _LONE = re.compile(f"(?<!{_FLAG_LETTER}){_FLAG_LETTER}(?!{_FLAG_LETTER})")
 def plain(text: Rewriting) -> None:
     """Make plain each letter and digit that is drawn otherwise. Emoji stay, and ℃."""
     if "&" in text.text:
-        text.sub("markup", _ENTITY, lambda m: html.unescape(m[0]))
+        text.sub(Kind.MARKUP.value, _ENTITY, lambda m: html.unescape(m[0]))
     if "\\" in text.text:
-        text.sub("markup", _LATEX, _latex)
+        text.sub(Kind.MARKUP.value, _LATEX, _latex)
     if text.text.isascii():
         return
     text.text = unicodedata.normalize("NFC", text.text)
-    text.sub("width", _KEYCAP, lambda m: f" {m[1]}, ")
-    text.sub("width", _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
-    text.sub("width", _FANCY, lambda m: _POWER.sub("", _STRIKES.sub("", "".join(map(_plain, m[0])))))
+    text.sub(Kind.WIDTH.value, _KEYCAP, lambda m: f" {m[1]}, ")
+    text.sub(Kind.WIDTH.value, _LONE, lambda m: chr(ord(m[0]) - 0x1F1E6 + ord("A")))
+    text.sub(Kind.WIDTH.value, _FANCY, lambda m: _POWER.sub("", _STRIKES.sub("", "".join(map(_plain, m[0])))))
     if any(square in text.text for square in _SQUARES):
         for _ in range(3):  # a letter shows its neighbour to be one
-            text.sub("width", _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
-    text.sub("width", _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
+            text.sub(Kind.WIDTH.value, _SQUARED, lambda m: "ABOP"[_SQUARES.index(m[0][0])])
+    text.sub(Kind.WIDTH.value, _MIXED, lambda m: "".join(_LIKE.get(c, c) for c in m[0]))
 
 
 def _latex(match: re.Match[str]) -> str:

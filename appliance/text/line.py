@@ -50,12 +50,17 @@ _LATIN = re.compile("[A-Za-z]{2,}")
 _CLAUSE = re.compile(r"[，。！？；!?;\n]|[,.](?=\s\D)")
 
 
+def language_of(text: str, manners: Manners, chinese: bool) -> Language:
+    """Language of a whole line; `chinese`: the bundle can say it."""
+    return MANDARIN if chinese and is_chinese(text, manners.language) else ENGLISH
+
+
 class Line:
     """One line of chat, its languages and choices: what the readings of spans are given."""
 
     def __init__(self, text: str, manners: Manners, marks: Marks, chinese: bool) -> None:
         self.text, self.manners, self.marks = text, manners, marks
-        self.whole = MANDARIN if chinese and is_chinese(text, manners.language) else ENGLISH
+        self.whole = language_of(text, manners, chinese)
         """Language of the line."""
         self._ends, self._languages = [len(text)], [self.whole]
         if chinese and _HAN.search(text):

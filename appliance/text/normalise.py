@@ -6,9 +6,6 @@ import re
 import unicodedata
 
 _WHITESPACE = re.compile(r"\s+")
-_BLANKS = re.compile(r"[^\S\n]+")
-_NEWLINES = re.compile(r" ?(\n) ?")
-_BREAKS = re.compile("\r\n?|[\u2028\u2029\u0085\v\f]")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
 """Categories: control, format (zero-width, bidirectional, soft hyphen, joiners, BOM), lone surrogates."""
@@ -19,9 +16,8 @@ def normalise(text: str, *, lines: bool = False) -> str:
 
     The model reads an invisible character as a space, and it counts in the length of the speech.
     """
-    if lines and (any(c in text for c in "\r\n\v\f\x85\u2028\u2029")):
-        text = _NEWLINES.sub(r"\1", _BLANKS.sub(" ", _BREAKS.sub("\n", text)))
-        return "\n".join(map(normalise, text.split("\n"))).strip()
+    if lines:
+        return "\n".join(map(normalise, text.splitlines())).strip()
     text = _WHITESPACE.sub(" ", text)
     if not text.isascii() or not text.isprintable():
         text = "".join(c for c in text if unicodedata.category(c) not in _INVISIBLE)

@@ -24,7 +24,7 @@ END = r"(?![A-Za-z\d_%°]|[.,:/]\d)"
 @dataclass(frozen=True)
 class Quantity:
     number: str
-    """Digits with at most one point, and a minus."""
+    """Digits with at most one point."""
     currency: str = ""
     scale: str = ""
     unit: str = ""

@@ -76,9 +76,7 @@ def _read(line: Line, text: str, language: Language, place: int) -> Span:
             return span  # 第3
         return _chinese(text, match)
     if character.isalpha():
-        if (span := language.words.at(text, place)) or (
-            span := language.numbers.at(text, place) if character == "R" else None
-        ):
+        if span := language.words.at(text, place):
             return span
         if match := _WORD.match(text, place):
             return _word(line, language, match)

@@ -88,6 +88,11 @@ class Readings:
         return None
 
 
+def before(match: re.Match[str], most: int = 24) -> str:
+    """The last characters before a match."""
+    return match.string[max(match.start() - most, 0) : match.start()]
+
+
 @dataclass(frozen=True)
 class Language:
     """Words of one language for the spans."""
@@ -96,6 +101,8 @@ class Language:
     """As the `emoji` library names it."""
     link: str
     mail: str
+    listing: str
+    """Said in place of a block of code."""
     comma: str
     digit: Callable[[str], str]
     """A digit within a word."""

@@ -10,7 +10,9 @@ import pytest
 import soundfile
 
 from appliance.contract.tokens import read_vocabulary
+from appliance.job import Direction
 from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.requests import request_of
 from appliance.text.sayable import NOTHING, Front
 from tests.daemons import ROOT
 from tests.rpc.conftest import Box
@@ -86,6 +88,11 @@ async def test_names_are_said_as_the_voice_or_the_request_says(synthesizer: Stub
     assert details["BadRequest"].field_violations[0].field == "pronunciations"
     error, _ = await refusal(synthesizer.Synthesize(request("GG", voice="nobody")))
     assert error.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_stage_directions_reach_the_planner(box: Box) -> None:
+    asked = request_of(request("*waves* hi [laugh]"), box.components.defaults, stream=True)
+    assert (asked.text, asked.directions) == ("hi", (Direction(0, "waves"), Direction(2, "laugh")))
 
 
 async def test_ssml_is_read_as_a_whole(synthesizer: Stub, box: Box) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from appliance.text.languages.numbers import english, english_ordinal, roman
-from appliance.text.spans import Kind
+from appliance.text.spans import Kind, before
 
 SPELT = frozenset(
     str.split(
@@ -77,29 +77,27 @@ _MONARCH = re.compile(
     r"\b(?:Henry|Louis|Elizabeth|George|Edward|Charles|Richard|William|Philip|Napoleon|Pope \w+|King \w+"
     r"|Queen \w+|John Paul|Benedict) $"
 )
-
-
 _IT = re.compile(r"\b(?:[Tt]he|in|an|my|our|your|their|from) IT\b|IT (?:guy|dep|sup|tea|cro|job|wor|ind|sta)")
 """Information technology, not the pronoun."""
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     """Roman numerals, sizes, acronyms and shouting."""
-    word, before = match[0], match.string[max(match.start() - 24, 0) : match.start()]
+    word, earlier = match[0], before(match)
     if numbered := _NUMBERED.fullmatch(word):
         return Kind.ROMAN, f"{' '.join(numbered[1])} {english(roman(numbered[2]))}"
     if _ROMAN.fullmatch(word) and (
-        word.upper() in _ONLY_ROMAN or (_BEFORE_ROMAN.search(before) and (not shouted or len(word) > 2))
+        word.upper() in _ONLY_ROMAN or (_BEFORE_ROMAN.search(earlier) and (not shouted or len(word) > 2))
     ):
         value = roman(word.upper())
-        return Kind.ROMAN, f"the {english_ordinal(value)}" if _MONARCH.search(before) else english(value)
+        return Kind.ROMAN, f"the {english_ordinal(value)}" if _MONARCH.search(earlier) else english(value)
     if re.fullmatch(r"X{1,4}[SL]", word):
         return Kind.ACRONYM, " ".join(word)
     if word == "AAA":
         return Kind.ACRONYM, "triple A"
     after = match.string[match.end() : match.end() + 5]
     if (word == "AAAA" and after == " batt") or (
-        word == "IT" and not shouted and _IT.search(f"{before}IT{after}")
+        word == "IT" and not shouted and _IT.search(f"{earlier}IT{after}")
     ):
         return Kind.ACRONYM, " ".join(word)
     short = re.sub(r"([A-Z])\1{2,}", r"\1", word)
@@ -117,7 +115,7 @@ def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
         return Kind.ACRONYM, " ".join(short)
     if len(short) >= 4 or (short in _SHORT_WORDS and short != "A") or shouted:
         short = re.sub(r"([A-Z]{2,3}?)\1{3,}", r"\1\1\1", short)
-        is_first = not before or before.rstrip()[-1:] in (*".!?\n", "")
+        is_first = not earlier or earlier.rstrip()[-1:] in (*".!?\n", "")
         kind = Kind.SHOUTING if short == word else Kind.REPEAT
         return kind, short.capitalize() if is_first else short.lower()
     return None

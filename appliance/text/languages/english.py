@@ -13,9 +13,10 @@ from appliance.text.languages.numbers import (
     english_digits,
     english_ordinal,
     english_year,
+    is_code,
 )
 from appliance.text.quantity import DASH, END, NUMBER, Quantity
-from appliance.text.spans import Kind, Language, Readings
+from appliance.text.spans import Kind, Language, Readings, before
 
 _MONTHS = str.split("January February March April May June July August September October November December")
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "May" else "May" for name in _MONTHS)
@@ -133,10 +134,6 @@ def number(plain: str, ordinal: bool) -> str:
     return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
 
 
-def _before(match: re.Match[str], most: int = 24) -> str:
-    return match.string[max(match.start() - most, 0) : match.start()]
-
-
 # Dates and times.
 
 
@@ -168,7 +165,7 @@ def _day_month(match: re.Match[str]) -> str | None:
         return None
     month = next(name for name in _MONTHS if name.startswith(match[2][:3]))
     year = f", {english_year(int(match[3][-4:]))}" if match[3] else ""
-    the = "" if re.search(r"\bthe $", _before(match), re.I) else "the "
+    the = "" if re.search(r"\bthe $", before(match), re.I) else "the "
     return f"{the}{english_ordinal(int(match[1]))} of {month}{year}"
 
 
@@ -179,7 +176,9 @@ def _minutes(minute: int) -> str:
 def _clock(hour: str, minute: str, second: str | None, half: str | None) -> str | None:
     if int(hour) > (12 if half else 24) or int(minute) > 59:
         return None
-    words = [english(int(hour)), _minutes(int(minute)), _minutes(int(second or 0))]
+    # Without minutes the seconds would be taken for them.
+    words = [english(int(hour)), _minutes(int(minute)) or ("zero" if int(second or 0) else "")]
+    words.append(_minutes(int(second or 0)))
     if half:
         words.append(f"{half.lower()} m")
     elif not int(minute):
@@ -196,7 +195,7 @@ def _duration(match: re.Match[str]) -> str:
     return f"{english(hours)} {_minutes(minutes)} {_minutes(seconds) or 'zero'}"
 
 
-def _hours_minutes(match: re.Match[str]) -> str | None:
+def _hours_minutes(match: re.Match[str]) -> str:
     """1h30m, 2h 5m 10s."""
     parts = re.findall(r"(\d+)\s?([dhms])", match[0], re.I)
     return " ".join(f"{english_decimal(n)} {_UNITS[unit.lower()][n != '1']}" for n, unit in parts)
@@ -231,7 +230,7 @@ def _groups(match: re.Match[str]) -> str | None:
 def _short_phone(match: re.Match[str]) -> str | None:
     first, second = match[1], match[2]
     is_round = first[-1] == "0" and second[-1] == "0" and first != "0" and int(first) < int(second)
-    is_phone = not is_round or second[0] == "0" or _PHONE_BEFORE.search(_before(match))
+    is_phone = not is_round or second[0] == "0" or _PHONE_BEFORE.search(before(match))
     return f"{english_digits(first)}, {english_digits(second)}" if is_phone else None
 
 
@@ -290,7 +289,7 @@ def _said(quantity: Quantity, unit: tuple[str, str] | None = None) -> str:
 
 
 def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
-    read, before = quantity.read(match), _before(match)
+    read, earlier = quantity.read(match), before(match)
     after = match.string[match.end() : match.end() + 16]
     if not (read.currency or read.scale or read.unit) or read.unit == "G":
         return None
@@ -300,13 +299,13 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
         return None
     if read.scale == "K" and read.number in ("2", "4", "8") and not read.currency:
         return None  # the width of a screen
-    is_timed = bool(_TIME_BEFORE.search(before) or _TIME_AFTER.match(after))
+    is_timed = bool(_TIME_BEFORE.search(earlier) or _TIME_AFTER.match(after))
     if read.unit.lower() in ("d", "w", "y") and not is_timed:
         return None  # 2D
     is_tens = re.fullmatch(r"(?:1\d|20)\d0|[2-9]0", read.number) and not is_timed
-    if read.unit == "s" and is_tens and (len(read.number) > 2 or _DECADE_BEFORE.search(before)):
+    if read.unit == "s" and is_tens and (len(read.number) > 2 or _DECADE_BEFORE.search(earlier)):
         return None  # the 80s
-    is_length = read.unit == "m" and (_LENGTH_BEFORE.search(before) or _LENGTH_AFTER.match(after))
+    is_length = read.unit == "m" and (_LENGTH_BEFORE.search(earlier) or _LENGTH_AFTER.match(after))
     return read.kind, _signed(match, _said(read, _METERS if is_length else None))
 
 
@@ -337,7 +336,7 @@ def _is_year(number: str) -> bool:
 
 def _hash(match: re.Match[str]) -> str:
     """#1, or the number of an order."""
-    is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{_before(match)}#")
+    is_code = len(match[1]) > 3 and _CODE_BEFORE.search(f"{before(match)}#")
     return f"number {english_digits(match[1]) if is_code else plain(match[1])}"
 
 
@@ -373,7 +372,7 @@ def _slash(match: re.Match[str]) -> str | None:
         return f"{plain(a)} {plain(b)}"
     after = match.string[match.end() : match.end() + 5]
     is_date = 12 < int(b) <= 31 or (
-        int(b) <= 12 and (_DATE_BEFORE.search(_before(match)) or after[:4] == " is ")
+        int(b) <= 12 and (_DATE_BEFORE.search(before(match)) or after[:4] == " is ")
     )
     if "." not in a and 1 <= int(a) <= 12 and is_date and int(b):
         return _date("", a, b)
@@ -391,14 +390,12 @@ def _feet(match: re.Match[str]) -> str | None:
 
 
 def _year(match: re.Match[str]) -> str | None:
-    return english_year(int(match[0])) if _YEAR_BEFORE.search(_before(match)) else None
+    return english_year(int(match[0])) if _YEAR_BEFORE.search(before(match)) else None
 
 
 def plain(number: str) -> str:
     """A number; digit by digit if it is long or begins with 0."""
-    if len(number.partition(".")[0]) > LONGEST or (number[0] == "0" and number.isdigit() and len(number) > 1):
-        return english_digits(number)
-    return english_decimal(number)
+    return english_digits(number) if is_code(number) else english_decimal(number)
 
 
 def _number(match: re.Match[str]) -> str:
@@ -420,7 +417,6 @@ _QUANTITIES = (
     quantity.pattern("_a", [*_SCALES, "K", "M", "B"], [*_UNITS, *_MONEY_UNITS]),
     quantity.pattern("_b", [*_SCALES, "K", "M", "B", _WORD_SCALES], [*_UNITS, *_MONEY_UNITS]),
 )
-_I = "(?i)"
 
 NUMBERS = Readings(
     (
@@ -437,7 +433,7 @@ NUMBERS = Readings(
         ),
         (
             Kind.TIME,
-            rf"{_I}(\d{{1,2}})(?::(\d{{2}}))?(?::(\d{{2}}))?\s?([ap])\.?m\b\.?",
+            r"(?i)(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s?([ap])\.?m\b\.?",
             lambda m: _clock(m[1], m[2] or "0", m[3], m[4]),
         ),
         (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}):(\d{{2}}){END}", _duration),
@@ -449,7 +445,7 @@ NUMBERS = Readings(
         (Kind.TIME, rf"(\d{{1,2}}):(\d{{2}}){END}", lambda m: _clock(m[1], m[2], None, None)),
         (
             Kind.TIME,
-            rf"{_I}(?:\d{{1,3}}\s?[dhm]\s?){{1,2}}\d{{1,2}}\s?(?:min|[ms])(?![A-Za-z\d_])",
+            r"(?i)(?:\d{1,3}\s?[dhm]\s?){1,2}\d{1,2}\s?(?:min|[ms])(?![A-Za-z\d_])",
             _hours_minutes,
         ),
         (
@@ -466,11 +462,11 @@ NUMBERS = Readings(
         ),
         (Kind.PHONE, r"\d{1,5}(?:-\d{1,7}){3,}(?![-\w]\d|\w)", _groups),
         (Kind.PHONE, rf"(\d{{3}})-(\d{{4}}){END}", _short_phone),
-        (Kind.PHONE, rf"(?:\+\d{{7,}}|0\d{{6,}}){END}", lambda m: english_digits(m[0])),
+        (Kind.PHONE, rf"(?:\+\d{{7,}}|0\d{{6,}}){END}", _groups),
         (
             Kind.PHONE,
             rf"(?:911|112|999){END}",
-            lambda m: english_digits(m[0]) if _PHONE_BEFORE.search(_before(m)) else None,
+            lambda m: english_digits(m[0]) if _PHONE_BEFORE.search(before(m)) else None,
         ),
         (
             Kind.SCORE,
@@ -480,7 +476,9 @@ NUMBERS = Readings(
         (
             Kind.FRACTION,
             rf"(\d+) (\d)/(\d){END}",
-            lambda m: f"{plain(m[1])} and {_FRACTIONS.get((m[2], m[3])) or _number_words(m[2], m[3])}",
+            lambda m: (
+                f"{plain(m[1])} and {_FRACTIONS.get((m[2], m[3])) or f'{plain(m[2])} over {plain(m[3])}'}"
+            ),
         ),
         (Kind.FRACTION, rf"(\d+(?:\.\d+)?)/(\d+){END}", _slash),
         (Kind.UNIT, r"(\d{1,2})['′](\d{1,2})(\"|″|'')?(?![A-Za-z\d_])", _feet),
@@ -503,17 +501,13 @@ NUMBERS = Readings(
         (
             Kind.CODE,
             r"\d{4,}(?![A-Za-z\d_]|[.,]\d)",
-            lambda m: english_digits(m[0]) if _CODE_BEFORE.search(_before(m)) else None,
+            lambda m: english_digits(m[0]) if _CODE_BEFORE.search(before(m)) else None,
         ),
         (Kind.YEAR, rf"(?:19|20)\d\d{END}", _year),
         (Kind.NUMBER, rf"{_SIGN}(?P<number>{NUMBER})(?![A-Za-z\d_])", _number),
         (Kind.CODE, r"[A-Za-z\d_]+", _code),
     )
 )
-
-
-def _number_words(a: str, b: str) -> str:
-    return f"{plain(a)} over {plain(b)}"
 
 
 WORDS = Readings(
@@ -535,7 +529,6 @@ WORDS = Readings(
     )
 )
 
-_OPERAND_BEFORE, _OPERAND_AFTER = r"(?<=[\w)])\s?", r"\s?(?=[\w(.-])"
 SIGNS = Readings(
     (
         (Kind.SIGN, r"(?<=[\w)])\^\{?(-?\d{1,3}|[a-z])\}?(?![A-Za-z\d_])", _powers),
@@ -547,9 +540,9 @@ SIGNS = Readings(
             r"(?:(?<=:\d\d)|(?<=[apAP][mM]))[-–—~](?=\s?\d{1,2}(?::\d\d|\s?[apAP]\.?[mM]))",
             lambda m: " to ",
         ),
-        (Kind.SIGN, r"\s?±\s?", lambda m: " plus or minus "),
-        (Kind.SIGN, r"\s?×\s?(?=\d)|(?<=\d)\*(?=\d)", lambda m: " times "),
-        (Kind.SIGN, r"\s?÷\s?", lambda m: " divided by "),
+        (Kind.SIGN, r"±", lambda m: " plus or minus "),
+        (Kind.SIGN, r"×(?= ?\d)|(?<=\d)\*(?=\d)", lambda m: " times "),
+        (Kind.SIGN, r"÷", lambda m: " divided by "),
         (Kind.SIGN, r"<=|≤", lambda m: " is at most "),
         (Kind.SIGN, r">=|≥", lambda m: " is at least "),
         (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])|(?<=[\w)]\s)<(?=\s[\w(-])", lambda m: " is less than "),
@@ -557,7 +550,7 @@ SIGNS = Readings(
         (Kind.SIGN, r"!=|≠", lambda m: " is not "),
         (Kind.SIGN, r"≈", lambda m: " about "),
         (Kind.SIGN, r"√", lambda m: " square root of "),
-        (Kind.SIGN, r"\s?[-=]>\s?|\s?→\s?", lambda m: " to "),
+        (Kind.SIGN, r"[-=]>|→", lambda m: " to "),
         (Kind.SIGN, r"={3,}", lambda m: " "),
         (Kind.SIGN, r"={1,2}", lambda m: " equals "),
         (Kind.SIGN, r"&", lambda m: " and "),
@@ -566,7 +559,7 @@ SIGNS = Readings(
             r"\+(?=\s?\d)|(?<=\S)\+(?=\s|$|[,.!?])|(?<=\s)\+(?=\s)|(?<=\w)\+(?=\w)",
             lambda m: " plus ",
         ),
-        (Kind.SIGN, r"(?<=\w)\s?%(?![A-Za-z\d_])", lambda m: " percent"),
+        (Kind.SIGN, r"(?<=\w)%(?![A-Za-z\d_])", lambda m: " percent"),
         (Kind.SIGN, r"(?<!\w)@(?=\s)", lambda m: "at"),
         (Kind.SIGN, r"(?<=\w)/(?=\w)", lambda m: " "),
         (Kind.SIGN, r"~(?=\w)", lambda m: "about "),
@@ -577,6 +570,7 @@ ENGLISH = Language(
     code="en",
     link="link",
     mail="email address",
+    listing="code.",
     comma=", ",
     digit=digit,
     number=number,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from appliance.text import quantity
-from appliance.text.languages.numbers import LONGEST, chinese, chinese_decimal, chinese_digits, roman
+from appliance.text.languages.numbers import chinese, chinese_decimal, chinese_digits, is_code, roman
 from appliance.text.quantity import DASH, END, NUMBER, Quantity
-from appliance.text.spans import Kind, Language, Readings
+from appliance.text.spans import Kind, Language, Readings, before
 
-_MEASURES = "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元万千百亿岁小种名款支队轮倍年"
+_MEASURES = "点个只位块次天夜年条本件张把句声秒分杯瓶台辆部场局首集层楼间人斤米元万千百亿岁小种名款支队轮倍"
 """Before these two is 两."""
 _CURRENCIES = {
     "$": "美元",
@@ -52,11 +52,14 @@ _UNITS = {
     "℃": "摄氏度",
     "°": "度",
     "x": "倍",
+    "$": "美元",
+    "€": "欧元",
+    "£": "英镑",
     "%": "",
     "％": "",
     **{
         measure: measure
-        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级楼期届年"
+        for measure in "日号月年天点个只位块次条本件张把句秒分杯瓶台辆部场局首集层楼间人斤米元岁级期届"
     },
 }
 _SCALES = {"k": "千", "w": "万", "万": "万", "千": "千", "亿": "亿", "百": "百"}
@@ -110,9 +113,7 @@ def number(plain: str, ordinal: bool) -> str:
 
 def _plain(number: str) -> str:
     """A number; digit by digit if it is long or begins with 0."""
-    if len(number.partition(".")[0]) > LONGEST or (number[0] == "0" and number.isdigit() and len(number) > 1):
-        return chinese_digits(number)
-    return chinese_decimal(number)
+    return chinese_digits(number) if is_code(number) else chinese_decimal(number)
 
 
 def _counted(number: str) -> str:
@@ -120,43 +121,51 @@ def _counted(number: str) -> str:
     return "两" if number == "2" else _plain(number)
 
 
-def _before(match: re.Match[str], most: int = 12) -> str:
-    return match.string[max(match.start() - most, 0) : match.start()]
-
-
 # Numbers that are words.
 
 
 def _laughter(match: re.Match[str]) -> str | None:
-    before = _before(match)
-    if _COUNTED.search(before):
+    earlier = before(match)
+    if _COUNTED.search(earlier):
         return None
     return (
         "哈哈哈"
-        if len(match[0]) > 3 or not before.strip() or not before[-1].isalnum() or _LAUGHING.search(before)
+        if len(match[0]) > 3 or not earlier.strip() or not earlier[-1].isalnum() or _LAUGHING.search(earlier)
         else None
     )
 
 
 def _goodbye(match: re.Match[str]) -> str | None:
-    before = _before(match)
-    return "拜拜" if not before.strip() or before[-1] in "，。！？,.!? ~" or _LEAVING.search(before) else None
+    earlier = before(match)
+    return (
+        "拜拜" if not earlier.strip() or earlier[-1] in "，。！？,.!? ~" or _LEAVING.search(earlier) else None
+    )
 
 
-def _repeated(match: re.Match[str]) -> str | None:
-    """666, 8888: each digit, unless something is counted with it."""
-    before = _before(match)
-    if not before.strip() or not before[-1].isalnum():
-        return chinese_digits(match[0][:3] if match[0][0] == "6" else match[0])
-    return None if _COUNTED.search(before) and not _NAMED.search(before) else chinese_digits(match[0])
+def _is_counted(match: re.Match[str]) -> bool:
+    """True if the word before counts with the number, as 涨粉 does and 房间号 does not."""
+    earlier = before(match)
+    return bool(_COUNTED.search(earlier)) and not _NAMED.search(earlier)
+
+
+def _repeated(match: re.Match[str]) -> tuple[Kind, str] | None:
+    """666 as praise: three digits; 8888: each, unless something is counted with it."""
+    earlier = before(match)
+    if match[0][:4] == "6666" and not (earlier.strip() and earlier[-1].isalnum()):
+        return Kind.REPEAT, chinese_digits("666")
+    return None if _is_counted(match) else (Kind.NUMBER, chinese_digits(match[0]))
+
+
+def _emergency(match: re.Match[str]) -> str | None:
+    return None if _is_counted(match) else chinese_digits(match[0]).replace("一", "幺")
 
 
 def _named_number(match: re.Match[str]) -> str | None:
-    return chinese_digits(match[0]) if _NAMED.search(_before(match)) else None
+    return chinese_digits(match[0]) if _NAMED.search(before(match)) else None
 
 
 def _known_number(match: re.Match[str]) -> str | None:
-    return None if _COUNTED.search(_before(match)) else chinese_digits(match[0])
+    return None if _COUNTED.search(before(match)) else chinese_digits(match[0])
 
 
 # Dates and times.
@@ -175,7 +184,7 @@ def _two_digit_year(match: re.Match[str]) -> str | None:
     after = text[match.end() : match.end() + 4]
     if re.match(r"\d{1,2}月|(?:出?生|的冬|的夏|的春|的秋)", after) or digits[0] == "0":
         return f"{chinese_digits(digits)}年"
-    if _LONG_AGO.match(after) or _SO_LONG.search(_before(match)) or digits[1] == "0" or int(digits) < 30:
+    if _LONG_AGO.match(after) or _SO_LONG.search(before(match)) or digits[1] == "0" or int(digits) < 30:
         return None
     return f"{chinese_digits(digits)}年"
 
@@ -192,7 +201,7 @@ def _clock(match: re.Match[str]) -> str | None:
     half = (groups.get("half") or "").lower()
     if hour > 24 or minute > 59 or second > 59:
         return None
-    part = "" if _HALVES.search(_before(match)) else {"a": "上午", "p": "下午"}.get(half, "")
+    part = "" if _HALVES.search(before(match)) else {"a": "上午", "p": "下午"}.get(half, "")
     words = f"{part}{_counted(str(hour))}点"
     if minute == 30 and not second:
         return f"{words}半"
@@ -214,12 +223,12 @@ def _phone(match: re.Match[str]) -> str | None:
 
 def _said(read: Quantity) -> str:
     unit, scale = read.unit.lower(), _SCALES.get(read.scale.lower(), "")
-    number, sign = read.number, ""
+    number = read.number
     if unit in ("%", "％"):
         return "百分之百" if number == "100" else f"百分之{_plain(number)}"
     is_counted = bool(scale or read.currency or (unit and (_UNITS[unit] != unit or unit in _MEASURES)))
     words = f"{_counted(number) if is_counted else _plain(number)}{scale}"
-    return sign + words + (_CURRENCIES.get(read.currency) or _UNITS.get(unit, ""))
+    return words + (_CURRENCIES.get(read.currency) or _UNITS.get(unit, ""))
 
 
 def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
@@ -235,7 +244,7 @@ def _quantity(match: re.Match[str]) -> tuple[Kind, str] | None:
         return Kind.YEAR, f"{chinese_digits(read.number)}年"
     cold = read.unit and read.unit[0] in "°℃"
     sign = {"-": _below_zero(read), "−": _below_zero(read), "+": "加"}.get(match["sign"] or "", "")
-    if cold and _before(match, 2) == "零下":
+    if cold and before(match, 2) == "零下":
         sign = ""
     return read.kind, sign + _said(read)
 
@@ -291,6 +300,10 @@ def _code(match: re.Match[str]) -> str:
     return said
 
 
+def _hexadecimal(match: re.Match[str]) -> str:
+    return "零x" + "".join(chinese_digits(c) or c for c in match[1])
+
+
 def _number(match: re.Match[str]) -> str:
     plain = quantity.plain(match["number"])
     sign = {"-": "负", "−": "负", "+": "加"}.get(match["sign"] or "", "")
@@ -318,15 +331,7 @@ NUMBERS = Readings(
         ),
         (Kind.SCORE, r"(\d{1,3})/(\d{1,3})/(\d{1,3})(?![\d/])", lambda m: "，".join(map(_plain, m.groups()))),
         (Kind.NUMBER, rf"(?:6{{3,}}|8{{3,}}){_NOT_COUNTED}", _repeated),
-        (
-            Kind.PHONE,
-            rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}",
-            lambda m: (
-                None
-                if _COUNTED.search(_before(m)) and not _NAMED.search(_before(m))
-                else chinese_digits(m[0]).replace("一", "幺")
-            ),
-        ),
+        (Kind.PHONE, rf"(?:{'|'.join(_EMERGENCY)}){_NOT_COUNTED}", _emergency),
         (Kind.CODE, rf"(?:{'|'.join((*_SALES, *_SERVICES))}){_NOT_COUNTED}", _known_number),
         (Kind.CODE, r"\d{3,}(?![\d-])", _named_number),
         (
@@ -334,7 +339,7 @@ NUMBERS = Readings(
             r"(\d{1,2})·(\d{1,2})(?!\d)|3[ .]15(?=晚会|维权|打假|消费)",
             lambda m: chinese_digits(m[0]),
         ),
-        (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?!\w)", lambda m: f"零x{_code(re.match('.*', m[1]))}"),  # type: ignore[arg-type]
+        (Kind.CODE, r"0[xX]([0-9A-Fa-f]+)(?!\w)", _hexadecimal),
         (Kind.DATE, rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){END}", _date),
         (
             Kind.YEAR,
@@ -369,11 +374,6 @@ NUMBERS = Readings(
         (Kind.UNIT, r"(\d{3,4})[pP](?![A-Za-z])", lambda m: f"{chinese_digits(m[1])}P"),
         (Kind.RANGE, rf"{_SIGN}(?i:{_A}{DASH}(?P<minus>[-−])?{_B}){_LETTER_END}(?!\s?=|-\d)", _range),
         (Kind.UNIT, rf"{_SIGN}(?i:{_Q}){_LETTER_END}", _quantity),
-        (
-            Kind.MONEY,
-            rf"{_SIGN}(?P<number>{NUMBER})\s?(?P<sign_after>[$€£])",
-            lambda m: f"{_counted(quantity.plain(m['number']))}{_CURRENCIES[m['sign_after']]}",
-        ),
         (Kind.FRACTION, rf"(\d{{1,2}})/(\d{{1,2}}){_LETTER_END}", _slash),
         (
             Kind.SIGN,
@@ -411,9 +411,9 @@ SIGNS = Readings(
         (Kind.NUMBER, r"第(\d+)", lambda m: f"第{_plain(m[1])}"),
         (Kind.SIGN, r"(?:(?<=\d)|(?<=\d ))[-−]\s?(?=\d+\s?=)", lambda m: "减"),
         (Kind.RANGE, r"(?<=[:：]\d\d)[-–—~～](?=\s?\d{1,2}[:：]\d\d)", lambda m: "到"),
-        (Kind.SIGN, r"\s?±\s?", lambda m: "正负"),
-        (Kind.SIGN, r"\s?[×*]\s?(?=\d)", lambda m: "乘"),
-        (Kind.SIGN, r"\s?÷\s?", lambda m: "除以"),
+        (Kind.SIGN, r"±", lambda m: "正负"),
+        (Kind.SIGN, r"[×*](?= ?\d)", lambda m: "乘"),
+        (Kind.SIGN, r"÷", lambda m: "除以"),
         (Kind.SIGN, r"<=|≤", lambda m: "小于等于"),
         (Kind.SIGN, r">=|≥", lambda m: "大于等于"),
         (Kind.SIGN, r"!=|≠", lambda m: "不等于"),
@@ -421,19 +421,19 @@ SIGNS = Readings(
         (Kind.SIGN, r"√", lambda m: "根号"),
         (Kind.SIGN, r"(?<=[\w)])<(?=[\w(-])", lambda m: "小于"),
         (Kind.SIGN, r"(?<=[\w)])>(?=[\w(-])", lambda m: "大于"),
-        (Kind.SIGN, r"\s?\+\s?", lambda m: "加"),
+        (Kind.SIGN, r"\+", lambda m: "加"),
         (Kind.SIGN, r"={3,}|#+", lambda m: " "),
-        (Kind.SIGN, r"\s?={1,2}\s?", lambda m: "等于"),
-        (Kind.SIGN, r"\s?&\s?", lambda m: "和"),
+        (Kind.SIGN, r"={1,2}", lambda m: "等于"),
+        (Kind.SIGN, r"&", lambda m: "和"),
     )
 )
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
     """Roman numerals, sizes and grades; other capitals are left as written beside Chinese."""
-    before = match.string[max(match.start() - 1, 0) : match.start()]
+    earlier = before(match, 1)
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
-        before >= "\u4e00" or match[0] in ("III", "VIII")
+        earlier >= "\u4e00" or match[0] in ("III", "VIII")
     ):
         return Kind.ROMAN, chinese(roman(match[0]))
     if re.match(
@@ -447,6 +447,7 @@ MANDARIN = Language(
     code="zh",
     link="链接",
     mail="邮箱",
+    listing="代码。",
     comma="，",
     digit=digit,
     number=number,

@@ -24,6 +24,13 @@ LONGEST = 12
 """Digits of the longest number that is read as one, not digit by digit."""
 
 
+def is_code(number: str) -> bool:
+    """True for a number without separators that is read digit by digit: it is long or begins with 0."""
+    return len(number.partition(".")[0]) > LONGEST or (
+        len(number) > 1 and number[0] == "0" and number.isdigit()
+    )
+
+
 def english(number: int) -> str:
     """1299 → "one thousand two hundred ninety-nine"; up to LONGEST digits."""
     if number < 0:
