@@ -70,6 +70,7 @@ from appliance.rpc.access import CallAccess
 from appliance.rpc.admin import AdminService
 from appliance.rpc.extra import extra_services
 from appliance.rpc.queue import QueueService
+from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.server import RunningServer, listen, listen_to_operator
 from appliance.rpc.synthesis_call import Components
@@ -350,7 +351,7 @@ class Daemon:
             )
             loaded.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
-            self._metrics.watch_costs(loaded.costs)
+            self._metrics.watch_engine(loaded)
             self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
@@ -448,7 +449,9 @@ class Daemon:
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
-        return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
+        passed_over = ", ".join(one.backend for one in self._scheduler.passed_over)
+        others = (clocks, f"passed over: {passed_over}" if passed_over else "")
+        return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def describe(self) -> admin_pb2.Status:
         """Return the description and present state, for the operator."""
@@ -467,6 +470,7 @@ class Daemon:
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),
             uptime_s=time.monotonic() - self._begun,
+            passed_over=passed_over_messages(self._scheduler.passed_over),
         )
 
     # Changes while it runs.
@@ -544,7 +548,7 @@ class Daemon:
         except ApplianceError:
             loaded.shutdown()
             raise
-        self._metrics.watch_costs(loaded.costs)
+        self._metrics.watch_engine(loaded)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
     def _configure(self, config: Config) -> None:

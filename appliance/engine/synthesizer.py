@@ -23,7 +23,7 @@ from appliance.engine.modulation import ModulationTable
 from appliance.engine.sizes import buckets, longest_reference, sizes
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
-from appliance.job import FloatArray, Segment
+from appliance.job import FloatArray, PassedOver, Segment
 
 T = TypeVar("T")
 MEASURE_S = 6.0
@@ -98,6 +98,8 @@ class Synthesizer:
         self.max_batch = max(most // rows, 1) if batched else 1
         """Lanes that may share a step; the cost table decides if that gains."""
         self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
+        self.passed_over: tuple[PassedOver, ...] = ()
+        """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
 

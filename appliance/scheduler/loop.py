@@ -30,7 +30,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, RequestCounts, Segment, SegmentAudio, Terms
+from appliance.job import FloatArray, PassedOver, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.calls import Engine, EngineCall, EngineLane
 from appliance.scheduler.picking import next_call
@@ -553,6 +553,10 @@ class Scheduler:
     def backend(self) -> str:
         """Empty until there is an engine."""
         return "" if self.engine is None else self.engine.backend
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        return () if self.engine is None else self.engine.passed_over
 
     @property
     def silence_s(self) -> float:

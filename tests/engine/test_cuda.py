@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -158,7 +159,11 @@ def no_device(cuda: Runtime, _: Any) -> None:
 
 
 def no_driver(cuda: Runtime, _: Any) -> None:
-    cuda.start = cudaError_t.cudaErrorInsufficientDriver
+    cuda.start, cuda.device.driver = cudaError_t.cudaErrorInsufficientDriver, 0
+
+
+def old_driver(cuda: Runtime, _: Any) -> None:
+    cuda.start, cuda.version = cudaError_t.cudaErrorInsufficientDriver, 13020
 
 
 def no_bindings(_: Runtime, __: Any) -> None:
@@ -172,8 +177,9 @@ def no_libraries(_: Runtime, runtime: Any) -> None:
 MISSING = {
     no_provider: "has no CUDAExecutionProvider: install onnxruntime-gpu in place of onnxruntime",
     no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
-    no_driver: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorInsufficientDriver",
-    no_bindings: r"needs cuda-python: pip install 'f5-appliance\[ort-cuda\]'",
+    no_driver: "cudaGetDeviceCount: cudaErrorInsufficientDriver: .*, and there is no driver$",
+    old_driver: r"cuda-python is of CUDA 13\.2, the driver of 12\.6: the package .* cuda-python==12",
+    no_bindings: r"needs cuda-python \(.*\): the package holds it: sudo apt install --reinstall \./FILE\.deb",
     no_libraries: "could not be started, ONNX Runtime would compute on CPUExecutionProvider",
 }
 
@@ -193,23 +199,48 @@ def test_a_runtime_without_the_provider_is_refused() -> None:
         open_backend("ort-cuda")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "wanted"), [(None, "ort-cuda"), (no_device, "ort-cpu"), (no_provider, "ort-cpu")]
-)
-def test_auto_takes_the_gpu_where_there_is_one(
+def no_cudnn(_: Runtime, runtime: Any) -> None:
+    runtime.cudnn_missing = True
+
+
+PASSED_OVER = {**MISSING, no_cudnn: "Conv.*cuDNN is unavailable"}
+
+
+@pytest.mark.parametrize("spoil", [None, *PASSED_OVER])
+def test_auto_takes_the_first_backend_that_speaks(
     tiny: Bundle,
     device: Device,
     spoil: Callable[[Runtime, Any], None] | None,
-    wanted: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with installed(device) as runtimes, caplog.at_level("INFO"):
+    with installed(device) as runtimes:
         if spoil:
             spoil(*runtimes)
         engine = load(tiny, backend="auto", threads=1, lanes=1)
-        assert engine.backend == wanted
+        assert solo(engine, segment(60, nfe=1)).size
         engine.shutdown()
-    assert ("engine.backend auto: backend 'ort-cuda'" in caplog.text) == bool(spoil)
+    tensorrt, *others = engine.passed_over
+    assert (tensorrt.backend, "needs TensorRT's Python package" in tensorrt.reason) == ("tensorrt", True)
+    assert engine.backend == ("ort-cpu" if spoil else "ort-cuda")
+    assert [one.backend for one in others] == (["ort-cuda"] if spoil else [])
+    if spoil:
+        assert re.search(PASSED_OVER[spoil], others[0].reason)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warned if line.startswith("engine.backend auto: ")] == [
+        f"engine.backend auto: {one.backend} passed over: {one.reason}" for one in engine.passed_over
+    ]
+
+
+def test_without_a_backend_that_speaks_every_reason_is_named(
+    tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise TypeError("factory function returned nullptr")
+
+    monkeypatch.setattr(OrtBackend, "load", broken)
+    with installed(device), pytest.raises(EngineFault) as raised:
+        load(tiny, backend="auto", threads=1, lanes=1)
+    assert str(raised.value).count("TypeError: factory function returned nullptr") == 2
 
 
 def tensors(backend: OrtCudaBackend) -> dict[str, Any]:

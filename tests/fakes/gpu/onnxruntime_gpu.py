@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,10 @@ from tests.fakes.gpu.device import Device
 
 PROVIDER = "CUDAExecutionProvider"
 FUSED = "_fused.onnx"
+NO_CUDNN = (
+    "Non-zero status code returned while running Conv node. NOT_IMPLEMENTED : cuDNN is unavailable or "
+    "disabled for CUDA Execution Provider"
+)
 
 
 class Binding:
@@ -85,6 +90,8 @@ class Session:
                 raise device.refuse(f"{what}s that are not bound: {', '.join(sorted(names ^ bound))}")
         for name, (address, _, size) in binding.addresses.items():
             device.check(address, size, "device", f"{name} is used")
+        if self._runtime.cudnn_missing and b"Conv" in Path(self.path).read_bytes():
+            raise RuntimeError(NO_CUDNN)
         number = _entry(options, "gpu_graph_id")
         if self._options["enable_cuda_graph"] == "1" and number != "-1":
             before = self._captured.setdefault(number, binding.addresses)
@@ -122,6 +129,8 @@ class Runtime:
         self.device = device
         self.libraries_missing = False
         """Whether the provider is there but cannot be started, which the real one only logs."""
+        self.cudnn_missing = False
+        """Shows at the first Conv, as in ONNX Runtime from 1.30 on."""
         self.fuses = True
         """Whether the memory-efficient kernel was built in. Without it masks are read as others, as a CPU
         does in its own way."""
