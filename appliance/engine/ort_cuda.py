@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakSet
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
@@ -24,6 +25,7 @@ class OrtCudaGraph:
         self, runtime: Any, session: Any, device: int, captured: itertools.count[int] | None
     ) -> None:
         self._runtime, self._session, self._device, self._captured = runtime, session, device, captured
+        self._bound: WeakSet[OrtBound] = WeakSet()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         binding = self._session.io_binding()
@@ -39,8 +41,16 @@ class OrtCudaGraph:
         if self._captured is not None:
             number = next(self._captured)
             options.add_run_config_entry("gpu_graph_id", str(number if number <= MAX_CAPTURED else -1))
-        bound = [*inputs.values(), *outputs.values()]
-        return OrtBound(self._session, binding, bound, (options, options), fault_of)
+        tensors = [*inputs.values(), *outputs.values()]
+        bound = OrtBound(self._session, binding, tensors, (options, options), fault_of)
+        self._bound.add(bound)
+        return bound
+
+    def close(self) -> None:
+        """Drop the session, with every binding of it."""
+        for bound in self._bound:
+            bound.close()
+        self._session = None
 
 
 class OrtCudaBackend(DeviceMemory):
@@ -66,6 +76,7 @@ class OrtCudaBackend(DeviceMemory):
             runtime.preload_dlls()
         self._runtime = runtime
         self._captured = itertools.count(1)
+        self._graphs: list[OrtCudaGraph] = []
 
     def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
         """See `Backend`. Also raises BundleError when the provider cannot be started."""
@@ -85,4 +96,12 @@ class OrtCudaBackend(DeviceMemory):
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "
                 f"{', '.join(used)}: CUDA or cuDNN of its version is missing"
             )
-        return OrtCudaGraph(self._runtime, session, self.device, self._captured if is_step else None)
+        graph = OrtCudaGraph(self._runtime, session, self.device, self._captured if is_step else None)
+        self._graphs.append(graph)
+        return graph
+
+    def close(self) -> None:
+        for graph in self._graphs:  # a session waits for its stream when it ends
+            graph.close()
+        self._graphs.clear()
+        super().close()
