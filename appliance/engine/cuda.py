@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -24,6 +25,14 @@ MAX_CAPTURED = 64
 """Most CUDA graphs of a backend, one for each binding, since each takes device memory.
 
 Further bindings launch their kernels one by one.
+"""
+
+
+CAPTURING = threading.Lock()
+"""Held while ONNX Runtime captures a CUDA graph, and while an engine is loaded beside the one that speaks.
+
+It captures in CUDA's global mode, in which no other thread may allocate, and replays a graph only on the
+thread that captured it, so a loader's thread must not capture at all.
 """
 
 

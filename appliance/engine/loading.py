@@ -14,6 +14,7 @@ from appliance.engine.backend import Backend
 from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
+from appliance.engine.cuda import CAPTURING
 from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.ort import check_integers
 from appliance.engine.prepare import OpenBackend
@@ -63,6 +64,21 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
         raise EngineFault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
+
+
+def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
+    """Load and warm up an engine in another thread than that of the engine that speaks. Raises as `load_for`.
+
+    Neither captures a CUDA graph meanwhile: launches go one by one until the new one's own thread captures.
+    """
+    with CAPTURING:
+        loaded = load_for(bundle, config, report)
+        try:
+            loaded.warm_up(nfe)
+        except BaseException:
+            loaded.shutdown()
+            raise
+        return loaded
 
 
 def load(

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
+from appliance.engine.cuda import CAPTURING, MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.ort import OrtBound, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
@@ -18,6 +18,26 @@ PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
 """`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/fused.py`):
 other kernels read the masks differently."""
+
+
+UNCAPTURED = -1
+
+
+class OrtCudaBound(OrtBound):
+    """A binding that becomes a CUDA graph: the first run with its number captures it."""
+
+    to_capture: Any = None
+    """Run options with the number, until it is captured."""
+
+    def run(self, *, release: bool = False) -> None:
+        if self.to_capture is None or not CAPTURING.acquire(blocking=False):
+            super().run(release=release)
+            return
+        try:
+            self._options, self.to_capture = (self.to_capture,) * 2, None
+            super().run(release=release)
+        finally:
+            CAPTURING.release()
 
 
 class OrtCudaGraph:
@@ -36,15 +56,19 @@ class OrtCudaGraph:
                     bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
         except Exception as error:  # the runtime's exceptions share no base class of their own
             raise EngineFault(f"ONNX Runtime: {error}") from error
-        options = self._runtime.RunOptions()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        if self._captured is not None:
-            number = next(self._captured)
-            options.add_run_config_entry("gpu_graph_id", str(number if number <= MAX_CAPTURED else -1))
-        tensors = [*inputs.values(), *outputs.values()]
-        bound = OrtBound(self._session, binding, tensors, (options, options), fault_of)
+        given = [*inputs.values(), *outputs.values()]
+        bound = OrtCudaBound(self._session, binding, given, (self._options(),) * 2, fault_of)
+        if self._captured is not None and (number := next(self._captured)) <= MAX_CAPTURED:
+            bound.to_capture = self._options(number)
         self._bound.add(bound)
         return bound
+
+    def _options(self, number: int = UNCAPTURED) -> Any:
+        """Run options of the CUDA graph of that number."""
+        options = self._runtime.RunOptions()
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        options.add_run_config_entry("gpu_graph_id", str(number))
+        return options
 
     def close(self) -> None:
         """Drop the session, with every binding of it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES, fault_of
-from appliance.engine.loading import load
+from appliance.engine.loading import load, load_beside
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
+from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     check_a_device_that_fails,
@@ -145,6 +149,38 @@ def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: 
     assert sum(session.captured() for session in runtime.sessions) == 3
     assert not device.wrong
     engine.shutdown()
+
+
+def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
+    short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
+    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
+    warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
+
+    def held(engine: Synthesizer, nfe: int) -> None:
+        warm_up(engine, nfe)
+        warm.set()
+        assert spoken.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Synthesizer, "warm_up", held)
+    loads = EngineConfig(backend="ort-cuda", threads=1, lanes=2)
+    with installed(device), ThreadPoolExecutor(1) as pool:
+        speaking = load(short, backend="ort-cuda", threads=1, lanes=2)
+        before = device.counts["capture"]
+        loading = pool.submit(load_beside, short, loads, 2, lambda line: None)
+        assert warm.wait(PATIENCE_S)
+        assert solo(speaking, segment(60, nfe=2)).size, "at a size that it has never had"
+        assert device.counts["capture"] == before
+        spoken.set()
+        other = loading.result(PATIENCE_S)
+        for engine in (other, speaking):
+            captured = device.counts["capture"]
+            engine.prove()
+            assert solo(engine, segment(60, nfe=2)).size
+            assert device.counts["capture"] > captured
+            engine.shutdown()
+    assert not device.wrong
 
 
 # What is missing

@@ -229,5 +229,5 @@ class Runtime:
 
     def _settle_all(self) -> None:
         """cudaFree waits for the device."""
-        for stream in self.device.streams.values():
+        for stream in [*self.device.streams.values()]:
             self._settle(stream)

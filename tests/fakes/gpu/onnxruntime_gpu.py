@@ -80,7 +80,8 @@ class Session:
     def __init__(self, runtime: Runtime, real: Any, options: dict[str, str]) -> None:
         self.real, self._runtime, self._options = real, runtime, options
         self._device = runtime.device
-        self._captured: dict[tuple[str, int], dict[str, tuple[int, tuple[int, ...], int]]] = {}
+        self._captured: dict[str, tuple[int, dict[str, tuple[int, tuple[int, ...], int]]]] = {}
+        """Number of a CUDA graph → its thread and addresses."""
 
     def __del__(self) -> None:
         if PROVIDER in self.get_providers():
@@ -108,12 +109,14 @@ class Session:
         stream, runs = device.stream(int(self._options["user_compute_stream"])), 1
         number = _entry(options, "gpu_graph_id")
         if self._options["enable_cuda_graph"] == "1" and number != "-1":
-            graph = (number, threading.get_ident())
-            if graph not in self._captured:
-                self._captured[graph] = binding.addresses
+            thread = threading.get_ident()
+            if number not in self._captured:
+                self._captured[number] = (thread, binding.addresses)
                 device.counts["capture"] += 1
                 runs = 2
-            if self._captured[graph] != binding.addresses:
+            if self._captured[number][0] != thread:
+                raise device.refuse(f"graph {number} would be captured again, on another thread")
+            if self._captured[number][1] != binding.addresses:
                 raise device.refuse(
                     f"captured graph {number or 'without a number'} is replayed at other addresses"
                 )
