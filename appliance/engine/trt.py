@@ -71,9 +71,10 @@ class TrtGraph:
     """
 
     def __init__(
-        self, backend: TrtBackend, runtime: Any, log: Any, engine: Any, source: EngineSource
+        self, backend: TrtBackend, runtime: Any, log: Any, engines: Sequence[Any], source: EngineSource
     ) -> None:
-        self._backend, self._log, self._engine = backend, log, engine
+        """`engines` hold the source's profiles, in order."""
+        self._backend, self._log, self._engines = backend, log, list(engines)
         self._spec, self._profiles = source.spec, source.profiles
         self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
         self._workspace: DeviceTensor | None = None
@@ -116,7 +117,7 @@ class TrtGraph:
         self._drop_captured()
         self._last.clear()
         self._contexts.clear()
-        self._engine = None
+        self._engines.clear()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         sizes: dict[str, int] = {}
@@ -198,10 +199,15 @@ class TrtGraph:
 
     def _add_context(self, profile: int) -> int:
         """Number of a new context on a profile. Raises EngineFault."""
-        engine, workspace = self._engine, self._workspace
+        workspace, alone = self._workspace, len(self._engines) > 1
+        engine, number = (self._engines[profile], 0) if alone else (self._engines[0], profile)
         context = engine.create_execution_context(self._strategy)
-        if context is None or not context.set_optimization_profile_async(profile, self._backend.stream):
+        if context is None:
             raise self._fault("no context for profile", profile)
+        try:
+            context.set_optimization_profile_async(number, self._backend.stream)
+        except RuntimeError as refusal:
+            raise self._fault("no context for profile", profile, refusal) from refusal
         if workspace is not None:
             context.set_device_memory(workspace.address, workspace.nbytes)
         self._contexts.append(context)
@@ -244,7 +250,9 @@ class TrtBackend(DeviceMemory):
             raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
         self._log = build.make_log(self._runtime)
         self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
-        self._deserialiser = self._runtime.Runtime(self._log)
+        self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
+        self.attentions: dict[str, list[int | None]] = {}
+        """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
         self._graphs: list[TrtGraph] = []
         self._to_capture = MAX_CAPTURED
         self._gaining: dict[int, int] = {}
@@ -264,16 +272,11 @@ class TrtBackend(DeviceMemory):
         engine, which the next load rebuilds.
         """
         source = EngineSource(path, spec, build.profiles_of(spec, shapes))
-        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
-        if engine is None:
-            reason = self._log.reason()
-            if "memory" not in reason:  # something changed that the hash does not cover
-                self.cache.drop(source)
-                reason = f"; it is removed, the next start builds another{reason}"
-            raise EngineFault(f"{path}: TensorRT refuses the kept engine{reason}")
-        graph = TrtGraph(self, self._runtime, self._log, engine, source)
+        engines = [self._deserialise(part) for part in self.cache.parts(source)]
+        self.attentions[name] = [build.fused_attentions(self._runtime, engine) for engine in engines]
+        graph = TrtGraph(self, self._runtime, self._log, engines, source)
         self._graphs.append(graph)
-        if (needed := engine.device_memory_size_v2) > self._workspace.nbytes:
+        if (needed := max(engine.device_memory_size_v2 for engine in engines)) > self._workspace.nbytes:
             self.free(self._workspace)
             self._workspace = self.empty((needed,), "int8")
             for one in self._graphs:
@@ -281,6 +284,16 @@ class TrtBackend(DeviceMemory):
         else:
             graph.use(self._workspace)
         return graph
+
+    def _deserialise(self, source: EngineSource) -> Any:
+        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
+        if engine is None:
+            reason = self._log.reason()
+            if "memory" not in reason:  # something changed that the hash does not cover
+                self.cache.drop(source)
+                reason = f"; it is removed, the next start builds another{reason}"
+            raise EngineFault(f"{source.path}: TensorRT refuses the kept engine{reason}")
+        return engine
 
     def settle(self) -> None:
         """See `Backend`. No further binding is captured, since a context allocates."""
