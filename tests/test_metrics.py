@@ -87,7 +87,7 @@ def test_first_audio_is_compared_with_what_was_promised(
 
 
 def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
-    metrics, costs = Metrics(), CostTable(lambda steps: [], exact_shapes=True)
+    metrics, costs = Metrics(), CostTable(lambda steps: [])
     metrics.watch_costs(costs)
     costs.predicted_s, costs.measured_s = 3.0, 4.0
     read = samples(metrics)

@@ -20,11 +20,6 @@ from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMe
 
 STAGING_BYTES = 4 << 20
 """Each of the two pinned buffers for uploads and downloads."""
-MAX_CAPTURED = 64
-"""Most CUDA graphs of a backend, one for each binding, since each takes device memory.
-
-Further bindings launch their kernels one by one.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +84,7 @@ class DeviceMemory:
 
     builds = False
     can_interrupt = False
+    frame_multiple = 64
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
@@ -122,9 +118,6 @@ class DeviceMemory:
         found = self._call("cudaGetDeviceProperties", self.device)
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
         return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
-
-    def rows(self, frames: int) -> int:
-        return self.max_batch
 
     @property
     def stream(self) -> int:
@@ -193,9 +186,6 @@ class DeviceMemory:
 
     def wait(self) -> None:
         self._call("cudaStreamSynchronize", self._stream)
-
-    def settle(self) -> None:
-        """Nothing to do: no binding allocates."""
 
     def capture(self, enqueue: Callable[[], None]) -> Any:
         """A CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.

@@ -44,7 +44,7 @@ def device() -> Device:
 
 @pytest.fixture
 def backend(device: Device) -> OrtCudaBackend:
-    return open_on(device, (64, 128))
+    return open_on(device)
 
 
 def engine_on(tiny: Bundle, backend: OrtCudaBackend, lanes: int = 2) -> Synthesizer:
@@ -130,18 +130,26 @@ def test_a_device_that_fails_ends_the_call_by_name(
     check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
 
 
-def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_captured_after_two_runs_and_at_most_so_many_are(
+    short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
     with installed(device) as (_, runtime):
         backend = OrtCudaBackend()
-    backend.buckets = (64, 128)
-    engine = engine_on(tiny, backend, lanes=4)
-    for number in range(5):
-        lanes = [engine.open(segment(30 + 9 * number, nfe=1, seed=i)) for i in range(1 + number % 4)]
-        engine.step([lane.id for lane in lanes])
-        for lane in lanes:
-            engine.close(lane.id)
-    assert sum(session.captured() for session in runtime.sessions) == 3
+    engine = engine_on(short, backend)
+    engine.warm_up(7)
+    engine.captures = True
+
+    def captured() -> int:
+        return sum(session.captured() for session in runtime.sessions)
+
+    assert captured() == 0
+    for frames, steps, graphs in ((60, 2, 0), (60, 7, 1), (60, 7, 1), (200, 3, 1), (200, 7, 2)):
+        solo(engine, segment(frames, nfe=steps))
+        assert captured() == graphs, (frames, steps)
+    for frames in (100, 150, 60):
+        solo(engine, segment(frames, nfe=9))
+    assert captured() == 3
     assert not device.wrong
     engine.shutdown()
 
@@ -294,7 +302,6 @@ def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     step: str,
 ) -> None:
     """A runtime without its kernel reads the masks as others, and says nothing."""
-    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
     given = segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses
