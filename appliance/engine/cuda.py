@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -22,6 +23,14 @@ STAGING_BYTES = 4 << 20
 """Each of the two pinned buffers for uploads and downloads."""
 
 
+CAPTURING = threading.Lock()
+"""Held while ONNX Runtime captures a CUDA graph, and while an engine is loaded beside the one that speaks.
+
+It captures in CUDA's global mode, in which no other thread may allocate, and replays a graph only on the
+thread that captured it, so a loader's thread must not capture at all.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceTensor:
     address: int
@@ -33,6 +42,11 @@ class DeviceTensor:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+BINDINGS = (
+    "the package holds it: sudo apt install --reinstall ./FILE.deb; in a checkout: "
+    "pip install cuda-python==12.6.2.post1 (JetPack 6) or 'cuda-bindings==13.2.*' (JetPack 7)"
+)
+"""Remedy where cuda-python is missing or another than the driver's."""
 STATUSES: Mapping[int, type[EngineFault]] = {
     2: OutOfDeviceMemory,  # cudaErrorMemoryAllocation
     46: DeviceLost,  # cudaErrorDevicesUnavailable
@@ -92,9 +106,7 @@ class DeviceMemory:
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
-            raise BundleError(
-                f"backend {backend!r} needs cuda-python: pip install 'f5-appliance[{backend}]'"
-            ) from missing
+            raise BundleError(f"backend {backend!r} needs cuda-python ({missing}): {BINDINGS}") from missing
         self._cuda: Any = runtime
         try:
             devices = self._call("cudaGetDeviceCount")
@@ -105,10 +117,23 @@ class DeviceMemory:
         except (DeviceLost, OutOfDeviceMemory):
             raise  # temporary: another start may succeed
         except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
-            raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
+            reason = f"no NVIDIA device can be used: {fault}; {self._versions()}"
+            raise BundleError(f"backend {backend!r}: {reason}") from fault
         self.device = device
         self._allocations: list[int] = []
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
+
+    def _versions(self) -> str:
+        """The CUDA versions of cuda-python and of the driver, with a remedy where the driver's is older."""
+        runtime = self._cuda.cudaRuntimeGetVersion()[1]
+        try:
+            driver = self._cuda.cudaDriverGetVersion()[1]
+        except RuntimeError:  # cuda-python 12.6 without libcuda
+            driver = 0
+        bindings = f"cuda-python is of CUDA {_version(runtime)}"
+        if not driver:
+            return f"{bindings}, and there is no driver"
+        return f"{bindings}, the driver of {_version(driver)}" + (f": {BINDINGS}" if driver < runtime else "")
 
     def identity(self) -> tuple[int, str, str]:
         """Driver version as CUDA counts it (12060), compute capability ("8.7"), device name.
@@ -235,6 +260,11 @@ class DeviceMemory:
             message = message.decode() if isinstance(message, bytes) else message
             raise fault_of(f"CUDA: {name}: {getattr(status, 'name', status)}: {message}", int(status))
         return results[0] if results else None
+
+
+def _version(number: int) -> str:
+    """12060 → "12.6"."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @dataclass

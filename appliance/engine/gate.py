@@ -108,9 +108,10 @@ def compare_steps(
         for guidance in (0.0, 1.0):
             alone = speech.segment(frames - 1, 1, TIMES[:2], "exact", guidance=guidance, seed=frames)
             yield from _steps(engine, exact, alone, ["step"])
-        reference = min(REFERENCES[number % len(REFERENCES)], engine.longest_reference)
-        if after and (reply := min(frames, manifest.max_frames - reference)) > 0:
-            times = TIMES[: len(after) + 1]
+        reply = min(frames, manifest.max_frames - REFERENCES[0])
+        room = min(engine.longest_reference, manifest.max_frames - reply)
+        if after:
+            reference, times = min(REFERENCES[number % len(REFERENCES)], room), TIMES[: len(after) + 1]
             lane = speech.segment(reply, reference, times, sampling, guidance=0.0, seed=frames)
             yield from _steps(engine, exact, lane, after)
 

@@ -6,6 +6,7 @@ import functools
 import json
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -44,9 +45,14 @@ class OrtBound:
         try:
             self._session.run_with_iobinding(self._binding, options)
         except Exception as error:  # the runtime's exceptions share no base class of their own
+            traceback.clear_frames(error.__traceback__)  # else the error holds the session beyond `close`
             if options.terminate:
                 raise Interrupted from error
             raise self._fault(f"ONNX Runtime: {error}") from error
+
+    def close(self) -> None:
+        """Drop the session and its binding."""
+        self._session = self._binding = None
 
 
 class OrtGraph:

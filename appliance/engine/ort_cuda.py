@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakSet
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
-from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
+from appliance.engine.cuda import CAPTURING, DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.ort import OrtBound, RunOptions, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
@@ -30,17 +31,24 @@ class OrtCudaBound(OrtBound):
         self._graph, self._runs, self._number = graph, 0, UNCAPTURED
 
     def run(self, *, release: bool = False, capture: bool = False) -> None:
-        if capture and self._number == UNCAPTURED and self._runs >= RUNS_BEFORE_CAPTURE:
+        is_due = capture and self._number == UNCAPTURED and self._runs >= RUNS_BEFORE_CAPTURE
+        self._runs += 1
+        if not is_due or not CAPTURING.acquire(blocking=False):
+            super().run(release=release)
+            return
+        try:
             self._number = next(self._graph.numbers, UNCAPTURED)
             self._options = self._graph.options(self._number)
-        super().run(release=release)
-        self._runs += 1
+            super().run(release=release)
+        finally:
+            CAPTURING.release()
 
 
 class OrtCudaGraph:
     def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
         """`numbers` are those of the CUDA graphs that may still be made."""
         self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers
+        self._bound: WeakSet[OrtCudaBound] = WeakSet()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         binding = self.session.io_binding()
@@ -51,7 +59,9 @@ class OrtCudaGraph:
                     bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
         except Exception as error:  # the runtime's exceptions share no base class of their own
             raise EngineFault(f"ONNX Runtime: {error}") from error
-        return OrtCudaBound(self, binding, [*inputs.values(), *outputs.values()])
+        bound = OrtCudaBound(self, binding, [*inputs.values(), *outputs.values()])
+        self._bound.add(bound)
+        return bound
 
     def options(self, number: int) -> RunOptions:
         """Run options of the CUDA graph of that number."""
@@ -59,6 +69,12 @@ class OrtCudaGraph:
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         options.add_run_config_entry("gpu_graph_id", str(number))
         return options, options
+
+    def close(self) -> None:
+        """Drop the session, with every binding of it."""
+        for bound in self._bound:
+            bound.close()
+        self.session = None
 
 
 class OrtCudaBackend(DeviceMemory):
@@ -82,6 +98,7 @@ class OrtCudaBackend(DeviceMemory):
             runtime.preload_dlls()
         self._runtime = runtime
         self._numbers = iter(range(1, MAX_CAPTURED + 1))
+        self._graphs: list[OrtCudaGraph] = []
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         """See `Backend`. Also raises BundleError when the provider cannot be started."""
@@ -103,4 +120,12 @@ class OrtCudaBackend(DeviceMemory):
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "
                 f"{', '.join(used)}: CUDA or cuDNN of its version is missing"
             )
-        return OrtCudaGraph(self._runtime, session, self.device, self._numbers if is_step else iter(()))
+        graph = OrtCudaGraph(self._runtime, session, self.device, self._numbers if is_step else iter(()))
+        self._graphs.append(graph)
+        return graph
+
+    def close(self) -> None:
+        for graph in self._graphs:  # a session waits for its stream when it ends
+            graph.close()
+        self._graphs.clear()
+        super().close()

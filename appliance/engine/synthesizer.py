@@ -22,7 +22,7 @@ from appliance.engine.flow import Flow, LaneState
 from appliance.engine.modulation import CAPACITY, ModulationTable
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
-from appliance.job import MAX_REFERENCE_S, FloatArray, Segment
+from appliance.job import MAX_REFERENCE_S, FloatArray, PassedOver, Segment
 
 T = TypeVar("T")
 MEASURE_S = 6.0
@@ -91,6 +91,8 @@ class Synthesizer:
         self.costs = CostTable(self._flow.calls_of)
         self.captures = False
         """Makes CUDA graphs of steps; set by the warm-up, where launches take a good part of their time."""
+        self.passed_over: tuple[PassedOver, ...] = ()
+        """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
 

@@ -584,7 +584,7 @@ def no_device(modules: dict[str, Any], cuda: Runtime) -> None:
 
 MISSING = {
     no_package: "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack$",
-    no_bindings: r"needs cuda-python: pip install 'f5-appliance\[tensorrt\]'$",
+    no_bindings: r"needs cuda-python \(.*\): the package holds it",
     no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
 }
 
