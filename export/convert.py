@@ -32,8 +32,8 @@ BOUND = 1e-5
 def convert(old: Path, out: Path, measure: Measure, gate: Gate | None = None) -> contract.Bundle:
     """Write the bundle `old` as `out` with today's step graphs.
 
-    The report against the weights is kept under `converted`. Raises BundleError for an incomplete bundle, BundleFailed
-    if it cannot be converted or the new graphs differ from the old.
+    The report against the weights is kept under `converted`. Raises BundleError for an incomplete bundle,
+    BundleFailed if it cannot be converted or the new graphs differ from the old.
     """
     check_absent(out)
     before = _read(old)
