@@ -21,6 +21,8 @@ from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMe
 
 STAGING_BYTES = 4 << 20
 """Each of the two pinned buffers for uploads and downloads."""
+FRAME_MULTIPLE = 64
+"""Rows are padded to a multiple of it: tiles of products have 64 rows or more."""
 
 
 CAPTURING = threading.Lock()
@@ -98,7 +100,7 @@ class DeviceMemory:
 
     builds = False
     can_interrupt = False
-    frame_multiple = 64
+    frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:

@@ -71,7 +71,7 @@ class Flow:
 
     def __post_init__(self) -> None:
         self._is_exact = self.backend.frame_multiple == 1
-        longest = self.padded(self.max_frames)
+        longest = padded(self.max_frames, self.backend.frame_multiple)
         self._capacity = {"N": longest, "P": self.longest_reference, "C": CONTEXT}
         self._next = self.backend.empty((longest, self.dimensions.mels), "float32")
         self._weights = self.backend.empty((2,), "float32")
@@ -86,11 +86,6 @@ class Flow:
                 if t.name in PADDED
             }
 
-    def padded(self, frames: int) -> int:
-        """N of rows of that length."""
-        multiple = self.backend.frame_multiple
-        return -(-frames // multiple) * multiple
-
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
         """Take and fill the rows of a segment with condition (2, N, D). Raises RuntimeError without room."""
         if not self._free:
@@ -103,7 +98,7 @@ class Flow:
             for step in range(segment.nfe):
                 for call in self._calls(segment, step):
                     self._load(call.graph)
-            start = self._start(segment)
+            start = _start(segment)
             frames = segment.frames - start
             parts = [self._rows(place, number, call) for number, call in enumerate(calls)]
             for rows, call in zip(parts, calls, strict=True):
@@ -171,20 +166,9 @@ class Flow:
     def close(self, lane: LaneState) -> None:
         self._free.append(lane.place)
 
-    def _start(self, segment: Segment) -> int:
-        return 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
-
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
         """The call of each part of a lane that steps alone."""
-        start, keys = self._start(segment), step in segment.key_steps
-        frames = self.padded(segment.frames - start)
-        is_guided = segment.guidance >= UNGUIDED_BELOW
-        alone = "step_keys" if self._is_exact else "step"
-        if start == 0 and is_guided and self.backend.max_batch > 1:
-            return [StepCall(alone, frames, 0, 2)]
-        guided = "step_keys" if keys else "step_reply"
-        calls = [StepCall(guided if start else alone, frames, start, 1)]
-        return calls + [StepCall(alone, frames, 0, 1)] * is_guided
+        return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
         """Memory for a part of a lane."""
@@ -263,6 +247,28 @@ class Flow:
             "weights": self._weights,
         }
         return self._load("update").bind(inputs, {"latents_out": out})
+
+
+def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> list[StepCall]:
+    """The step graphs' calls of a segment that makes this step alone, its rows padded to a multiple."""
+    start, keys = _start(segment), step in segment.key_steps
+    frames = padded(segment.frames - start, multiple)
+    is_guided = segment.guidance >= UNGUIDED_BELOW
+    alone = "step_keys" if multiple == 1 else "step"
+    if start == 0 and is_guided and max_batch > 1:
+        return [StepCall(alone, frames, 0, 2)]
+    guided = "step_keys" if keys else "step_reply"
+    calls = [StepCall(guided if start else alone, frames, start, 1)]
+    return calls + [StepCall(alone, frames, 0, 1)] * is_guided
+
+
+def padded(frames: int, multiple: int) -> int:
+    """The least multiple that holds so many frames."""
+    return -(-frames // multiple) * multiple
+
+
+def _start(segment: Segment) -> int:
+    return 0 if segment.sampling == "exact" else len(segment.reference_log_mel)
 
 
 def _shared(calls: Sequence[StepCall], most: int) -> list[list[int]]:

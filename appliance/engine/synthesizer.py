@@ -18,7 +18,7 @@ from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
 from appliance.engine.backend import Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
-from appliance.engine.flow import Flow, LaneState
+from appliance.engine.flow import Flow, LaneState, padded
 from appliance.engine.modulation import CAPACITY, ModulationTable
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
@@ -325,7 +325,7 @@ def longest_reference(manifest: Manifest) -> int:
 def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
     """The sizes at which a graph runs on a backend; TensorRT's profiles are made from them."""
     least = backend.frame_multiple if graph in STEPS else 1
-    longest = -(-manifest.max_frames // least) * least
+    longest = padded(manifest.max_frames, least)
     return {
         # Rows of several lanes are batched only where they have no reference.
         "R": (1, backend.max_batch if graph == "step" else 1),
