@@ -332,7 +332,7 @@ def _table_on(found: Mapping[str, Any], mode: str) -> str:
     linear, attention = (f"{REACHED[name]:.0%}" for name in ("linear", "attention"))
     lines += [
         "",
-        f"The longer of compute and memory is a graph's floor; this reply with `exact` takes {floor_ms:.1f} ms",
+        f"The longer of compute and memory is a graph's floor; this reply, `exact`, takes {floor_ms:.1f} ms",
         f"at least, bound by {bound}. Modelled: products at {linear} of the peak, attention at {attention},",
         "rows as the engine pads them. Launches, which bind a small model, are left out.",
     ]
