@@ -36,8 +36,8 @@ SEED = 1
 EXACT_BACKEND = "ort-cpu"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 GPU_REMEDY = (
-    "why: journalctl -u f5-appliance -b | grep 'engine.backend auto'; TensorRT's Python package: "
-    "sudo apt install python3-libnvinfer; then engine.backend: auto, and sudo systemctl restart f5-appliance"
+    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
+    "sudo apt install python3-libnvinfer; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
@@ -238,14 +238,18 @@ def _synthesis(inspection: Inspection) -> Finding:
         "wall_s": round(reply.wall_s, 3),
         "peak": peak,
         "backend": reply.header.backend,
+        "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }
     if not peak:
         raise CheckFailed("what it said is silence")
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
+    passed_over = "; ".join(f"{one.backend} passed over: {one.reason}" for one in reply.header.passed_over)
     is_jetson = platform.identify(inspection.box.root).is_jetson
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
-        value += ", which is its CPU"
+        value += f", which is its CPU; {passed_over or 'engine.backend or its bundle allows no other'}"
         return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
+    if passed_over:
+        value += f"; {passed_over}"
     return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 

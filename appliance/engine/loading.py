@@ -14,15 +14,33 @@ from appliance.engine.backend import Backend
 from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
+from appliance.engine.cuda import CAPTURING
 from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.ort import check_integers
 from appliance.engine.prepare import OpenBackend
-from appliance.engine.sizes import buckets
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
-from appliance.errors import ApplianceError, BundleError, EngineFault, Interrupted
+from appliance.errors import (
+    ApplianceError,
+    BundleError,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    OutOfDeviceMemory,
+    StorageError,
+)
+from appliance.job import PassedOver
 
 logger = logging.getLogger(__name__)
+
+FUSED_LENGTHS = (150, 200)
+"""Frames at which fused attention is compared with the plain one."""
+REASON_LENGTH = 400
+TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
+"""Faults that end a start under `auto` too: after a restart, or with room on the disk, the GPU speaks."""
+UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
+"""Other errors of opening, loading or proving a backend: `auto` takes the next. TensorRT's binding raises
+TypeError where its library gives nothing; EngineFault is a RuntimeError."""
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
@@ -44,10 +62,24 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
         raise
     except (MemoryError, OSError) as error:
         # A temporary fault of the machine, not of the bundle: another start may succeed.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EngineFault(f"the engine cannot be loaded: {reason}") from error
+        raise EngineFault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
-        raise BundleError(f"{bundle.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
+        raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
+
+
+def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
+    """Load and warm up an engine in another thread than that of the engine that speaks. Raises as `load_for`.
+
+    Neither captures a CUDA graph meanwhile: launches go one by one until the new one's own thread captures.
+    """
+    with CAPTURING:
+        loaded = load_for(bundle, config, report)
+        try:
+            loaded.warm_up(nfe)
+        except BaseException:
+            loaded.shutdown()
+            raise
+        return loaded
 
 
 def load(
@@ -60,9 +92,9 @@ def load(
     cache: Path = EngineConfig.cache,
     report: Report = logger.debug,
 ) -> Synthesizer:
-    """A synthesizer on the named backend; "auto": the first of AUTO that is installed and runs the bundle.
+    """A synthesizer on the named backend; "auto": the first of AUTO that speaks a silence.
 
-    Raises BundleError naming what each backend lacks.
+    Raises BundleError naming what each backend lacks; under "auto" EngineFault if one failed otherwise.
     """
     options = BackendOptions(threads, spinning, cache, report)
 
@@ -71,18 +103,38 @@ def load(
 
     if backend != "auto":
         return _synthesizer_on(backend, bundle, open_, lanes)
-    missing: list[str] = []
-    for name in AUTO:
-        if name in bundle.manifest.backends:
+    passed_over: list[PassedOver] = []
+    kind: type[ApplianceError] = BundleError
+    for name in (name for name in AUTO if name in bundle.manifest.backends):
+        try:
+            engine = _synthesizer_on(name, bundle, open_, lanes)
             try:
-                return _synthesizer_on(name, bundle, open_, lanes)
-            except BundleError as error:
-                logger.info("engine.backend auto: %s", error)
-                missing.append(str(error))
-    raise BundleError(
-        "; ".join(missing)
+                engine.prove()
+            except BaseException:
+                engine.shutdown()
+                raise
+        except TRANSIENT:
+            raise
+        except UNUSABLE as error:
+            if not isinstance(error, BundleError):
+                kind = EngineFault
+            reason = _reason(error).removeprefix(f"backend {name!r}").removeprefix(": ").lstrip()
+            passed_over.append(PassedOver(name, reason))
+            logger.warning("engine.backend auto: %s passed over: %s", name, reason)
+        else:
+            engine.passed_over = tuple(passed_over)
+            return engine
+    raise kind(
+        "; ".join(f"{one.backend}: {one.reason}" for one in passed_over)
         or f"the bundle is for {', '.join(bundle.manifest.backends)}: none of {', '.join(AUTO)}"
     )
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line; an error of ours says enough without its type."""
+    kind = "" if isinstance(error, ApplianceError) else f"{type(error).__name__}: "
+    line = " ".join(f"{kind}{error}".split())
+    return line if len(line) <= REASON_LENGTH else f"{line[:REASON_LENGTH]}…"
 
 
 def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
@@ -98,10 +150,12 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])
-    except BundleError as error:
+    except TRANSIENT:
+        raise
+    except UNUSABLE as error:
         if config.backend != "auto":
             raise
-        report(f"nothing is built for {' and '.join(names[1:])}; {error}")
+        report(f"nothing is built for {' and '.join(names[1:])}; {_reason(error)}")
         return
     try:
         if not device.builds:
@@ -138,8 +192,8 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
     """The first step in which the fused and the default graphs differ on this device; None if all agree.
 
-    Compared in the shortest bucket with padded rows: a runtime without the memory-efficient kernel reads the
-    masks of padding differently.
+    Compared in padded rows: a runtime without the memory-efficient kernel reads the masks of padding
+    differently.
     """
     engines: list[Synthesizer] = []
     try:
@@ -147,14 +201,13 @@ def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
             device = open_(FUSED)
             try:
                 host = open_("ort-cpu")
-                engines.append(Synthesizer(bundle, device, host=host, lanes=2, variant=variant))
+                engines.append(Synthesizer(bundle, device, host=host, lanes=1, variant=variant))
             except Exception:
                 device.close()
                 raise
         speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
-        shortest = buckets(device, bundle.manifest.max_frames)[:1]
         fused, plain = engines
-        compared = compare_steps(fused, plain, speech, shortest, rows=2)
+        compared = compare_steps(fused, plain, speech, FUSED_LENGTHS)
         return next((c for c in compared if not c.holds), None)
     finally:
         for engine in engines:

@@ -7,18 +7,15 @@ is refused. Old engines stay until the new ones have passed.
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from appliance.contract.bundle import FLOAT32, Bundle, identity
 from appliance.contract.fields import from_mapping
@@ -27,20 +24,15 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
-from appliance.engine.cases import DemoSpeech
-from appliance.engine.gate import USUAL, WHOLE, Comparison, compare, graphs_of
+from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.memory import tensor_bytes
-from appliance.engine.sizes import buckets, sizes
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.synthesizer import Synthesizer, ranges
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
-from appliance.job import WORTHWHILE, Segment
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
-TIMED = np.linspace(0.3, 0.6, 6, dtype=np.float64)
-"""Time grid of the steps whose speed is measured."""
+FORMAT = 3
 KEPT_RECORDS = 2
 """Bundles whose engines are kept: the last prepared, and one to go back to."""
 MIB = 1 << 20
@@ -63,8 +55,6 @@ class Record:
     """Graph → largest error."""
     build_s: dict[str, float]
     """Graph → duration of its build; cached ones are absent."""
-    step_ms: dict[str, tuple[float, ...]]
-    """Frames of a bucket → time of a step with its longest row, by number of rows from 1."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,6 @@ class Plan:
     lanes: int
     build_s: float | None
     """Estimate from earlier builds on this device; None without any."""
-    step_ms: Mapping[str, Sequence[float]]
 
     @property
     def disk_bytes(self) -> int:
@@ -121,11 +110,6 @@ class Plan:
                 f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
-        for frames, times in self.step_ms.items():
-            listed = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
-            most = gaining(times)
-            used = "all gain" if most == len(times) else f"not used, more than {most} gain nothing"
-            lines.append(f"a step of {frames} frames, by rows: {listed} ({used})")
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -143,20 +127,7 @@ def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes
         record = prepare(bundle, backend, open_backend, lanes)
     for graph, why in record.in_float32.items():
         logger.warning("%s is computed in float32: %s", graph, why)
-    backend.limit({int(frames): gaining(times) for frames, times in record.step_ms.items()})
     return tuple(record.in_float32)
-
-
-def gaining(step_ms: Sequence[float]) -> int:
-    """Rows that may share a call: each must save more than WORTHWHILE of its time alone, as in the scheduler.
-
-    `step_ms` has the times of a step with 1, 2, … rows.
-    """
-    alone = step_ms[0]
-    for rows, (fewer, more) in enumerate(itertools.pairwise(step_ms), 1):
-        if alone - (more - fewer) <= WORTHWHILE * alone:
-            return rows
-    return len(step_ms)
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
@@ -185,7 +156,6 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
         speaking,
         lanes,
         estimate,
-        record.step_ms if record and compared else {},
     )
 
 
@@ -213,7 +183,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
     build_s: dict[str, float] = {}
     in_variant = bundle.manifest.variants.get(FLOAT32, {})
     while True:
-        failed, worst, step_ms = _build_and_compare(bundle, open_backend, in_float32, build_s)
+        failed, worst = _build_and_compare(bundle, open_backend, in_float32, build_s)
         if not failed:
             break
         for graph, why in failed.items():
@@ -225,7 +195,7 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             cache.announce(refusal, logging.ERROR)
         in_float32 |= failed
     engines = {g: cast(str, cache.digest(r)) for g, r in engine_sources(bundle, backend, in_float32).items()}
-    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, step_ms)
+    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s)
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
@@ -246,7 +216,7 @@ def engine_sources(
         graph: EngineSource(
             bundle.graph(graph, FLOAT32 if graph in in_float32 else usual),
             specs[graph],
-            profiles_of(specs[graph], sizes(graph, manifest, backend)),
+            profiles_of(specs[graph], ranges(graph, manifest, backend)),
         )
         for graph in graphs_of(manifest.defaults.sampling)
     }
@@ -283,8 +253,8 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
 
 def _build_and_compare(
     bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
-) -> tuple[dict[str, str], dict[str, float], dict[str, tuple[float, ...]]]:
-    """(failed graph → reason, `Record.worst`, `Record.step_ms` if none failed); adds builds to `build_s`."""
+) -> tuple[dict[str, str], dict[str, float]]:
+    """(failed graph → reason, `Record.worst`); adds builds to `build_s`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     engine: Synthesizer | None = None
     try:
@@ -294,14 +264,11 @@ def _build_and_compare(
                 try:
                     backend.cache.engine(source)
                 except BundleError as error:
-                    return {graph: str(error)}, {}, {}
+                    return {graph: str(error)}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
-        engine = Synthesizer(
-            bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
-        )
-        failed, worst = _compare(bundle, engine, backend, open_backend)
-        return failed, worst, {} if failed else _step_times(bundle, engine, backend)
+        engine = Synthesizer(bundle, backend, host=host, lanes=1, in_float32=tuple(in_float32))
+        return _compare(bundle, engine, backend, open_backend)
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
@@ -317,12 +284,8 @@ def _compare(
     exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
     failed: dict[str, Comparison] = {}
     worst: dict[str, float] = {}
-    longest = bundle.manifest.max_frames
-    comparisons = compare(
-        engine, exact, read_vocabulary(bundle.vocab), buckets(backend, longest), backend.max_batch
-    )
     try:
-        for one in comparisons:
+        for one in compare(engine, exact, read_vocabulary(bundle.vocab)):
             backend.cache.report(f"comparing: {one}")
             worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
             if not one.holds:
@@ -338,37 +301,6 @@ def _compare(
         )
     reasons.pop(WHOLE, None)
     return reasons, worst
-
-
-def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:
-    """`Record.step_ms`"""
-    speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
-    sampling, longest = bundle.manifest.defaults.sampling, bundle.manifest.max_frames
-    step_ms: dict[str, tuple[float, ...]] = {}
-    for frames in buckets(backend, longest):
-        reference = min(USUAL[1], frames // 2)
-        reply = min(frames, longest - reference) if sampling != "exact" else frames - reference
-        # Without guidance each lane is one row. The first steps compute keys, the next is captured.
-        segment = speech.segment(reply, reference, TIMED, sampling, guidance=0.0)
-        step_ms[str(frames)] = tuple(
-            round(1e3 * _fastest_step(engine, [segment] * rows), 3)
-            for rows in range(1, backend.max_batch + 1)
-        )
-    return step_ms
-
-
-def _fastest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
-    lanes = [engine.open(segment) for segment in segments]
-    try:
-        fastest = math.inf
-        for _ in range(lanes[0].steps_left):
-            begun = time.monotonic()
-            engine.step([lane.id for lane in lanes])
-            fastest = min(fastest, time.monotonic() - begun)
-        return fastest
-    finally:
-        for lane in lanes:
-            engine.close(lane.id)
 
 
 def _free_bytes(folder: Path) -> int:

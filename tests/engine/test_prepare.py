@@ -20,15 +20,13 @@ from appliance.cli import main
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, Bundle
 from appliance.engine import build, gate, prepare
-from appliance.engine import trt as trt_backend
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
-from appliance.engine.prepare import gaining
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
 from tests.daemons import write_config
-from tests.engine.lanes import BATCHED, SAMPLINGS, relative, segment, solo
+from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
@@ -39,11 +37,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
-
-
-@pytest.fixture(autouse=True)
-def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrtBackend, "buckets", (64,))
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +80,7 @@ def engines(tmp_path: Path) -> Path:
 def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of engines that have passed."""
     folder = tmp_path_factory.mktemp("prepared") / "engines"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrtBackend, "buckets", (64,))
-        opened(made, folder)
+    opened(made, folder)
     return folder
 
 
@@ -119,47 +110,6 @@ def records(engines: Path) -> list[Path]:
 # What is right
 
 
-@pytest.mark.parametrize(
-    ("step_ms", "rows"),
-    [((1.0, 1.9), 2), ((1.0, 1.96), 1), ((1.0, 2.5), 1), ((1.0,), 1), ((1.0, 1.5, 2.6, 2.7), 2)],
-)
-def test_rows_gain_as_the_scheduler_judges(step_ms: tuple[float, ...], rows: int) -> None:
-    assert gaining(step_ms) == rows
-
-
-@pytest.mark.parametrize(("longer_ms", "contexts", "lanes"), [(1.2, 3, 2), (2.0, 2, 1)])
-def test_rows_that_gain_nothing_cost_no_context_and_share_no_call(
-    made: Bundle,
-    prepared: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    longer_ms: float,
-    contexts: int,
-    lanes: int,
-) -> None:
-    """At 64 frames two rows gain nothing; at 256 they do, or not."""
-    monkeypatch.setattr(trt_backend, "MAX_CAPTURED", 0)  # each captured binding would have a context too
-    engines = shutil.copytree(prepared, tmp_path / "engines")
-    [path] = records(engines)
-    record = json.loads(path.read_bytes())
-    record["step_ms"] = {"64": [1.0, 2.0], "256": [1.0, longer_ms]}
-    path.write_text(json.dumps(record))
-    trt = TensorRT(Device())
-    engine = opened(made, engines, trt)
-    for sampling in SAMPLINGS:
-        solo(engine, segment(60, nfe=5, sampling=sampling))
-    assert trt.device.counts["context"] == 3 * contexts + len(("condition", "update", "vocoder"))
-    assert (engine.max_batch, trt.device.counts["build"]) == (lanes, 0)
-    given = [segment(n, nfe=2, seed=n, guidance=0.0, reference=20) for n in (40, 50)]
-    opened_lanes = [engine.open(one) for one in given]
-    trt.device.counts.clear()
-    engine.step([lane.id for lane in opened_lanes])
-    # Both in the bucket of 64 frames: a step and an update for each.
-    assert trt.device.counts["run"] + trt.device.counts["replay"] == 4
-    engine.shutdown()
-    assert not trt.device.wrong
-
-
 def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:
     assert len(list(prepared.glob("*.engine"))) == len(ENGINES)
     [path] = records(prepared)
@@ -175,12 +125,13 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
     engine.shutdown()
 
 
-def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made: Bundle) -> None:
+@pytest.mark.parametrize("longest", [256, 900, 4096])
+def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: Bundle, longest: int) -> None:
     lines: list[str] = []
 
     class Exact:
-        manifest = made.manifest
-        longest_reference = 255
+        manifest = replace(made.manifest, max_frames=longest)
+        longest_reference = min(1126, longest - 1)
 
         def condition(self, given: Any) -> Array:
             return np.ones(1)
@@ -190,43 +141,42 @@ def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made:
 
     found: set[tuple[str, int, int, int]] = set()
 
-    def steps(engine: Any, exact: Any, segments: Any, graphs: Any, rows: int, bound: float) -> Any:
-        for given in segments:
-            known = len(given.reference_log_mel)
-            exactly = given.sampling == "exact"
-            frames, reference = (given.frames, 0) if exactly else (given.frames - known, known)
-            found.update((graph, frames, reference, rows) for graph in graphs)
+    def steps(engine: Any, exact: Any, given: Any, graphs: Any) -> Any:
+        known = len(given.reference_log_mel)
+        frames, reference = (given.frames, 0) if given.sampling == "exact" else (given.frames - known, known)
+        assert given.frames <= longest
+        found.update((graph, frames, reference, 2 if given.guidance else 1) for graph in graphs)
         return iter(())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "_steps", steps)
         patch.setattr(gate.agreement, "share", lambda *_: 0.0)
         vocabulary = contract.read_vocabulary(made.vocab)
-        lines += map(str, gate.compare(Exact(), Exact(), vocabulary, (64, 128, 256), 2))  # type: ignore[arg-type]
-    assert {(n, p) for graph, n, p, _ in found if graph == "step"} == {
-        (2, 0), (64, 0), (65, 0), (128, 0), (129, 0), (256, 0),
-    }  # fmt: skip
+        lines += map(str, gate.compare(Exact(), Exact(), vocabulary))  # type: ignore[arg-type]
+    rows = {(n, r) for graph, n, _, r in found if graph == "step"}
     replies = {(n, p) for graph, n, p, _ in found if graph == "step_reply"}
     assert replies == {(n, p) for graph, n, p, _ in found if graph == "step_keys"}
-    for low, high in ((1, 64), (65, 128), (129, 255)):
-        for least, most in ((1, 64), (65, 128), (129, 255)):
-            inside = {(n, p) for n, p in replies if low <= n <= high and least <= p <= most}
-            if low + least <= 256:
-                assert inside, (low, least)
-                assert any(n == low for n, _ in inside) and any(p == least for _, p in inside)
-    assert {line.split()[2] for line in lines if line.startswith("vocoder")} == {"16", "128", "256"}
+    ends = [*(end for end in build.RANGES if end < longest), longest]
+    for least, most in zip((1, *(end + 1 for end in ends)), ends, strict=False):
+        for count in (1, 2):
+            assert {n for n, r in rows if r == count and least <= n <= most} >= {most}
+            assert any(least <= n < least + 64 for n, r in rows if r == count)
+        assert any(least <= n < least + 64 for n, _ in replies)
+    assert len({p for _, p in replies}) == min(len(ends) + 1, 3)
+    frames = {int(line.split()[2]) for line in lines if line.startswith("vocoder")}
+    assert frames == {n for n in gate.LENGTHS if n < longest} | {longest}
 
 
 # What is wrong
 
 
-def nan_in_one_bucket(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+def nan_in_one_size(stem: str, inputs: dict[str, Array], output: Array) -> Array:
     wrong = stem == "step" and inputs["latents"].shape[1] == 256
     return np.full_like(output, np.nan) if wrong else output
 
 
 def drift_in_two_rows(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    return output * 1.05 if stem == "step_reply" and len(inputs["latents"]) == 2 else output
+    return output * 1.05 if stem == "step" and len(inputs["latents"]) == 2 else output
 
 
 def blank_vocoder(stem: str, inputs: dict[str, Array], output: Array) -> Array:
@@ -240,8 +190,8 @@ def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array
 @pytest.mark.parametrize(
     ("what", "graph", "message"),
     [
-        (nan_in_one_bucket, "step", "step at 65 frames: inf off, 0.001 allowed"),
-        (drift_in_two_rows, "step_reply", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+        (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
+        (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
         (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
         (wrong_condition, "condition", "condition at 16 frames: "),
     ],
@@ -405,7 +355,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
     assert [line.split()[:5] for line in lines[2:8]] == [
         [name, "profiles", count, "to", "build"]
         for name, count in zip(
-            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111444", strict=True
+            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111111", strict=True
         )
     ]
     assert "minutes for each engine; none was built here yet" in lines[8]
@@ -413,10 +363,6 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
     assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
     assert not engines.exists()
     lines = planned(prepared)
-    assert [line.split(",")[0] for line in lines if line.startswith("a step of ")] == [
-        "a step of 64 frames",
-        "a step of 256 frames",
-    ]
     assert lines[-1] == "nothing to do: the engines were compared with the CPU's numbers and passed"
     shutil.copytree(prepared, engines)
     next(path for path in engines.glob("*.engine")).unlink()
@@ -437,8 +383,8 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     lines: list[str] = []
     opened(made, engines, report=lines.append)
     assert lines[0].startswith("engines for Orin")
-    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 4") for line in lines)
-    assert any(line.startswith("comparing: step_reply at 64 frames after ") for line in lines)
+    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 1;") for line in lines)
+    assert any(line.startswith("comparing: step_reply at 150 frames after 106: ") for line in lines)
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
 
 
@@ -513,7 +459,7 @@ def test_the_command_builds_and_says_what_it_does(
     device = Device()
     with installed(device, TensorRT(device)):
         assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
-        assert "step_keys    profiles 4   to build" in capsys.readouterr().out
+        assert "step_keys    profiles 1   to build" in capsys.readouterr().out
         assert main(["prepare", "--config", str(config)]) == 0
         assert capsys.readouterr().out.endswith("agrees with the CPU's numbers\nprepared\n")
         assert main(["prepare", "--dry-run", "--config", str(config)]) == 0

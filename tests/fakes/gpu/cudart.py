@@ -63,6 +63,7 @@ class Runtime:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.version = 12060
         self.start: cudaError_t = OK
         """What the first call finds: a driver, a device or neither."""
 
@@ -80,6 +81,9 @@ class Runtime:
 
     def cudaDriverGetVersion(self) -> tuple[cudaError_t, int]:
         return OK, self.device.driver
+
+    def cudaRuntimeGetVersion(self) -> tuple[cudaError_t, int]:
+        return OK, self.version
 
     def cudaMalloc(self, size: int) -> tuple[cudaError_t, int | None]:
         address = self.device.allocate(size, "device")
@@ -225,5 +229,5 @@ class Runtime:
 
     def _settle_all(self) -> None:
         """cudaFree waits for the device."""
-        for stream in self.device.streams.values():
+        for stream in [*self.device.streams.values()]:
             self._settle(stream)
