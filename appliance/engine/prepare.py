@@ -297,12 +297,13 @@ def _build_and_compare(
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
         engine = Synthesizer(bundle, backend, host=host, lanes=1, in_float32=tuple(in_float32))
+        found = _compare(bundle, engine, backend, open_backend)
         attentions.clear()
-        for graph, found in backend.attentions.items():
-            known = [count for count in found if count is not None]
-            if graph in STEPS and graph not in in_float32 and len(known) == len(found):
+        for graph, counts in backend.attentions.items():
+            known = [count for count in counts if count is not None]
+            if graph in STEPS and graph not in in_float32 and len(known) == len(counts):
                 attentions[graph] = sum(known)
-        return _compare(bundle, engine, backend, open_backend)
+        return found
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
