@@ -425,7 +425,7 @@ def test_attention_that_is_not_fused_is_said(
         ]
     found = checked(bundle, engines, tmp_path, capsys)
     assert found["level"] == "WARN" and "TensorRT fused no attention in step_keys" in found["value"]
-    assert found["figures"]["fused_attentions"] == {"step": 4, "step_keys": 0, "step_reply": 4}
+    assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
 def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
