@@ -87,6 +87,7 @@ class EngineSource:
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -271,8 +272,8 @@ def _build(
         raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ expected))}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
-    # Float32 is float32: TF32 has ten bits of mantissa.
-    config.clear_flag(runtime.BuilderFlag.TF32)
+    if not source.tf32:  # else products in float32 have ten bits of mantissa
+        config.clear_flag(runtime.BuilderFlag.TF32)
     config.profiling_verbosity = runtime.ProfilingVerbosity.DETAILED  # for `fused_attentions`
     config.max_aux_streams = 0  # nothing here gains by more, and each context would have its own
     if not strongly_typed:
@@ -412,6 +413,7 @@ class EngineCache:
             "graph": graph.hexdigest(),
             "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in source.profiles],
             "workspace_bytes": WORKSPACE_BYTES,
+            "tf32": source.tf32,
             **asdict(self.platform),
         }
 

@@ -173,7 +173,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -> Synthesizer:
     device = open_(name)
     try:
-        in_float32 = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
+        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else {}
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
@@ -183,7 +183,7 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
         if name == "ort-cpu":
             check_integers(bundle)
         host = device if name == "ort-cpu" else open_("ort-cpu")
-        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=in_float32)
+        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, safer=safer)
     except Exception:
         device.close()
         raise

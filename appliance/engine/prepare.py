@@ -1,8 +1,8 @@
 """Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
 `ensure` is the entry: with a valid record it only reads the engines, else it calls `prepare`. A graph that
-cannot be built, or differs, is built again from the bundle's variant `float32`; if that fails too, the bundle
-is refused. Old engines stay until the new ones have passed.
+cannot be built, or differs, is built again in the next Arithmetic that the bundle has; if none is left, the
+bundle is refused. Old engines stay until the new ones have passed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.bundle import FLOAT32, Bundle, identity
+from appliance.contract.bundle import Bundle, identity
 from appliance.contract.fields import from_mapping
 from appliance.contract.graphs import STEPS, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
+from appliance.engine.arithmetic import Arithmetic, safer
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
 from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
@@ -50,8 +51,10 @@ class Record:
     platform: dict[str, Any]
     engines: dict[str, tuple[str, ...]]
     """Graph → sha256 of its engines."""
-    in_float32: dict[str, str]
-    """Graph → reason for its computing in float32."""
+    arithmetic: dict[str, str]
+    """Graph → value of its Arithmetic, where it does not compute as exported."""
+    refused: dict[str, str]
+    """Graph → reason for that."""
     worst: dict[str, float]
     """Graph → largest error."""
     build_s: dict[str, float]
@@ -61,6 +64,10 @@ class Record:
 
     A step of the full-size model whose attention is not fused takes more than twice as long, by arithmetic.
     """
+
+    @property
+    def safer(self) -> dict[str, Arithmetic]:
+        return {graph: Arithmetic(value) for graph, value in self.arithmetic.items()}
 
 
 @dataclass(frozen=True)
@@ -125,25 +132,31 @@ class Plan:
         return lines
 
 
-def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> tuple[str, ...]:
-    """Return the graphs that compute in float32, once every engine has passed: minutes at the first start.
+def ensure(
+    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
+) -> Mapping[str, Arithmetic]:
+    """Graphs that do not compute as exported, once every engine has passed: minutes at the first start.
 
     Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
         record = prepare(bundle, backend, open_backend, lanes)
-    for graph, why in record.in_float32.items():
-        logger.warning("%s is computed in float32: %s", graph, why)
-    return tuple(record.in_float32)
+    for graph, value in record.arithmetic.items():
+        logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
+    backend.tf32 = _in_tf32(record.safer)
+    return record.safer
+
+
+def _in_tf32(safer: Mapping[str, Arithmetic]) -> frozenset[str]:
+    return frozenset(graph for graph, answer in safer.items() if answer is Arithmetic.TF32)
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     """Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
-    in_float32 = record.in_float32 if record else {}
     engines, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
-    for graph, source in engine_sources(bundle, backend, in_float32).items():
+    for graph, source in engine_sources(bundle, backend, record.safer if record else {}).items():
         size = backend.cache.size(source)
         stored = sum(path.stat().st_size for path in files_of(source.path))
         weights += stored
@@ -171,7 +184,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
     """Build missing engines for `backend`, compare all, and write the record.
 
-    Raises BundleError when a graph is wrong in float32 too, StorageError when the disk is full.
+    Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
     """
     cache = backend.cache
     planned = plan(bundle, backend, lanes)
@@ -188,24 +201,28 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             planned.memory_bytes // MIB,
             available // MIB,
         )
-    in_float32: dict[str, str] = {}
+    answers: dict[str, Arithmetic] = {}
+    refused: dict[str, str] = {}
     build_s: dict[str, float] = {}
     attentions: dict[str, int] = {}
-    in_variant = bundle.manifest.variants.get(FLOAT32, {})
     while True:
-        failed, worst = _build_and_compare(bundle, open_backend, in_float32, build_s, attentions)
+        failed, worst = _build_and_compare(bundle, open_backend, answers, build_s, attentions)
         if not failed:
             break
         for graph, why in failed.items():
-            if graph in in_float32 or graph not in in_variant:
+            answer = safer(bundle.manifest, graph, answers.get(graph))
+            if answer is None:
                 raise BundleError(
                     f"{bundle.folder}: not for {cache.platform.device} with {backend.name}: {why}"
                 )
-            refusal = f"the engine of {graph} is refused, float32 takes its place: {why}"
+            refusal = f"the engine of {graph} is refused, {answer.value} takes its place: {why}"
             cache.announce(refusal, logging.ERROR)
-        in_float32 |= failed
-    engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, in_float32).items()}
-    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, attentions)
+            answers[graph] = answer
+        refused |= failed
+    engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, answers).items()}
+    values = {graph: answer.value for graph, answer in answers.items()}
+    platform = asdict(cache.platform)
+    record = Record(FORMAT, platform, engines, values, refused, worst, build_s, attentions)
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
@@ -231,16 +248,17 @@ def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
 
 
 def engine_sources(
-    bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]
+    bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
 ) -> dict[str, EngineSource]:
     """The source of each engine, by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
-    specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
+    specs, usual, tf32 = signatures(manifest.dimensions), bundle.variant_for(backend.name), _in_tf32(safer)
     return {
         graph: EngineSource(
-            bundle.graph(graph, FLOAT32 if graph in in_float32 else usual),
+            bundle.graph(graph, safer[graph].variant if graph in safer else usual),
             specs[graph],
             profiles_of(specs[graph], ranges(graph, manifest, backend)),
+            graph in tf32,
         )
         for graph in graphs_of(manifest.defaults.sampling)
     }
@@ -271,22 +289,23 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
     """True if platform and engines are, to the bit, those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
-    sources = engine_sources(bundle, backend, record.in_float32)
+    sources = engine_sources(bundle, backend, record.safer)
     return record.engines == {graph: backend.cache.digests(source) for graph, source in sources.items()}
 
 
 def _build_and_compare(
     bundle: Bundle,
     open_backend: OpenBackend,
-    in_float32: Mapping[str, str],
+    safer: Mapping[str, Arithmetic],
     build_s: dict[str, float],
     attentions: dict[str, int],
 ) -> tuple[dict[str, str], dict[str, float]]:
     """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
+    backend.tf32 = _in_tf32(safer)
     engine: Synthesizer | None = None
     try:
-        for graph, source in engine_sources(bundle, backend, in_float32).items():
+        for graph, source in engine_sources(bundle, backend, safer).items():
             if not backend.cache.size(source):
                 begun = time.monotonic()
                 try:
@@ -296,12 +315,12 @@ def _build_and_compare(
                     return {graph: str(error)}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
-        engine = Synthesizer(bundle, backend, host=host, lanes=1, in_float32=tuple(in_float32))
+        engine = Synthesizer(bundle, backend, host=host, lanes=1, safer=safer)
         found = _compare(bundle, engine, backend, open_backend)
         attentions.clear()
         for graph, counts in backend.attentions.items():
             known = [count for count in counts if count is not None]
-            if graph in STEPS and graph not in in_float32 and len(known) == len(counts):
+            if graph in STEPS and graph not in safer and len(known) == len(counts):
                 attentions[graph] = sum(known)
         return found
     except (DeviceLost, OutOfDeviceMemory):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, get_args
 
 import numpy as np
 
-from appliance.contract.bundle import FLOAT32, Bundle, Manifest, Sampling
+from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
+from appliance.engine.arithmetic import Arithmetic
 from appliance.engine.backend import Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
@@ -52,9 +53,9 @@ class Synthesizer:
         host: Backend | None = None,
         lanes: int = 4,
         variant: str | None = None,
-        in_float32: Collection[str] = (),
+        safer: Mapping[str, Arithmetic] | None = None,
     ) -> None:
-        """Load the graphs of `variant` (None: the backend's), those in `in_float32` of the variant `float32`.
+        """Load the graphs of `variant` (None: the backend's), but for those in `safer`.
 
         `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
         """
@@ -66,12 +67,12 @@ class Synthesizer:
             )
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
-        self._in_float32 = in_float32
+        self._safer = safer or {}
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
         def load(name: str, to: Backend = backend) -> Graph:
-            path = bundle.graph(name, FLOAT32 if name in in_float32 else usual)
+            path = bundle.graph(name, self._safer[name].variant if name in self._safer else usual)
             return to.load(name, path, specs[name], ranges(name, manifest, to))
 
         self._modulation = ModulationTable(
@@ -98,9 +99,10 @@ class Synthesizer:
 
     @property
     def backend(self) -> str:
-        """Label of the backend, with the graphs that run in float32 for safety."""
-        safer = f" ({', '.join(self._in_float32)} in float32)" if self._in_float32 else ""
-        return f"{self._backend.label}{safer}"
+        """Label of the backend, with the graphs that compute otherwise for safety."""
+        by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
+        safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
+        return f"{self._backend.label} ({safer})" if safer else self._backend.label
 
     def open(self, segment: Segment) -> LaneHandle:
         """Take a lane for a segment and compute its condition.

@@ -193,6 +193,8 @@ class TrtBackend(DeviceMemory):
         self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
         self.attentions: dict[str, list[int | None]] = {}
         """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
+        self.tf32: frozenset[str] = frozenset()
+        """Graphs that may compute in TF32, from the next `load` on."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
@@ -202,7 +204,7 @@ class TrtBackend(DeviceMemory):
         Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
         engine, which the next load rebuilds.
         """
-        source = EngineSource(path, spec, build.profiles_of(spec, ranges))
+        source = EngineSource(path, spec, build.profiles_of(spec, ranges), name in self.tf32)
         engines = [(self._deserialise(part), part.profiles) for part in self.cache.parts(source)]
         self.attentions[name] = [build.fused_attentions(self._runtime, engine) for engine, _ in engines]
         graph = TrtGraph(self, self._runtime, self._log, spec, engines)

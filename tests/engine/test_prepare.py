@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from appliance.cli import main
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import FLOAT32, Bundle
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
 from appliance.engine import build, gate, prepare
+from appliance.engine.arithmetic import Arithmetic, safer
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
@@ -37,6 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
+DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
 
 
@@ -57,6 +59,14 @@ def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         defaults=replace(tiny.manifest.defaults, sampling="short-kv"),
     )
     return contract.write(folder, manifest)
+
+
+@pytest.fixture
+def demo() -> Bundle:
+    """The shipped voice, in half precision, with few frames."""
+    shipped = contract.read(DEMO)
+    usual = replace(shipped.manifest.defaults, sampling="exact")
+    return replace(shipped, manifest=replace(shipped.manifest, max_frames=256, defaults=usual))
 
 
 @pytest.fixture
@@ -116,7 +126,7 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
     [path] = records(prepared)
     record = json.loads(path.read_bytes())
     assert sorted(record["engines"]) == sorted(ENGINES)
-    assert record["in_float32"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
+    assert record["arithmetic"] == record["refused"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
     assert sorted(record["worst"]) == ["condition", "sample", "step", "step_keys", "step_reply", "vocoder"]
     assert 0 < max(record["worst"].values()) < 1e-4, "the fake computes as the CPU does, padded"
     trt = TensorRT(Device())
@@ -222,6 +232,36 @@ def test_a_graph_that_cannot_be_built_is_built_in_float32(bundle: Bundle, engine
     assert opened(bundle, engines, trt).backend == "tensorrt (vocoder in float32)"
 
 
+def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
+    both = {FLOAT32: {"step": "a.onnx", "vocoder": "b.onnx"}, FLOAT32_SUMS: {"step": "c.onnx"}}
+    half = replace(made.manifest, precision="fp16", variants={**made.manifest.variants, **both})
+    answers = {
+        graph: [safer(half, graph, now) for now in (None, *Arithmetic)] for graph in ("step", "vocoder")
+    }
+    sums, tf32, float32 = Arithmetic
+    assert answers == {
+        "step": [sums, tf32, float32, None], "vocoder": [tf32, tf32, float32, None]
+    }  # fmt: skip
+    assert [a.variant for a in Arithmetic] == [FLOAT32_SUMS, FLOAT32, FLOAT32]
+    single = replace(half, precision="fp32")
+    assert [safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
+    assert safer(half, "update", None) is None
+
+
+def test_tf32_is_tried_before_float32(demo: Bundle, engines: Path) -> None:
+    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return output * 0 if stem == "vocoder" else output
+
+    trt = falsified(wrong)
+    engine = opened(demo, engines, trt)
+    assert engine.backend == "tensorrt (vocoder in TF32)"
+    engine.shutdown()
+    assert trt.in_tf32 == {"vocoder_float32"}
+    again = falsified(wrong)
+    opened(demo, engines, again).shutdown()
+    assert not again.device.counts["build"]
+
+
 def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
     def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
         return output * 0 if stem.startswith("vocoder") else output
@@ -272,6 +312,7 @@ def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, e
         change(engines)
         trt = TensorRT(Device())
         opened(made, engines, trt).shutdown()
+        assert not trt.in_tf32
         assert (trt.device.counts["build"], trt.device.counts["run"] > 0) == (builds, True), change
         again = TensorRT(Device())
         opened(made, engines, again).shutdown()
