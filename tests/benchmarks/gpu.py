@@ -353,15 +353,15 @@ def _ran(command: Sequence[str], **environment: str) -> Rows:
 
 
 def predictions(work: Path, case: Case, rounds: int) -> Rows:
-    """Floors of `appliance bench limit` at the ceilings that `machine` has measured, before any reply is."""
+    """Replies as `appliance bench limit` models them at the ceilings that `machine` has measured."""
     from appliance.bench.limit import limits_on
 
     measured = json.loads((work / "machine.json").read_text())["rows"]
     mode: Any = SimpleNamespace(flops=measured["matmul_flops"], bytes_per_s=measured["copy_bytes_per_s"])
     found = limits_on(bundle_of(work), mode, case.frames, case.reference, case.nfe)
-    for one in found["times"]:
-        yield f"exact, NFE {case.nfe}, 1 lanes, at {one['share']:.0%} of the ceilings", one
-        say(f"predicted at {one['share']:.0%} of the ceilings: {one['s']:.4f} s, RTF {one['rtf']:.4f}")
+    for row in found["times"]:
+        yield f"{row['sampling']}, NFE {case.nfe}, 1 lanes", row
+        say(f"predicted {row['sampling']}: {row['s']:.4f} s, RTF {row['rtf']:.4f}")
 
 
 def errors(work: Path, case: Case, rounds: int) -> Rows:
@@ -565,8 +565,8 @@ def table(stages: Mapping[str, Any], flops: float) -> str:
     rows = {name: left["rows"] for name, left in stages.items()}
     peak = rows.get("machine", {}).get("matmul_flops")
     lines = [
-        "| | NFE | lanes | whole reply | × upstream eager | share of the matmul peak |",
-        "|---|---|---|---|---|---|",
+        "| | NFE | lanes | whole reply | predicted | × upstream eager | share of the matmul peak |",
+        "|---|---|---|---|---|---|---|",
     ]
     timed = [item for stage in ("latency", "compiled", "more") for item in rows.get(stage, {}).items()]
     medians = {row: statistics.median(seconds) for row, seconds in timed if not failed(seconds)}
@@ -577,13 +577,15 @@ def table(stages: Mapping[str, Any], flops: float) -> str:
         times = f"{base / took:.2f}" if base else ""
         full = peak and name.endswith(("eager", "compiled", "exact"))
         share = f"{flops * steps * count / took / peak:.0%}" if full else ""
-        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {times} | {share} |")
+        model = rows.get("predictions", {}).get(row.partition(" ")[2])
+        said = f"{1e3 * model['s']:.1f} ms" if model else ""
+        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {said} | {times} | {share} |")
     for where in ("stream", "daemon"):
         for name, row in rows.get(where, {}).items():
             if isinstance(row, dict) and not failed(row):
                 first = f"first audio {1e3 * row['first_audio_s']:.1f} ms (goal {1e3 * FIRST_AUDIO_S:.0f})"
                 rtf = f"RTF {row['rtf']:.3f} (goal {STREAMED_RTF})"
-                lines.append(f"| {name}, {where} | | 1 | {first} | | {rtf} |")
+                lines.append(f"| {name}, {where} | | 1 | {first} | | | {rtf} |")
     return "\n".join(lines)
 
 
