@@ -305,12 +305,22 @@ def _engines(inspection: Inspection) -> Finding:
         value = "none for this bundle; the next start builds them for minutes"
         return Finding("engines", Level.WARN, value, limit, remedy)
     worst = max(record.worst, key=lambda graph: record.worst[graph])
-    figures = {"in_float32": sorted(record.in_float32), "worst": record.worst}
+    figures = {
+        "in_float32": sorted(record.in_float32),
+        "worst": record.worst,
+        "fused_attentions": record.attentions,
+    }
     if record.in_float32:
         value = "; ".join(f"{graph} in float32: {why}" for graph, why in record.in_float32.items())
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
+    if plain := prepare.unfused(record.attentions):
+        value += f"; TensorRT fused no attention in {', '.join(plain)}: a step takes more than twice as long"
+        remedy = "another TensorRT may: the release notes of 10.10 name more forms that it fuses"
+        return Finding("engines", Level.WARN, value, limit, remedy, figures)
+    if record.attentions:
+        value += f", fused attentions: {', '.join(f'{g} {n}' for g, n in record.attentions.items())}"
     return checks.passed("engines", value, limit, figures)
 
 

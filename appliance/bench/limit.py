@@ -38,8 +38,7 @@ from appliance.bench.reply_model import REACHED, ReplyModel
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
-from appliance.engine.ort import Timed, profile
-from appliance.engine.ort import products as product_seconds
+from appliance.engine.ort import Timed, products, profile
 from appliance.engine.synthesizer import SAMPLINGS
 
 CALIBRATED_AT = 500
@@ -68,7 +67,7 @@ class Peak:
 
 def measure_peak(threads: int) -> Peak:
     """Measure float32 products, and copies between arrays larger than the caches."""
-    product_s = product_seconds(PRODUCT, threads=threads)
+    product_s = products(PRODUCT, threads=threads)
     source = np.ones(VECTOR_MB << 18, np.float32)
     target = np.zeros_like(source)
     workers = len(os.sched_getaffinity(0))
@@ -329,11 +328,12 @@ def _table_on(found: Mapping[str, Any], mode: str) -> str:
         )
     compute_s, memory_s = (sum(row[name] for row in found["graphs"]) for name in ("compute_s", "memory_s"))
     bound = "compute" if compute_s > memory_s else "memory"
-    products, attention = (f"{REACHED[name]:.0%}" for name in ("linear", "attention"))
+    floor_ms = found["floor_s"] * 1e3
+    linear, attention = (f"{REACHED[name]:.0%}" for name in ("linear", "attention"))
     lines += [
         "",
-        f"The longer of compute and memory is a graph's floor; this reply with `exact` is bound by {bound}",
-        f"and takes {found['floor_s'] * 1e3:.1f} ms at least. Modelled: products at {products} of the peak, fused",
-        f"attention at {attention}, rows as the engine pads them. Launches, which bind a small model, are left out.",
+        f"The longer of compute and memory is a graph's floor; this reply, `exact`, takes {floor_ms:.1f} ms",
+        f"at least, bound by {bound}. Modelled: products at {linear} of the peak, attention at {attention},",
+        "rows as the engine pads them. Launches, which bind a small model, are left out.",
     ]
     return "\n".join(lines)

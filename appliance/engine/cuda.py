@@ -137,14 +137,15 @@ class DeviceMemory:
             return f"{bindings}, and there is no driver"
         return f"{bindings}, the driver of {_version(driver)}" + (f": {BINDINGS}" if driver < runtime else "")
 
-    def identity(self) -> tuple[int, str, str]:
-        """Driver version as CUDA counts it (12060), compute capability ("8.7"), device name.
+    def identity(self) -> tuple[int, str, str, int]:
+        """Driver version as CUDA counts it (12060), compute capability ("8.7"), name, multiprocessors.
 
         Raises EngineFault.
         """
         found = self._call("cudaGetDeviceProperties", self.device)
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
-        return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
+        driver, capability = self._call("cudaDriverGetVersion"), f"{found.major}.{found.minor}"
+        return int(driver), capability, name.rstrip("\0"), int(found.multiProcessorCount)
 
     @property
     def stream(self) -> int:

@@ -7,6 +7,7 @@ is refused. Old engines stay until the new ones have passed.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -19,7 +20,7 @@ from typing import Any, cast
 
 from appliance.contract.bundle import FLOAT32, Bundle, identity
 from appliance.contract.fields import from_mapping
-from appliance.contract.graphs import signatures
+from appliance.contract.graphs import STEPS, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
 from appliance.engine.backend import Backend
@@ -47,14 +48,19 @@ class Record:
 
     format: int
     platform: dict[str, Any]
-    engines: dict[str, str]
-    """Graph → sha256 of its engine."""
+    engines: dict[str, tuple[str, ...]]
+    """Graph → sha256 of its engines."""
     in_float32: dict[str, str]
     """Graph → reason for its computing in float32."""
     worst: dict[str, float]
     """Graph → largest error."""
     build_s: dict[str, float]
     """Graph → duration of its build; cached ones are absent."""
+    attentions: dict[str, int]
+    """Step graph → fused attention kernels of its engines; absent in float32 and where TensorRT is silent.
+
+    A step of the full-size model whose attention is not fused takes more than twice as long, by arithmetic.
+    """
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ class Plan:
     lanes: int
     build_s: float | None
     """Estimate from earlier builds on this device; None without any."""
+    attentions: Mapping[str, int]
 
     @property
     def disk_bytes(self) -> int:
@@ -110,6 +117,7 @@ class Plan:
                 f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
+        lines += _attention_lines(self.attentions)
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -156,6 +164,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
         speaking,
         lanes,
         estimate,
+        record.attentions if record and compared else {},
     )
 
 
@@ -181,9 +190,10 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
         )
     in_float32: dict[str, str] = {}
     build_s: dict[str, float] = {}
+    attentions: dict[str, int] = {}
     in_variant = bundle.manifest.variants.get(FLOAT32, {})
     while True:
-        failed, worst = _build_and_compare(bundle, open_backend, in_float32, build_s)
+        failed, worst = _build_and_compare(bundle, open_backend, in_float32, build_s, attentions)
         if not failed:
             break
         for graph, why in failed.items():
@@ -194,16 +204,30 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             refusal = f"the engine of {graph} is refused, float32 takes its place: {why}"
             cache.announce(refusal, logging.ERROR)
         in_float32 |= failed
-    engines = {g: cast(str, cache.digest(r)) for g, r in engine_sources(bundle, backend, in_float32).items()}
-    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s)
+    engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, in_float32).items()}
+    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, attentions)
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
             _remove_old(cache.folder)
     except OSError as error:
         raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
+    for line in _attention_lines(attentions):
+        cache.announce(line)
     cache.announce("every engine is built and agrees with the CPU's numbers")
     return record
+
+
+def unfused(attentions: Mapping[str, int]) -> list[str]:
+    """Step graphs without any fused attention kernel."""
+    return [graph for graph, count in attentions.items() if not count]
+
+
+def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
+    fused = ", ".join(f"{graph} {count}" for graph, count in attentions.items() if count)
+    plain = ", ".join(unfused(attentions))
+    lines = [f"attention fused kernels: {fused}"] if fused else []
+    return lines + ([f"attention not fused in {plain}: steps take more than twice as long"] if plain else [])
 
 
 def engine_sources(
@@ -248,13 +272,17 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
     if record.platform != asdict(backend.cache.platform):
         return False
     sources = engine_sources(bundle, backend, record.in_float32)
-    return record.engines == {graph: backend.cache.digest(source) for graph, source in sources.items()}
+    return record.engines == {graph: backend.cache.digests(source) for graph, source in sources.items()}
 
 
 def _build_and_compare(
-    bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
+    bundle: Bundle,
+    open_backend: OpenBackend,
+    in_float32: Mapping[str, str],
+    build_s: dict[str, float],
+    attentions: dict[str, int],
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """(failed graph → reason, `Record.worst`); adds builds to `build_s`."""
+    """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     engine: Synthesizer | None = None
     try:
@@ -262,13 +290,20 @@ def _build_and_compare(
             if not backend.cache.size(source):
                 begun = time.monotonic()
                 try:
-                    backend.cache.engine(source)
+                    for part in backend.cache.parts(source):
+                        backend.cache.engine(part)
                 except BundleError as error:
                     return {graph: str(error)}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
         engine = Synthesizer(bundle, backend, host=host, lanes=1, in_float32=tuple(in_float32))
-        return _compare(bundle, engine, backend, open_backend)
+        found = _compare(bundle, engine, backend, open_backend)
+        attentions.clear()
+        for graph, counts in backend.attentions.items():
+            known = [count for count in counts if count is not None]
+            if graph in STEPS and graph not in in_float32 and len(known) == len(counts):
+                attentions[graph] = sum(known)
+        return found
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
@@ -322,7 +357,9 @@ def _remove_old(folder: Path) -> None:
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept: set[str] = set()
     for path in by_age[-KEPT_RECORDS:]:
-        kept.update(json.loads(path.read_bytes())["engines"].values())
+        record = json.loads(path.read_bytes())
+        if record["format"] == FORMAT:
+            kept.update(itertools.chain.from_iterable(record["engines"].values()))
     for path in by_age[:-KEPT_RECORDS]:
         path.unlink()
     for path in folder.glob("*.engine"):

@@ -154,12 +154,13 @@ class TrtGraph:
     def _create(self, engine: Any, profile: int) -> Any:
         """An execution context on a profile. Raises EngineFault."""
         context = engine.create_execution_context(self._strategy)
+        if context is None:
+            raise self._fault("no context for profile", profile)
         try:
-            if context is not None and context.set_optimization_profile_async(profile, self._backend.stream):
-                return context
-        except RuntimeError as refusal:  # the bindings raise what the C++ interface returns
+            context.set_optimization_profile_async(profile, self._backend.stream)
+        except RuntimeError as refusal:
             raise self._fault("no context for profile", profile, refusal) from refusal
-        raise self._fault("no context for profile", profile)
+        return context
 
     def _fault(self, *parts: object) -> EngineFault:
         return fault_of(f"TensorRT: {self._spec.name}: {' '.join(map(str, parts))}{self._log.reason()}")
@@ -189,7 +190,9 @@ class TrtBackend(DeviceMemory):
             raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
         self._log = build.make_log(self._runtime)
         self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
-        self._deserialiser = self._runtime.Runtime(self._log)
+        self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
+        self.attentions: dict[str, list[int | None]] = {}
+        """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
@@ -200,7 +203,9 @@ class TrtBackend(DeviceMemory):
         engine, which the next load rebuilds.
         """
         source = EngineSource(path, spec, build.profiles_of(spec, ranges))
-        graph = TrtGraph(self, self._runtime, self._log, spec, [(self._deserialise(source), source.profiles)])
+        engines = [(self._deserialise(part), part.profiles) for part in self.cache.parts(source)]
+        self.attentions[name] = [build.fused_attentions(self._runtime, engine) for engine, _ in engines]
+        graph = TrtGraph(self, self._runtime, self._log, spec, engines)
         self._graphs.append(graph)
         if (needed := graph.workspace_bytes) > self._workspace.nbytes:
             self.free(self._workspace)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
-from tests.daemons import write_config
+from tests.daemons import PATIENCE_S, write_config
 from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
@@ -97,7 +98,7 @@ def opened(
         return load(bundle, backend=backend, threads=1, lanes=2, cache=engines, report=report)
 
 
-def falsified(what: Falsify, version: str = "10.3.0") -> TensorRT:
+def falsified(what: Falsify, version: str = "10.16.0") -> TensorRT:
     trt = TensorRT(Device(), version)
     trt.falsify = what
     return trt
@@ -287,14 +288,14 @@ def test_the_old_engines_stay_until_the_new_ones_have_passed(
     before = record.read_bytes()
     bundle = without_float32(bundle)
     with pytest.raises(BundleError):
-        opened(bundle, engines, falsified(blank_vocoder, "10.4.0"))
+        opened(bundle, engines, falsified(blank_vocoder, "10.17.0"))
     assert old < {path.name for path in engines.glob("*.engine")}
     assert record.read_bytes() == before
-    opened(bundle, engines, TensorRT(Device(), "10.4.0")).shutdown()
+    opened(bundle, engines, TensorRT(Device(), "10.17.0")).shutdown()
     assert len(list(engines.glob("*.engine"))) == 2 * len(ENGINES), "a bundle to go back to"
     third = replace(bundle.manifest, family="third")
     (bundle.folder / contract.MANIFEST).unlink()
-    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.4.0")).shutdown()
+    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.17.0")).shutdown()
     assert len(records(engines)) == 2
     assert not old & {path.name for path in engines.glob("*.engine")}
 
@@ -351,7 +352,7 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
         return lines
 
     lines = planned(engines)
-    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.3.0, in {engines}"
+    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.16.0, in {engines}"
     assert [line.split()[:5] for line in lines[2:8]] == [
         [name, "profiles", count, "to", "build"]
         for name, count in zip(
@@ -388,21 +389,43 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
 
 
-def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(made: Bundle, engines: Path) -> None:
+def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
+    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first report within TensorRT's build raises; what was built before stays."""
+    monkeypatch.setattr(build, "REPORT_S", 0.01)
+    raised, trt = threading.Event(), TensorRT(Device())
 
     def stop(line: str) -> None:
         if line.startswith("building the engine of step: Building "):
+            raised.set()
             raise Interrupted
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "REPORT_S", 0.0)
-        with pytest.raises(Interrupted):
-            opened(made, engines, report=stop)
+    built = trt.device.counts
+    trt.before_build = lambda: bool(built["build"] < 3 or raised.wait(PATIENCE_S))
+    with pytest.raises(Interrupted):
+        opened(made, engines, trt, report=stop)
     assert len(list(engines.glob("*.engine"))) == 3 and not records(engines)
     trt = TensorRT(Device())
     opened(made, engines, trt).shutdown()
     assert trt.device.counts["build"] == 3
+
+
+def test_attention_that_is_not_fused_is_said(
+    bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
+) -> None:
+    trt, lines = TensorRT(Device()), list[str]()
+    trt.unfused = {"step_keys"}
+    opened(bundle, engines, trt, report=lines.append).shutdown()
+    assert "attention fused kernels: step 1, step_reply 1" in lines
+    assert "attention not fused in step_keys: steps take more than twice as long" in lines
+    with installed(trt.device, trt):
+        assert lines[-3:-1] == [
+            line for line in prepare.plan(bundle, TrtBackend(engines), 2).lines() if line.startswith("atten")
+        ]
+    found = checked(bundle, engines, tmp_path, capsys)
+    assert found["level"] == "WARN" and "TensorRT fused no attention in step_keys" in found["value"]
+    assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
 def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
@@ -438,6 +461,7 @@ def test_check_reports_the_state_of_the_engines(
 ) -> None:
     found = checked(made, prepared, tmp_path, capsys)
     assert found["level"] == "PASS" and found["value"].startswith("6 built, at most ")
+    assert found["value"].endswith(", fused attentions: step 1, step_keys 1, step_reply 1")
     found = checked(made, tmp_path / "none", tmp_path, capsys)
     assert (found["level"], found["value"]) == (
         "WARN",

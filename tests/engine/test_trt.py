@@ -22,11 +22,13 @@ from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine import build, synthesizer
 from appliance.engine import trt as trt_backend
 from appliance.engine.backends import open_backend
+from appliance.engine.build import EngineSource, profiles_of
 from appliance.engine.loading import load
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, ranges
 from appliance.engine.trt import TrtBackend
-from appliance.errors import BundleError, EngineFault, StorageError
+from appliance.errors import ApplianceError, BundleError, EngineFault, StorageError
+from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     MIXED,
@@ -390,7 +392,7 @@ def test_an_engine_is_built_once(tiny: Bundle, device: Device, engines: Path) ->
 
 
 def other_version(device: Device, tiny: Bundle) -> dict[str, Any]:
-    return {"trt": TensorRT(device, "10.3.1")}
+    return {"trt": TensorRT(device, "10.16.1")}
 
 
 def other_driver(device: Device, tiny: Bundle) -> dict[str, Any]:
@@ -405,6 +407,11 @@ def other_capability(device: Device, tiny: Bundle) -> dict[str, Any]:
 
 def other_device(device: Device, tiny: Bundle) -> dict[str, Any]:
     device.name = "Thor"
+    return {}
+
+
+def other_multiprocessors(device: Device, tiny: Bundle) -> dict[str, Any]:
+    device.multiprocessors = 8
     return {}
 
 
@@ -433,6 +440,7 @@ def other_weights(device: Device, tiny: Bundle) -> dict[str, Any]:
         other_driver,
         other_capability,
         other_device,
+        other_multiprocessors,
         other_profiles,
         other_graph,
         other_weights,
@@ -483,6 +491,71 @@ def test_what_a_build_has_measured_serves_the_next(tiny: Bundle, device: Device,
         assert device.counts["timed"] == measured
 
 
+def test_what_a_build_that_fails_has_measured_serves_the_next(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    trt = TensorRT(device)
+    trt.refused = {"vocoder"}
+    with pytest.raises(BundleError):
+        builds(device, tiny, engines, trt)
+    assert [path.suffix for path in engines.iterdir()] == [".timing"]
+    assert builds(device, tiny, engines) == 1
+    assert device.counts["timed"] == 0
+
+
+def test_a_silent_build_is_alive(
+    tiny: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each report differs from the one before, which is what keeps systemd from ending the start."""
+    monkeypatch.setattr(build, "REPORT_S", 0.01)
+    lines: list[str] = []
+    grown = threading.Condition()
+
+    def report(line: str) -> None:
+        with grown:
+            lines.append(line)
+            grown.notify_all()
+
+    def wait() -> None:
+        with grown:
+            assert grown.wait_for(lambda: len({*lines}) >= 4, PATIENCE_S)
+
+    trt = TensorRT(device)
+    trt.before_build = wait
+    with installed(device, trt):
+        backend = TrtBackend(engines, report=report)
+    loaded(backend, tiny, "vocoder")
+    during = [line for line in dict.fromkeys(lines) if "for" in line and "s" in line]
+    assert "building the engine of vocoder: Building 1 of 2, for 0 s" in during
+    assert "building the engine of vocoder: Building 1 of 2, for 1 s" in during
+
+
+def test_an_early_tensorrt_gets_an_engine_for_each_profile(
+    tiny: Bundle, device: Device, engines: Path
+) -> None:
+    """TensorRT 10.3, with an accuracy defect of engines with several profiles, beside 10.8, without."""
+    spec = signatures(tiny.manifest.dimensions)["step"]
+    for version, count in (("10.3.0", 2), ("10.8.0", 1)):
+        device.counts.clear()
+        backend = open_trt_on(device, engines / version, trt=TensorRT(device, version))
+        shapes = ranges("step", replace(tiny.manifest, max_frames=1024), backend)
+        source = EngineSource(tiny.graph("step"), spec, profiles_of(spec, shapes))
+        assert backend.cache.size(source) == 0
+        backend.load("step", source.path, spec, shapes)
+        kept = [*(engines / version).glob("*.engine")]
+        assert len(source.profiles) == 2 and device.counts["build"] == len(kept) == count
+        assert backend.cache.size(source) == sum(path.stat().st_size for path in kept)
+        assert len({*backend.cache.digests(source)}) == count
+        assert backend.attentions == {"step": [2 // count] * count}
+        kept[0].unlink()
+        assert backend.cache.size(source) == 0 and backend.cache.digests(source).count("") == 1
+        device.counts.clear()
+        backend.load("step", source.path, spec, shapes)
+        assert device.counts["build"] == 1
+        backend.close()
+    assert not device.wrong
+
+
 def test_two_that_need_one_engine_build_it_once(
     tiny: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,7 +601,8 @@ builds(Device(), bundle.read(Path(sys.argv[3])), Path(sys.argv[4]))
 
 @pytest.mark.parametrize(
     ("what", "count", "kept", "left"),
-    [("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 2, 1, 0), ("replace", 2, 1, 1)],
+    # First the timing cache, then the engine; each in a new file, then the folder.
+    [("fsync", 1, 0, 1), ("replace", 1, 0, 1), ("fsync", 3, 0, 1), ("replace", 2, 0, 1), ("fsync", 4, 1, 0)],
 )
 def test_a_kill_while_an_engine_is_written_leaves_none_or_a_whole_one(
     tiny: Bundle, device: Device, engines: Path, what: str, count: int, kept: int, left: int
@@ -584,7 +658,7 @@ def no_device(modules: dict[str, Any], cuda: Runtime) -> None:
 
 MISSING = {
     no_package: "needs TensorRT's Python package, on a Jetson python3-libnvinfer of JetPack$",
-    no_bindings: r"needs cuda-python \(.*\): the package holds it",
+    no_bindings: r"needs cuda-python \(.*\): the package holds it: ",
     no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
 }
 
@@ -612,6 +686,40 @@ def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
         assert message.endswith("the package nvidia-l4t-dla-compiler holds that library")
 
 
+@pytest.mark.parametrize("kind", ["Builder", "Runtime"])
+def test_a_library_that_cannot_start_is_a_fault_with_its_version_and_auto_takes_the_next(
+    tiny: Bundle, device: Device, engines: Path, kind: str
+) -> None:
+    trt = TensorRT(device)
+    trt.unstartable = {kind}
+    reason = "TensorRT 10.16.0 cannot start: .* returned nullptr: CUDA initialization failure with error: 35"
+    with installed(device, trt):
+        with pytest.raises(ApplianceError, match=f"{reason}$"):
+            load(tiny, backend="tensorrt", threads=1, lanes=1, cache=engines)
+        engine = load(tiny, backend="auto", threads=1, lanes=1, cache=engines)
+        assert engine.backend == "ort-cuda"
+        [tensorrt] = engine.passed_over
+        assert tensorrt.backend == "tensorrt" and re.search(reason, tensorrt.reason)
+        engine.shutdown()
+
+
+def test_a_profile_that_is_refused_is_a_fault(tiny: Bundle, device: Device, engines: Path) -> None:
+    trt = TensorRT(device)
+    trt.refused_profiles = {0}
+    with pytest.raises(EngineFault, match="no context for profile 0 Error in set optimization profile async"):
+        loaded(open_trt_on(device, engines, trt=trt), tiny)
+
+
+def test_layers_that_are_told_in_other_words_are_no_fault(
+    tiny: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(tensorrt.EngineInspector, "get_engine_information", lambda *_: '{"Layers": ["a"]}')
+    backend = open_trt_on(device, engines)
+    assert loaded(backend, tiny)
+    assert backend.attentions == {"update": [None]}
+    assert "TensorRT does not tell an engine's layers: TypeError" in caplog.text
+
+
 @pytest.mark.parametrize("runtime", ["tensorrt", "ort-cuda"])
 def test_auto_takes_tensorrt_where_it_is(
     short: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
@@ -632,7 +740,7 @@ def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
     with pytest.raises(BundleError) as caught:
         backend.load("update", broken, spec, {"N": (1, 9)})
     message = str(caught.value)
-    assert message.startswith(f"{broken}: TensorRT 10.3.0 cannot parse it: node odd (NoSuchOperator): ")
+    assert message.startswith(f"{broken}: TensorRT 10.16.0 cannot parse it: node odd (NoSuchOperator): ")
     assert "\n" not in message
     other = signatures(tiny.manifest.dimensions)["vocoder"]
     with pytest.raises(BundleError, match="missing or unknown inputs: guided, latents, log_mel, unguided"):
@@ -643,7 +751,7 @@ def test_a_graph_that_cannot_be_parsed_is_named_in_one_line(
 def test_what_is_refused_strongly_typed_is_built_weakly_typed_by_an_early_tensorrt(
     tiny: Bundle, device: Device, engines: Path, caplog: Any
 ) -> None:
-    trt = TensorRT(device)
+    trt = TensorRT(device, "10.3.0")
     trt.refused_strongly_typed = {"update"}
     backend = open_trt_on(device, engines, trt=trt)
     assert loaded(backend, tiny)
@@ -664,7 +772,7 @@ def test_a_graph_that_cannot_be_built_or_loaded_is_named(
     trt = TensorRT(device)
     trt.refused = {"update"}
     backend = open_trt_on(device, engines, trt=trt)
-    message = "update.onnx: TensorRT 10.3.0 cannot build it: no implementation for a node of update$"
+    message = "update.onnx: TensorRT 10.16.0 cannot build it: no implementation for a node of update$"
     with pytest.raises(BundleError, match=message):
         loaded(backend, tiny)
     trt.refused = set()

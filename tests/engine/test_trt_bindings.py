@@ -38,10 +38,11 @@ OBJECTS = {
     "ranges": "IOptimizationProfile",
     "cache": "ITimingCache",
     "engine": "ICudaEngine",
+    "engine.create_engine_inspector()": "EngineInspector",
     "context": "IExecutionContext",
 }
 """What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
-OURS = {"log", "profile", "source", "graph", "bound"}
+OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters of our own types among those."""
 WEAK = {
     ("layer", "precision"),
@@ -81,9 +82,11 @@ USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - W
 
 READ = """
     Builder.build_serialized_network Builder.create_builder_config Builder.create_network
-    Builder.create_optimization_profile IBuilderConfig.add_optimization_profile IBuilderConfig.clear_flag
+    Builder.create_optimization_profile EngineInspector.get_engine_information
+    IBuilderConfig.add_optimization_profile IBuilderConfig.clear_flag
     IBuilderConfig.create_timing_cache IBuilderConfig.progress_monitor IBuilderConfig.set_flag
-    IBuilderConfig.set_memory_pool_limit IBuilderConfig.set_timing_cache
+    IBuilderConfig.max_aux_streams IBuilderConfig.profiling_verbosity
+    IBuilderConfig.set_memory_pool_limit IBuilderConfig.set_timing_cache ICudaEngine.create_engine_inspector
     ICudaEngine.create_execution_context ICudaEngine.device_memory_size_v2
     IExecutionContext.execute_async_v3 IExecutionContext.set_device_memory IExecutionContext.set_input_shape
     IExecutionContext.set_optimization_profile_async IExecutionContext.set_tensor_address ILayer.get_output
@@ -95,6 +98,8 @@ READ = """
     tensorrt.DataType tensorrt.DataType.FLOAT tensorrt.DataType.HALF
     tensorrt.ExecutionContextAllocationStrategy tensorrt.ExecutionContextAllocationStrategy.USER_MANAGED
     tensorrt.ILogger tensorrt.ILogger.ERROR tensorrt.ILogger.INTERNAL_ERROR tensorrt.IProgressMonitor
+    tensorrt.LayerInformationFormat tensorrt.LayerInformationFormat.JSON
+    tensorrt.ProfilingVerbosity tensorrt.ProfilingVerbosity.DETAILED
     tensorrt.LayerType tensorrt.LayerType.CONSTANT tensorrt.MemoryPoolType tensorrt.MemoryPoolType.WORKSPACE
     tensorrt.NetworkDefinitionCreationFlag tensorrt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
     tensorrt.OnnxParser tensorrt.Runtime tensorrt.__version__
@@ -134,6 +139,7 @@ def test_the_list_is_of_all_that_is_used() -> None:
 
 CUDA = {
     "cudaDriverGetVersion": (),
+    "cudaRuntimeGetVersion": (),
     "cudaEventCreateWithFlags": ("flags",),
     "cudaEventDestroy": ("event",),
     "cudaEventRecord": ("event", "stream"),

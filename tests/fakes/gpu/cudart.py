@@ -41,6 +41,7 @@ class cudaDeviceProp:
     name: bytes
     major: int
     minor: int
+    multiProcessorCount: int
 
 
 OK = cudaError_t.cudaSuccess
@@ -77,7 +78,9 @@ class Runtime:
         return (OK if device == 0 else cudaError_t.cudaErrorInvalidValue,)
 
     def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, cudaDeviceProp]:
-        return OK, cudaDeviceProp(self.device.name.encode(), *self.device.compute_capability)
+        return OK, cudaDeviceProp(
+            self.device.name.encode(), *self.device.compute_capability, self.device.multiprocessors
+        )
 
     def cudaDriverGetVersion(self) -> tuple[cudaError_t, int]:
         return OK, self.device.driver

@@ -101,6 +101,7 @@ class Device:
     def __init__(self, memory_bytes: int = 1 << 34) -> None:
         self.memory_bytes = memory_bytes
         self.name, self.compute_capability, self.driver = "Orin", (8, 7), 12060
+        self.multiprocessors = 16
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         """What was done wrong, also where nobody looked at the error."""
