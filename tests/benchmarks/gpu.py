@@ -230,20 +230,26 @@ def upstream_noise(case: Case) -> FloatArray:
 def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
     """Runs by name, and by backend what raises the error for which that could not be loaded."""
     found = {"upstream eager": upstream(work, case, mel=mel)}
-    lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
     for name in backends():
-        try:
-            engine = load(bundle_of(work), backend=name, lanes=lanes, cache=work / "engines", report=say)
-        except Exception as error:
-            found[name] = _raising(error)
+        engine = tried(engine_on, name, work, case)
+        if failed(engine):
+            found[name] = _raising(engine["error"])
         else:
             found |= {f"{name} {sampling}": ours(engine, case, sampling, mel=mel) for sampling in SAMPLINGS}
     return found
 
 
-def _raising(error: Exception) -> Run:
+def engine_on(backend: str, work: Path, case: Case) -> Synthesizer:
+    """Load and warm up, which decides about captures."""
+    lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
+    engine = load(bundle_of(work), backend=backend, lanes=lanes, cache=work / "engines", report=say)
+    engine.warm_up(case.nfe)
+    return engine
+
+
+def _raising(error: str) -> Run:
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
-        raise error
+        raise RuntimeError(error)
 
     return run
 
@@ -419,7 +425,7 @@ def take_turns(
 
 
 def profile(work: Path, case: Case, rounds: int) -> Rows:
-    """Kernels of a contender's first reply, when nothing is captured yet, and of its sixth."""
+    """Kernels of a warm reply, not captured and captured; `by policy` is what the warm-up decided."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -439,10 +445,18 @@ def profile(work: Path, case: Case, rounds: int) -> Rows:
             "longest": [[e.key[:100], e.count, e.self_device_time_total / 1e6] for e in events[:15]],
         }
 
-    for name, run in contenders(work, case).items():
-        rows = [tried(kernels, run) for _ in range(6)]
-        yield f"{name}, first", rows[0]
-        yield f"{name}, sixth", rows[-1]
+    yield "upstream eager", [tried(kernels, upstream(work, case)) for _ in range(3)][-1]
+    for backend in backends():
+        engine = tried(engine_on, backend, work, case)
+        if failed(engine):
+            yield backend, engine
+            continue
+        yield f"{backend}, captures by policy", engine.captures
+        for sampling in SAMPLINGS:
+            for engine.captures in (False, True):
+                run = ours(engine, case, sampling)
+                rows = [tried(kernels, run) for _ in range(5)]
+                yield f"{backend} {sampling}{', captured' if engine.captures else ''}", rows[-1]
 
 
 def stream(work: Path, case: Case, rounds: int) -> Rows:
