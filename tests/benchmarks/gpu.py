@@ -230,20 +230,26 @@ def upstream_noise(case: Case) -> FloatArray:
 def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
     """Runs by name, and by backend what raises the error for which that could not be loaded."""
     found = {"upstream eager": upstream(work, case, mel=mel)}
-    lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
     for name in backends():
-        try:
-            engine = load(bundle_of(work), backend=name, lanes=lanes, cache=work / "engines", report=say)
-        except Exception as error:
-            found[name] = _raising(error)
+        engine = tried(engine_on, name, work, case)
+        if failed(engine):
+            found[name] = _raising(engine["error"])
         else:
             found |= {f"{name} {sampling}": ours(engine, case, sampling, mel=mel) for sampling in SAMPLINGS}
     return found
 
 
-def _raising(error: Exception) -> Run:
+def engine_on(backend: str, work: Path, case: Case) -> Synthesizer:
+    """Load and warm up, which decides about captures."""
+    lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
+    engine = load(bundle_of(work), backend=backend, lanes=lanes, cache=work / "engines", report=say)
+    engine.warm_up(case.nfe)
+    return engine
+
+
+def _raising(error: str) -> Run:
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
-        raise error
+        raise RuntimeError(error)
 
     return run
 
@@ -353,15 +359,15 @@ def _ran(command: Sequence[str], **environment: str) -> Rows:
 
 
 def predictions(work: Path, case: Case, rounds: int) -> Rows:
-    """Floors of `appliance bench limit` at the ceilings that `machine` has measured, before any reply is."""
+    """Replies as `appliance bench limit` models them at the ceilings that `machine` has measured."""
     from appliance.bench.limit import limits_on
 
     measured = json.loads((work / "machine.json").read_text())["rows"]
     mode: Any = SimpleNamespace(flops=measured["matmul_flops"], bytes_per_s=measured["copy_bytes_per_s"])
     found = limits_on(bundle_of(work), mode, case.frames, case.reference, case.nfe)
-    for one in found["times"]:
-        yield f"exact, NFE {case.nfe}, 1 lanes, at {one['share']:.0%} of the ceilings", one
-        say(f"predicted at {one['share']:.0%} of the ceilings: {one['s']:.4f} s, RTF {one['rtf']:.4f}")
+    for row in found["times"]:
+        yield f"{row['sampling']}, NFE {case.nfe}, 1 lanes", row
+        say(f"predicted {row['sampling']}: {row['s']:.4f} s, RTF {row['rtf']:.4f}")
 
 
 def errors(work: Path, case: Case, rounds: int) -> Rows:
@@ -419,7 +425,7 @@ def take_turns(
 
 
 def profile(work: Path, case: Case, rounds: int) -> Rows:
-    """Kernels of a contender's first reply, when nothing is captured yet, and of its sixth."""
+    """Kernels of a warm reply, not captured and captured; `by policy` is what the warm-up decided."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
 
@@ -439,10 +445,18 @@ def profile(work: Path, case: Case, rounds: int) -> Rows:
             "longest": [[e.key[:100], e.count, e.self_device_time_total / 1e6] for e in events[:15]],
         }
 
-    for name, run in contenders(work, case).items():
-        rows = [tried(kernels, run) for _ in range(6)]
-        yield f"{name}, first", rows[0]
-        yield f"{name}, sixth", rows[-1]
+    yield "upstream eager", [tried(kernels, upstream(work, case)) for _ in range(3)][-1]
+    for backend in backends():
+        engine = tried(engine_on, backend, work, case)
+        if failed(engine):
+            yield backend, engine
+            continue
+        yield f"{backend}, captures by policy", engine.captures
+        for sampling in SAMPLINGS:
+            for engine.captures in (False, True):
+                run = ours(engine, case, sampling)
+                rows = [tried(kernels, run) for _ in range(5)]
+                yield f"{backend} {sampling}{', captured' if engine.captures else ''}", rows[-1]
 
 
 def stream(work: Path, case: Case, rounds: int) -> Rows:
@@ -565,8 +579,8 @@ def table(stages: Mapping[str, Any], flops: float) -> str:
     rows = {name: left["rows"] for name, left in stages.items()}
     peak = rows.get("machine", {}).get("matmul_flops")
     lines = [
-        "| | NFE | lanes | whole reply | × upstream eager | share of the matmul peak |",
-        "|---|---|---|---|---|---|",
+        "| | NFE | lanes | whole reply | predicted | × upstream eager | share of the matmul peak |",
+        "|---|---|---|---|---|---|---|",
     ]
     timed = [item for stage in ("latency", "compiled", "more") for item in rows.get(stage, {}).items()]
     medians = {row: statistics.median(seconds) for row, seconds in timed if not failed(seconds)}
@@ -577,13 +591,15 @@ def table(stages: Mapping[str, Any], flops: float) -> str:
         times = f"{base / took:.2f}" if base else ""
         full = peak and name.endswith(("eager", "compiled", "exact"))
         share = f"{flops * steps * count / took / peak:.0%}" if full else ""
-        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {times} | {share} |")
+        model = rows.get("predictions", {}).get(row.partition(" ")[2])
+        said = f"{1e3 * model['s']:.1f} ms" if model else ""
+        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {said} | {times} | {share} |")
     for where in ("stream", "daemon"):
         for name, row in rows.get(where, {}).items():
             if isinstance(row, dict) and not failed(row):
                 first = f"first audio {1e3 * row['first_audio_s']:.1f} ms (goal {1e3 * FIRST_AUDIO_S:.0f})"
                 rtf = f"RTF {row['rtf']:.3f} (goal {STREAMED_RTF})"
-                lines.append(f"| {name}, {where} | | 1 | {first} | | {rtf} |")
+                lines.append(f"| {name}, {where} | | 1 | {first} | | | {rtf} |")
     return "\n".join(lines)
 
 
