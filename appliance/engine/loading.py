@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,6 @@ from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
-from appliance.engine.backend import Backend
 from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
@@ -96,11 +96,7 @@ def load(
 
     Raises BundleError naming what each backend lacks; under "auto" EngineFault if one failed otherwise.
     """
-    options = BackendOptions(threads, spinning, cache, report)
-
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
-
+    open_ = partial(open_backend, options=BackendOptions(threads, spinning, cache, report))
     if backend != "auto":
         return _synthesizer_on(backend, bundle, open_, lanes)
     passed_over: list[PassedOver] = []
@@ -143,10 +139,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
     Raises BundleError, StorageError.
     """
     options = BackendOptions(config.threads, config.spinning, config.cache, report)
-
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
-
+    open_ = partial(open_backend, options=options)
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])

@@ -144,12 +144,8 @@ def ensure(
         record = prepare(bundle, backend, open_backend, lanes)
     for graph, value in record.arithmetic.items():
         logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
-    backend.tf32 = _in_tf32(record.safer)
+    backend.safer = record.safer
     return record.safer
-
-
-def _in_tf32(safer: Mapping[str, Arithmetic]) -> frozenset[str]:
-    return frozenset(graph for graph, answer in safer.items() if answer is Arithmetic.TF32)
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
@@ -252,13 +248,13 @@ def engine_sources(
 ) -> dict[str, EngineSource]:
     """The source of each engine, by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
-    specs, usual, tf32 = signatures(manifest.dimensions), bundle.variant_for(backend.name), _in_tf32(safer)
+    specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
         graph: EngineSource(
             bundle.graph(graph, safer[graph].variant if graph in safer else usual),
             specs[graph],
             profiles_of(specs[graph], ranges(graph, manifest, backend)),
-            graph in tf32,
+            safer.get(graph) is Arithmetic.TF32,
         )
         for graph in graphs_of(manifest.defaults.sampling)
     }
@@ -302,7 +298,7 @@ def _build_and_compare(
 ) -> tuple[dict[str, str], dict[str, float]]:
     """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
-    backend.tf32 = _in_tf32(safer)
+    backend.safer = safer
     engine: Synthesizer | None = None
     try:
         for graph, source in engine_sources(bundle, backend, safer).items():

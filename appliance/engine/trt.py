@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from appliance.contract.graphs import GraphSpec, TensorSpec
 from appliance.engine import build
+from appliance.engine.arithmetic import Arithmetic
 from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
 from appliance.engine.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
 from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
@@ -193,8 +194,8 @@ class TrtBackend(DeviceMemory):
         self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
         self.attentions: dict[str, list[int | None]] = {}
         """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
-        self.tf32: frozenset[str] = frozenset()
-        """Graphs that may compute in TF32, from the next `load` on."""
+        self.safer: Mapping[str, Arithmetic] = {}
+        """Graphs that do not compute as exported, from the next `load` on."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
@@ -204,7 +205,8 @@ class TrtBackend(DeviceMemory):
         Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
         engine, which the next load rebuilds.
         """
-        source = EngineSource(path, spec, build.profiles_of(spec, ranges), name in self.tf32)
+        tf32 = self.safer.get(name) is Arithmetic.TF32
+        source = EngineSource(path, spec, build.profiles_of(spec, ranges), tf32)
         engines = [(self._deserialise(part), part.profiles) for part in self.cache.parts(source)]
         self.attentions[name] = [build.fused_attentions(self._runtime, engine) for engine, _ in engines]
         graph = TrtGraph(self, self._runtime, self._log, spec, engines)
