@@ -1,4 +1,4 @@
-"""Rows of lanes: what opening takes and gives back, and which slabs and graphs there are."""
+"""Rows of lanes: what opening takes and gives back, and which graphs and calls there are."""
 
 from __future__ import annotations
 
