@@ -107,6 +107,7 @@ def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
     names = {
         "clients",
+        "cuda-tests",
         "riva-old",
         "device",
         "dev",
