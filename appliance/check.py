@@ -306,12 +306,12 @@ def _engines(inspection: Inspection) -> Finding:
         return Finding("engines", Level.WARN, value, limit, remedy)
     worst = max(record.worst, key=lambda graph: record.worst[graph])
     figures = {
-        "in_float32": sorted(record.in_float32),
+        "arithmetic": record.arithmetic,
         "worst": record.worst,
         "fused_attentions": record.attentions,
     }
-    if record.in_float32:
-        value = "; ".join(f"{graph} in float32: {why}" for graph, why in record.in_float32.items())
+    if record.arithmetic:
+        value = "; ".join(f"{g} in {how}: {record.refused[g]}" for g, how in record.arithmetic.items())
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_gate(make)
     make.set_defaults(run=_bundle)
 
-    renew = commands.add_parser("convert", help="a bundle of format 1.0 in, one of this format out")
+    renew = commands.add_parser("convert", help="an older bundle in, one with today's step graphs out")
     renew.add_argument("old", type=Path)
     renew.add_argument("--out", type=Path, required=True)
     _add_gate(renew)

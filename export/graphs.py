@@ -469,8 +469,11 @@ class Step(nn.Module):
         if self.single:
             return None
         index = self.frame[: before + frames]
-        valid = index < before + lengths[:, None]
-        return valid if before_lengths is None else valid & (index >= before - before_lengths[:, None])
+        if before_lengths is None:
+            return index < lengths[:, None]
+        # A slice, because CUDA graphs allow no copy of a size from the host.
+        first = self.frame[before : before + 1]
+        return (index < first + lengths[:, None]) & (index >= first - before_lengths[:, None])
 
     def embed(self, latents: list[Tensor], condition: list[Tensor], valid: Tensor | None) -> Tensor:
         """Embed concatenated parts of a sequence: (R, N, M) and (R, N, D) each → (…, N, D)."""

@@ -89,7 +89,7 @@ def test_first_audio_is_compared_with_what_was_promised(
 
 def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
     metrics, engine = Metrics(), FakeEngine()
-    costs = engine.costs = CostTable(lambda steps: [], exact_shapes=True)  # type: ignore[assignment]
+    costs = engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
     metrics.watch_engine(engine)  # type: ignore[arg-type]
     costs.predicted_s, costs.measured_s = 3.0, 4.0
     read = samples(metrics)
@@ -98,7 +98,7 @@ def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
 
 def test_what_computes_and_what_was_passed_over() -> None:
     metrics, engine = Metrics(), FakeEngine()
-    engine.costs = CostTable(lambda steps: [], exact_shapes=True)  # type: ignore[assignment]
+    engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
     engine.passed_over = (PassedOver("tensorrt", "broken"),)
     metrics.watch_engine(engine)  # type: ignore[arg-type]
     read = samples(metrics)

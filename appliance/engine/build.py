@@ -1,8 +1,7 @@
 """ONNX graph → serialised TensorRT engine, and the cache of engines.
 
-An engine is valid for one TensorRT, driver and GPU, so each device builds its own. A step graph has one
-profile per bucket and number of rows: kernels chosen for one size may be slow, and have been wrong, at
-another. The other graphs run at true length in one wide profile.
+An engine is valid for one TensorRT, driver and GPU, so each device builds its own. A step graph has a profile
+for each range of lengths, the others one for all.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 
 from appliance.contract.graphs import GraphSpec, TensorSpec
 from appliance.durable import locked, replace_file, sha256
-from appliance.engine.backend import Shapes
+from appliance.engine.backend import Ranges
 from appliance.engine.cuda import fault_of
 from appliance.errors import BundleError, StorageError
 
@@ -30,8 +29,10 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 WORKSPACE_BYTES = 2 << 30
 """Limit of a kernel's scratch memory."""
+RANGES = (512, 1280)
+"""Ends of the ranges of N that have a profile of their own: 5.5 and 13.7 s."""
 USUAL_FRAMES = 512
-"""Optimum of the wide profiles: 5.5 s."""
+"""Optimum of axes with one range: 5.5 s."""
 SEVERAL_PROFILES = (10, 8)
 """First version whose engines may hold several profiles: before it, they were inaccurate (issue 4250)."""
 WEAKLY_TYPED = ((10, 0), (10, 12))
@@ -64,21 +65,21 @@ class Profile:
         return all(least <= sizes[axis] <= greatest for axis, (least, _, greatest) in self.axes.items())
 
 
-def profiles_of(spec: GraphSpec, shapes: Shapes) -> tuple[Profile, ...]:
-    """One profile per bucket and number of rows where the graph has rows (axis R), else one for all sizes."""
-    wide: dict[str, Sizes] = {}
-    for axis in dict.fromkeys(str(a) for t in spec.inputs for a in t.axes if isinstance(a, str)):
-        sizes = shapes[axis]
-        # The middle bucket: most references need it.
-        usual = sizes[(len(sizes) - 1) // 2] if len(sizes) > 2 else min(USUAL_FRAMES, sizes[-1])
-        wide[axis] = (sizes[0], max(usual, sizes[0]), sizes[-1])
+def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
+    """One profile for each range of N where the graph has rows (axis R), else one for all sizes.
+
+    A range's optimum is its end, where a step takes longest.
+    """
+    axes = dict.fromkeys(a for t in spec.inputs for a in t.axes if isinstance(a, str))
+    wide = {
+        a: (least, min(max(USUAL_FRAMES, least), most), most) for a in axes for least, most in [ranges[a]]
+    }
     if "R" not in wide:
         return (Profile(wide),)
-    return tuple(
-        Profile(wide | {"N": (frames, frames, frames), "R": (rows, rows, rows)})
-        for frames in shapes["N"]
-        for rows in range(shapes["R"][0], shapes["R"][-1] + 1)
-    )
+    least, _, longest = wide["N"]
+    ends = [*(end for end in RANGES if end < longest), longest]
+    begins = [least, *(end + least for end in ends)]
+    return tuple(Profile(wide | {"N": (a, b, b)}) for a, b in zip(begins, ends, strict=False))
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class EngineSource:
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -270,8 +272,8 @@ def _build(
         raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ expected))}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
-    # Float32 is float32: TF32 has ten bits of mantissa.
-    config.clear_flag(runtime.BuilderFlag.TF32)
+    if not source.tf32:  # else products in float32 have ten bits of mantissa
+        config.clear_flag(runtime.BuilderFlag.TF32)
     config.profiling_verbosity = runtime.ProfilingVerbosity.DETAILED  # for `fused_attentions`
     config.max_aux_streams = 0  # nothing here gains by more, and each context would have its own
     if not strongly_typed:
@@ -411,6 +413,7 @@ class EngineCache:
             "graph": graph.hexdigest(),
             "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in source.profiles],
             "workspace_bytes": WORKSPACE_BYTES,
+            "tf32": source.tf32,
             **asdict(self.platform),
         }
 

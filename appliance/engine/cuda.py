@@ -21,11 +21,8 @@ from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMe
 
 STAGING_BYTES = 4 << 20
 """Each of the two pinned buffers for uploads and downloads."""
-MAX_CAPTURED = 64
-"""Most CUDA graphs of a backend, one for each binding, since each takes device memory.
-
-Further bindings launch their kernels one by one.
-"""
+FRAME_MULTIPLE = 64
+"""Rows are padded to a multiple of it: tiles of products have 64 rows or more."""
 
 
 CAPTURING = threading.Lock()
@@ -103,6 +100,7 @@ class DeviceMemory:
 
     builds = False
     can_interrupt = False
+    frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
@@ -148,9 +146,6 @@ class DeviceMemory:
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
         driver, capability = self._call("cudaDriverGetVersion"), f"{found.major}.{found.minor}"
         return int(driver), capability, name.rstrip("\0"), int(found.multiProcessorCount)
-
-    def rows(self, frames: int) -> int:
-        return self.max_batch
 
     @property
     def stream(self) -> int:
@@ -219,9 +214,6 @@ class DeviceMemory:
 
     def wait(self) -> None:
         self._call("cudaStreamSynchronize", self._stream)
-
-    def settle(self) -> None:
-        """Nothing to do: no binding allocates."""
 
     def capture(self, enqueue: Callable[[], None]) -> Any:
         """A CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.

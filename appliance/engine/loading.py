@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -10,7 +11,6 @@ from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
-from appliance.engine.backend import Backend
 from appliance.engine.backends import AUTO, BackendOptions, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
@@ -18,7 +18,6 @@ from appliance.engine.cuda import CAPTURING
 from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.ort import check_integers
 from appliance.engine.prepare import OpenBackend
-from appliance.engine.sizes import buckets
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import (
@@ -34,6 +33,8 @@ from appliance.job import PassedOver
 
 logger = logging.getLogger(__name__)
 
+FUSED_LENGTHS = (150, 200)
+"""Frames at which fused attention is compared with the plain one."""
 REASON_LENGTH = 400
 TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
 """Faults that end a start under `auto` too: after a restart, or with room on the disk, the GPU speaks."""
@@ -95,11 +96,7 @@ def load(
 
     Raises BundleError naming what each backend lacks; under "auto" EngineFault if one failed otherwise.
     """
-    options = BackendOptions(threads, spinning, cache, report)
-
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
-
+    open_ = partial(open_backend, options=BackendOptions(threads, spinning, cache, report))
     if backend != "auto":
         return _synthesizer_on(backend, bundle, open_, lanes)
     passed_over: list[PassedOver] = []
@@ -142,10 +139,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
     Raises BundleError, StorageError.
     """
     options = BackendOptions(config.threads, config.spinning, config.cache, report)
-
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
-
+    open_ = partial(open_backend, options=options)
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])
@@ -172,7 +166,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -> Synthesizer:
     device = open_(name)
     try:
-        in_float32 = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
+        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else {}
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
@@ -182,7 +176,7 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
         if name == "ort-cpu":
             check_integers(bundle)
         host = device if name == "ort-cpu" else open_("ort-cpu")
-        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=in_float32)
+        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, safer=safer)
     except Exception:
         device.close()
         raise
@@ -191,8 +185,8 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
     """The first step in which the fused and the default graphs differ on this device; None if all agree.
 
-    Compared in the shortest bucket with padded rows: a runtime without the memory-efficient kernel reads the
-    masks of padding differently.
+    Compared in padded rows: a runtime without the memory-efficient kernel reads the masks of padding
+    differently.
     """
     engines: list[Synthesizer] = []
     try:
@@ -200,14 +194,13 @@ def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
             device = open_(FUSED)
             try:
                 host = open_("ort-cpu")
-                engines.append(Synthesizer(bundle, device, host=host, lanes=2, variant=variant))
+                engines.append(Synthesizer(bundle, device, host=host, lanes=1, variant=variant))
             except Exception:
                 device.close()
                 raise
         speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
-        shortest = buckets(device, bundle.manifest.max_frames)[:1]
         fused, plain = engines
-        compared = compare_steps(fused, plain, speech, shortest, rows=2)
+        compared = compare_steps(fused, plain, speech, FUSED_LENGTHS)
         return next((c for c in compared if not c.holds), None)
     finally:
         for engine in engines:

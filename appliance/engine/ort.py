@@ -15,7 +15,7 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
-from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
+from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault, Interrupted
 
@@ -40,7 +40,7 @@ class OrtBound:
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         options = self._options[release]
         try:
             self._session.run_with_iobinding(self._binding, options)
@@ -75,9 +75,6 @@ class OrtBackend(HostMemory):
     """The CPU execution provider. Batching gains nothing on a CPU: rows run one by one, unpadded."""
 
     name = label = "ort-cpu"
-    exact_shapes = True
-    buckets: tuple[int, ...] = ()
-    max_batch = 1
     can_interrupt = True
 
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
@@ -93,7 +90,7 @@ class OrtBackend(HostMemory):
         for options in self._run_options:
             options.terminate = on
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         session = load_session(self._runtime, path, self._options, ["CPUExecutionProvider"])
         return OrtGraph(session, self._run_options)
 

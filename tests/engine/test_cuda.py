@@ -17,7 +17,7 @@ import pytest
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
-from appliance.engine import ort_cuda
+from appliance.engine import ort_cuda, synthesizer
 from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES, fault_of
 from appliance.engine.loading import load, load_beside
@@ -49,7 +49,7 @@ def device() -> Device:
 
 @pytest.fixture
 def backend(device: Device) -> OrtCudaBackend:
-    return open_on(device, (64, 128))
+    return open_on(device)
 
 
 def engine_on(tiny: Bundle, backend: OrtCudaBackend, lanes: int = 2) -> Synthesizer:
@@ -135,18 +135,26 @@ def test_a_device_that_fails_ends_the_call_by_name(
     check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
 
 
-def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_captured_after_two_runs_and_at_most_so_many_are(
+    short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
     with installed(device) as (_, runtime):
         backend = OrtCudaBackend()
-    backend.buckets = (64, 128)
-    engine = engine_on(tiny, backend, lanes=4)
-    for number in range(5):
-        lanes = [engine.open(segment(30 + 9 * number, nfe=1, seed=i)) for i in range(1 + number % 4)]
-        engine.step([lane.id for lane in lanes])
-        for lane in lanes:
-            engine.close(lane.id)
-    assert sum(session.captured() for session in runtime.sessions) == 3
+    engine = engine_on(short, backend)
+    engine.warm_up(7)
+    engine.captures = True
+
+    def captured() -> int:
+        return sum(session.captured() for session in runtime.sessions)
+
+    assert captured() == 0
+    for frames, steps, graphs in ((60, 2, 0), (60, 7, 1), (60, 7, 1), (200, 3, 1), (200, 7, 2)):
+        solo(engine, segment(frames, nfe=steps))
+        assert captured() == graphs, (frames, steps)
+    for frames in (100, 150, 60):
+        solo(engine, segment(frames, nfe=9))
+    assert captured() == 3
     assert not device.wrong
     engine.shutdown()
 
@@ -155,7 +163,7 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
     short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
-    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
+    monkeypatch.setattr(synthesizer, "LAUNCH_BOUND_S", 1e9)
     warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
 
     def held(engine: Synthesizer, nfe: int) -> None:
@@ -167,17 +175,18 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
     loads = EngineConfig(backend="ort-cuda", threads=1, lanes=2)
     with installed(device), ThreadPoolExecutor(1) as pool:
         speaking = load(short, backend="ort-cuda", threads=1, lanes=2)
+        speaking.captures = True
         before = device.counts["capture"]
         loading = pool.submit(load_beside, short, loads, 2, lambda line: None)
         assert warm.wait(PATIENCE_S)
-        assert solo(speaking, segment(60, nfe=2)).size, "at a size that it has never had"
+        assert solo(speaking, segment(60, nfe=7)).size
         assert device.counts["capture"] == before
         spoken.set()
         other = loading.result(PATIENCE_S)
         for engine in (other, speaking):
             captured = device.counts["capture"]
             engine.prove()
-            assert solo(engine, segment(60, nfe=2)).size
+            assert solo(engine, segment(60, nfe=7)).size
             assert device.counts["capture"] > captured
             engine.shutdown()
     assert not device.wrong
@@ -361,7 +370,6 @@ def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     step: str,
 ) -> None:
     """A runtime without its kernel reads the masks as others, and says nothing."""
-    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
     given = segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses

@@ -13,8 +13,8 @@ import pytest
 
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
-from appliance.engine import ort_cuda, trt
-from appliance.engine.backend import Backend
+from appliance.engine import ort_cuda
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Backend
 from appliance.engine.backends import open_backend
 from appliance.engine.loading import load
 from appliance.engine.modulation import CAPACITY
@@ -88,13 +88,10 @@ def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) 
         assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
 
 
-def test_a_captured_step_is_as_one_that_is_not(
-    engine: Synthesizer, tiny: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = segment(200, nfe=5, sampling="short-kv")
-    captured = [speak(engine, given) for _ in range(3)]
-    for module in (ort_cuda, trt):
-        monkeypatch.setattr(module, "MAX_CAPTURED", 0)
+def test_a_captured_step_is_as_one_that_is_not(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
+    given = segment(200, nfe=8, sampling="short-kv")
+    engine.captures = True
+    captured = [speak(engine, given) for _ in range(RUNS_BEFORE_CAPTURE + 2)]
     plain = load(tiny, backend=engine.backend, threads=1, lanes=1, cache=engines)
     for samples in captured:
         assert relative(samples, speak(plain, given)) <= 1e-6

@@ -13,8 +13,10 @@ import pytest
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GRAPHS, signatures
 from appliance.engine import build, cuda, trt
+from appliance.engine.synthesizer import ranges
 from appliance.errors import BundleError
 from tests import rtx as rtx_in_place
+from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.gpu import cudart
 
@@ -188,7 +190,7 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
     source = source_of(tiny, graph)
     engine, _ = build.build(source, rtx, build.make_log(rtx))
-    assert len(source.profiles) == (4 if graph.startswith("step") else 1)
+    assert len(source.profiles) == (3 if graph.startswith("step") else 1)
     assert engine
 
 
@@ -201,11 +203,9 @@ def test_a_build_takes_the_timing_cache_of_another(rtx: Any, tiny: Bundle) -> No
 
 
 def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
-    """Two lengths and up to two rows of a step graph; any length of the others."""
     spec = signatures(bundle.manifest.dimensions)[graph]
-    frames = (64, 128) if graph.startswith("step") else (1, bundle.manifest.max_frames)
-    shapes = {"N": frames, "P": (64, 128), "R": (1, 2), "C": (30,), "S": (128,)}
-    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, shapes))
+    sizes = ranges(graph, bundle.manifest, Padded())
+    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, sizes))
 
 
 @pytest.mark.torch

@@ -156,9 +156,14 @@ def test_int8_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "an int8 bundle cannot be converted; export it again" in error and error.count("\n") == 1
 
 
-def test_a_bundle_of_the_present_format_is_refused(
-    converted: contract.Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_older_export_of_the_present_format_gets_todays_step_graphs(
+    workshop: Workshop, converted: contract.Bundle, tmp_path: Path
 ) -> None:
-    assert main(["convert", str(converted.folder), "--out", str(tmp_path / "out")]) == 1
-    assert "is not a bundle of format 1.0" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    """The report against the weights is kept once; files that are not step graphs are copied."""
+    with workshop.reusing_traces():
+        assert main(["convert", str(converted.folder), "--out", str(tmp_path / "out")]) == 0
+    again = contract.read(tmp_path / "out").manifest
+    assert again.files == converted.manifest.files
+    errors = {row["variant"]: row["error"] for row in again.parity["rows"] if row["against"] == "format 1.1"}
+    assert errors == dict.fromkeys(errors, 0.0) and len(errors) == 3
+    assert again.parity["converted"] == converted.manifest.parity["converted"]

@@ -286,6 +286,33 @@ def test_shapes_of_step_graphs_are_constant(name: str, variant: str, workshop: W
         assert operators(bundle.graph(graph, variant))["Shape"] <= shapes
 
 
+HOST_INPUTS = {"Slice": 1, "Reshape": 1, "Expand": 1, "Unsqueeze": 1, "Squeeze": 1}
+"""First input that CUDA operators read on the host."""
+SMALL = 100
+"""Most entries of a constant that ONNX Runtime keeps on the host for the arithmetic of sizes."""
+
+
+@pytest.mark.parametrize("name", small.TRACED)
+@pytest.mark.parametrize("variant", ["default", FUSED])
+def test_no_number_of_the_host_meets_a_tensor_of_the_device(
+    name: str, variant: str, workshop: Workshop
+) -> None:
+    """ONNX Runtime would copy it in the middle of a step, and refuses to capture such graphs."""
+    bundle = workshop.make(name).bundle
+    for graph in STEPS:
+        model = onnx.load(bundle.graph(graph, variant), load_external_data=False)
+        small_ones = {one.name for one in model.graph.initializer if np.prod(one.dims) <= SMALL}
+        host: set[str] = set()
+        for node in model.graph.node:
+            numbers = [i for i, given in enumerate(node.input) if given in host]
+            if node.op_type == "Shape" or (numbers and {*node.input} <= host | small_ones):
+                host |= {*node.output}
+            assert all(i >= HOST_INPUTS.get(node.op_type, len(node.input)) for i in numbers) or (
+                {*node.output} <= host
+            ), node.name
+        assert host
+
+
 def test_weights_are_shared_by_name_and_content(tmp_path: Path) -> None:
     """A weight of another content under the same name, or of another name, goes into the graph's own file."""
     spec = contract.signatures(contract.Dimensions(D, 2, M, A))["vocoder"]

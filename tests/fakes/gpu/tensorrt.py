@@ -135,6 +135,8 @@ class TensorRT:
         """Builder or Runtime, where the library cannot start."""
         self.unfused: set[str] = set()
         """Graphs in which no attention is fused."""
+        self.in_tf32: set[str] = set()
+        """Graphs that were built with ten bits of mantissa, TensorRT's default."""
         self.refused_profiles: set[int] = set()
         self.before_build: Callable[[], None] = lambda: None
         """What happens while a build makes no callback, which is nearly all of its time."""
@@ -375,7 +377,7 @@ class Builder:
                     self._log.log(ILogger.ERROR, f"profile does not fit {given.name} {given.shape}: {shapes}")
                     return None
         if BuilderFlag.TF32 not in config.cleared:
-            raise trt.device.refuse("float32 would be computed with ten bits of mantissa")
+            trt.in_tf32.add(stem)
         if not config.profiles:
             self._log.log(ILogger.ERROR, "there is no profile")
             return None
