@@ -39,6 +39,7 @@ class Binding:
 
     def __init__(self, session: Session, device: Device) -> None:
         self.real = session.real.io_binding()
+        self._misreads = session.misreads
         self.inputs: set[str] = set()
         self.outputs: set[str] = set()
         self.addresses: dict[str, tuple[int, tuple[int, ...], int]] = {}
@@ -49,6 +50,10 @@ class Binding:
     ) -> None:
         self._take(name, kind, number, dtype, shape, address)
         self.inputs.add(name)
+        if name == "lengths" and self._misreads:
+            frames = self.addresses["latents"][1][1]
+            self._all = np.full(shape, frames, np.int32)
+            address = self._all.ctypes.data
         self.real.bind_input(name, "cpu", 0, dtype, shape, address)
 
     def bind_output(
@@ -76,6 +81,8 @@ class Session:
     """A session on the provider that it was given."""
 
     path = ""
+    misreads = False
+    """Takes padding for frames."""
 
     def __init__(self, runtime: Runtime, real: Any, options: dict[str, str]) -> None:
         self.real, self._runtime, self._options = real, runtime, options
@@ -153,8 +160,7 @@ class Runtime:
         self.cudnn_missing = False
         """Shows at the first Conv, as in ONNX Runtime from 1.30 on."""
         self.fuses = True
-        """Whether the memory-efficient kernel was built in. Without it masks are read as others, as a CPU
-        does in its own way."""
+        """Whether the memory-efficient kernel was built in. Without it padding is read as frames: a guess."""
         self.providers = [PROVIDER, "CPUExecutionProvider"]
         self.sessions: WeakSet[Session] = WeakSet()
 
@@ -169,11 +175,11 @@ class Runtime:
         on_device = isinstance(providers[0], tuple)
         if on_device and path.endswith(FUSED) and providers[0][1].get("sdpa_kernel") != "2":
             raise self.device.refuse(f"{path}: its masks are for the memory-efficient kernel")
-        plain = path.replace(FUSED, ".onnx") if on_device and self.fuses else path
+        plain = path.replace(FUSED, ".onnx") if on_device else path
         real = onnxruntime.InferenceSession(plain, options, providers=["CPUExecutionProvider"])
         if not on_device:
             return real
         session = Session(self, real, providers[0][1])
-        session.path = path
+        session.path, session.misreads = path, path.endswith(FUSED) and not self.fuses
         self.sessions.add(session)
         return session
