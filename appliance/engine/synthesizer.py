@@ -197,7 +197,7 @@ class Synthesizer:
 
     def reserve(self) -> None:
         """Allocate all tensors."""
-        segment = self._silence(min(64, self.manifest.max_frames), 20, 1, self.manifest.defaults.guidance)
+        segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
         opened: list[LaneHandle] = []
         try:
             for _ in range(self.max_lanes):
@@ -214,7 +214,7 @@ class Synthesizer:
         self.reserve()
         longest = self.manifest.max_frames
         # What a device computes in is allocated by its first runs, and large enough for all that is smaller.
-        sizes = [(longest, self.longest_reference), (longest, 1), (min(128, longest), 40)]
+        sizes = [(longest, self.longest_reference), (longest, 1), (128, 40)]
         for frames, reference in sizes[2:] if self._backend.frame_multiple == 1 else sizes:
             for w in (guidance, 0.0):
                 self._speak([self._silence(frames, reference, nfe, w)] * min(self.max_batch, self.max_lanes))
@@ -250,8 +250,8 @@ class Synthesizer:
 
     def prove(self) -> None:
         """Test the engine by synthesising a short silence. Raises any fault."""
-        defaults = self.manifest.defaults
-        self._speak([self._silence(min(64, self.manifest.max_frames), 20, 1, defaults.guidance)])
+        # With three steps `short-kv` runs each of its graphs.
+        self._speak([self._silence(64, 20, 3, self.manifest.defaults.guidance)])
 
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
