@@ -113,7 +113,10 @@ class OrtCudaBackend(DeviceMemory):
             "cudnn_conv_algo_search": "HEURISTIC",
             "enable_cuda_graph": str(int(is_step)),
         }
-        session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
+        usual = self._runtime.SessionOptions()
+        # Weights between working memory break it into pieces that do not fit the next length.
+        usual.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+        session = load_session(self._runtime, path, usual, [(PROVIDER, options)])
         # Without its libraries the provider is replaced by the CPU one, with a line in the log.
         if PROVIDER not in (used := session.get_providers()):
             raise BundleError(

@@ -30,6 +30,8 @@ MEASURE_S = 6.0
 """Time limit of the warm-up's measurements; larger sizes are extrapolated."""
 MEASURED_FRAMES = (80, 160, 300, 560, 1000)
 """Lengths that the warm-up measures."""
+ALL_GRAPHS = 3
+"""Steps in which `short-kv` runs each of its graphs."""
 LAUNCH_BOUND_S = 0.02
 """Time of a usual step below which launches are captured: that saves the host about 2 ms a step, which pass
 anyway while a Jetson computes one of v1_Base for 40 ms or more."""
@@ -213,11 +215,14 @@ class Synthesizer:
         guidance = self.manifest.defaults.guidance
         self.reserve()
         longest = self.manifest.max_frames
-        # What a device computes in is allocated by its first runs, and large enough for all that is smaller.
-        sizes = [(longest, self.longest_reference), (longest, 1), (128, 40)]
-        for frames, reference in sizes[2:] if self._backend.frame_multiple == 1 else sizes:
+        # What a device computes in is allocated by its first runs. Shorter tensors fit into other pieces of
+        # it, for which it may grow again: so lengths between follow.
+        between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
+        sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
+        for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
             for w in (guidance, 0.0):
-                self._speak([self._silence(frames, reference, nfe, w)] * min(self.max_batch, self.max_lanes))
+                silence = self._silence(frames, reference, steps, w)
+                self._speak([silence] * min(self.max_batch, self.max_lanes))
         self._measure(nfe)
         self.costs.fit()
         segment = self._silence(min(400, longest), 150, nfe, guidance)
@@ -250,8 +255,7 @@ class Synthesizer:
 
     def prove(self) -> None:
         """Test the engine by synthesising a short silence. Raises any fault."""
-        # With three steps `short-kv` runs each of its graphs.
-        self._speak([self._silence(64, 20, 3, self.manifest.defaults.guidance)])
+        self._speak([self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
