@@ -15,8 +15,10 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from appliance.box import checks, platform
 from appliance.box.checks import Finding, Level
@@ -33,7 +35,7 @@ SPEAK_S = 60.0
 SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
 SEED = 1
-EXACT_BACKEND = "ort-cpu"
+EXACT_BACKEND: Final = "ort-cpu"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 GPU_REMEDY = (
     "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
@@ -271,14 +273,12 @@ def _precision(inspection: Inspection) -> Finding:
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
-    threads = config.engine.threads
-    lossy = loading.load(
-        read, backend=config.engine.backend, threads=threads, lanes=1, cache=config.engine.cache
-    )
+    alone = replace(config.engine, lanes=1)
+    lossy = loading.load_for(read, alone)
     if lossy.backend == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    exact = loading.load(read, backend=EXACT_BACKEND, threads=threads, lanes=1)
+    exact = loading.load_for(read, replace(alone, backend=EXACT_BACKEND))
     try:
         share = agreement.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}

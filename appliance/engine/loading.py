@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
-from appliance.engine.backends import AUTO, BackendOptions, open_backend
+from appliance.engine.backends import AUTO, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
@@ -44,20 +43,13 @@ TypeError where its library gives nothing; EngineFault is a RuntimeError."""
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
-    """Load by a configuration; `report` receives progress lines of builds.
+    """Load by a configuration, under "auto" on the first of AUTO that speaks a silence.
 
-    Raises BundleError, EngineFault, and what `report` raises.
+    `report` receives progress lines of builds. Raises BundleError naming what each backend lacks, EngineFault
+    where one failed otherwise, and what `report` raises.
     """
     try:
-        return load(
-            bundle,
-            backend=config.backend,
-            threads=config.threads,
-            spinning=config.spinning,
-            lanes=config.lanes,
-            cache=config.cache,
-            report=report,
-        )
+        return _load(bundle, config, report)
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
@@ -82,28 +74,15 @@ def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) 
         return loaded
 
 
-def load(
-    bundle: Bundle,
-    *,
-    backend: str,
-    threads: int = 0,
-    spinning: bool = False,
-    lanes: int,
-    cache: Path = EngineConfig.cache,
-    report: Report = logger.debug,
-) -> Synthesizer:
-    """A synthesizer on the named backend; "auto": the first of AUTO that speaks a silence.
-
-    Raises BundleError naming what each backend lacks; under "auto" EngineFault if one failed otherwise.
-    """
-    open_ = partial(open_backend, options=BackendOptions(threads, spinning, cache, report))
-    if backend != "auto":
-        return _synthesizer_on(backend, bundle, open_, lanes)
+def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
+    open_ = partial(open_backend, config=config, report=report)
+    if config.backend != "auto":
+        return _synthesizer_on(config.backend, bundle, open_, config.lanes)
     passed_over: list[PassedOver] = []
     kind: type[ApplianceError] = BundleError
     for name in (name for name in AUTO if name in bundle.manifest.backends):
         try:
-            engine = _synthesizer_on(name, bundle, open_, lanes)
+            engine = _synthesizer_on(name, bundle, open_, config.lanes)
             try:
                 engine.prove()
             except BaseException:
@@ -138,8 +117,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 
     Raises BundleError, StorageError.
     """
-    options = BackendOptions(config.threads, config.spinning, config.cache, report)
-    open_ = partial(open_backend, options=options)
+    open_ = partial(open_backend, config=config, report=report)
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])

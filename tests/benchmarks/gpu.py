@@ -36,10 +36,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.synthesizer import Synthesizer
 from appliance.job import Segment
 from export.families import Family, family
@@ -242,7 +243,9 @@ def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
 def engine_on(backend: str, work: Path, case: Case) -> Synthesizer:
     """Load and warm up, which decides about captures."""
     lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
-    engine = load(bundle_of(work), backend=backend, lanes=lanes, cache=work / "engines", report=say)
+    engine = load_for(
+        bundle_of(work), EngineConfig(backend=backend, lanes=lanes, cache=work / "engines"), say
+    )
     engine.warm_up(case.nfe)
     return engine
 
@@ -337,7 +340,7 @@ def sanitizer(work: Path, case: Case, rounds: int) -> Rows:
 def replies(work: Path, device: str) -> None:
     """A short reply of the tiny bundle in every sampling."""
     bundle = contract.read(ROOT / "tests/tiny/bundle", verify=False)
-    engine = load(bundle, backend="ort-cuda", lanes=1, cache=work / "engines")
+    engine = load_for(bundle, EngineConfig(backend="ort-cuda", lanes=1, cache=work / "engines"))
     for sampling in SAMPLINGS:
         samples = ours(engine, REHEARSAL, sampling)(1, 3, REHEARSAL.frames)
         print(f"{sampling}: {len(samples)} samples on {device}, mean {np.abs(samples).mean():.2g}")

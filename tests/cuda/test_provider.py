@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, GraphSpec, signatures
 from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Bound
 from appliance.engine.backends import open_backend
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import import_runtime, load_session
 from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend
@@ -101,7 +102,7 @@ def test_a_reply_takes_no_memory_after_the_warm_up(cuda: Runtime, bundle: Bundle
     given = dataclasses.replace(
         bundle, manifest=dataclasses.replace(manifest, defaults=usual, max_frames=1024)
     )
-    engine = load(given, backend="ort-cuda", threads=1, lanes=2)
+    engine = load_for(given, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
     assert engine.backend == "ort-cuda"
     engine.warm_up(NFE)
     draw = np.random.default_rng(0)
@@ -229,9 +230,11 @@ from pathlib import Path
 from tests.cuda import runtime
 logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
 runtime.install([Path(path) for path in sys.argv[2:]])
+from appliance.config import EngineConfig
 from appliance.contract import bundle
-from appliance.engine.loading import load
-print(load(bundle.read(Path(sys.argv[1]), verify=False), backend="auto", threads=1, lanes=1).backend)
+from appliance.engine.loading import load_for
+read = bundle.read(Path(sys.argv[1]), verify=False)
+print(load_for(read, EngineConfig(backend="auto", threads=1, lanes=1)).backend)
 """
 
 

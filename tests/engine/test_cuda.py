@@ -20,7 +20,7 @@ from appliance.contract.graphs import signatures
 from appliance.engine import ort_cuda, synthesizer
 from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES, fault_of
-from appliance.engine.loading import load, load_beside
+from appliance.engine.loading import load_beside, load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
@@ -174,7 +174,7 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
     monkeypatch.setattr(Synthesizer, "warm_up", held)
     loads = EngineConfig(backend="ort-cuda", threads=1, lanes=2)
     with installed(device), ThreadPoolExecutor(1) as pool:
-        speaking = load(short, backend="ort-cuda", threads=1, lanes=2)
+        speaking = load_for(short, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
         speaking.captures = True
         before = device.counts["capture"]
         loading = pool.submit(load_beside, short, loads, 2, lambda line: None)
@@ -236,7 +236,7 @@ def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
     with installed(device) as runtimes:
         spoil(*runtimes)
         with pytest.raises(BundleError, match=f"^backend 'ort-cuda'.*{MISSING[spoil]}"):
-            load(tiny, backend="ort-cuda", threads=1, lanes=1)
+            load_for(tiny, EngineConfig(backend="ort-cuda", threads=1, lanes=1))
 
 
 def test_a_runtime_without_the_provider_is_refused() -> None:
@@ -261,7 +261,7 @@ def test_auto_takes_the_first_backend_that_speaks(
     with installed(device) as runtimes:
         if spoil:
             spoil(*runtimes)
-        engine = load(tiny, backend="auto", threads=1, lanes=1)
+        engine = load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1))
         assert solo(engine, segment(60, nfe=1)).size
         engine.shutdown()
     tensorrt, *others = engine.passed_over
@@ -284,7 +284,7 @@ def test_without_a_backend_that_speaks_every_reason_is_named(
 
     monkeypatch.setattr(OrtBackend, "load", broken)
     with installed(device), pytest.raises(EngineFault) as raised:
-        load(tiny, backend="auto", threads=1, lanes=1)
+        load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1))
     assert str(raised.value).count("TypeError: factory function returned nullptr") == 2
 
 
@@ -321,7 +321,7 @@ def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_c
     with installed(device, TensorRT(device)) as (cuda, _):
         cuda.start = status
         with pytest.raises(kind):
-            load(tiny, backend=backend, threads=1, lanes=1, cache=tmp_path)
+            load_for(tiny, EngineConfig(backend=backend, threads=1, lanes=1, cache=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     given = segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses
-        engine = load(short_kv, backend="ort-cuda", threads=1, lanes=2)
+        engine = load_for(short_kv, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
         runtime.sessions.clear()
         assert engine.backend == label
         spoken, wanted = (solo(one, given) for one in (engine, Synthesizer(short_kv, OrtBackend(1))))

@@ -18,11 +18,12 @@ import pytest
 from numpy.typing import NDArray
 
 from appliance.cli import main
+from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
 from appliance.engine import build, gate, prepare
 from appliance.engine.arithmetic import Arithmetic, safer
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
@@ -105,7 +106,7 @@ def opened(
 ) -> Synthesizer:
     trt = trt or TensorRT(Device())
     with installed(trt.device, trt):
-        return load(bundle, backend=backend, threads=1, lanes=2, cache=engines, report=report)
+        return load_for(bundle, EngineConfig(backend=backend, threads=1, lanes=2, cache=engines), report)
 
 
 def falsified(what: Falsify, version: str = "10.16.0") -> TensorRT:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.flow import RELEASE_FRAMES, Flow
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
@@ -495,6 +496,6 @@ def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
     ):
         Synthesizer(tiny, Other(1))
     with pytest.raises(BundleError, match="backend 'elsewhere' is not built in; available: tensorrt, "):
-        load(tiny, backend="elsewhere", threads=1, lanes=1)
-    engine = load(tiny, backend="ort-cpu", threads=1, lanes=2)
+        load_for(tiny, EngineConfig(backend="elsewhere", threads=1, lanes=1))
+    engine = load_for(tiny, EngineConfig(backend="ort-cpu", threads=1, lanes=2))
     assert engine.max_lanes == 2

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 from appliance import durable
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine import build, synthesizer
 from appliance.engine import trt as trt_backend
 from appliance.engine.backends import open_backend
 from appliance.engine.build import EngineSource, profiles_of
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, ranges
 from appliance.engine.trt import TrtBackend
@@ -670,7 +671,7 @@ def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
     with installed(device, TensorRT(device)) as (cuda, _):
         spoil(sys.modules, cuda)
         with pytest.raises(BundleError, match=f"^backend 'tensorrt'.*{MISSING[spoil]}"):
-            load(tiny, backend="tensorrt", threads=1, lanes=1, cache=engines)
+            load_for(tiny, EngineConfig(backend="tensorrt", threads=1, lanes=1, cache=engines))
 
 
 def test_a_library_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -695,8 +696,8 @@ def test_a_library_that_cannot_start_is_a_fault_with_its_version_and_auto_takes_
     reason = "TensorRT 10.16.0 cannot start: .* returned nullptr: CUDA initialization failure with error: 35"
     with installed(device, trt):
         with pytest.raises(ApplianceError, match=f"{reason}$"):
-            load(tiny, backend="tensorrt", threads=1, lanes=1, cache=engines)
-        engine = load(tiny, backend="auto", threads=1, lanes=1, cache=engines)
+            load_for(tiny, EngineConfig(backend="tensorrt", threads=1, lanes=1, cache=engines))
+        engine = load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1, cache=engines))
         assert engine.backend == "ort-cuda"
         [tensorrt] = engine.passed_over
         assert tensorrt.backend == "tensorrt" and re.search(reason, tensorrt.reason)
@@ -725,7 +726,7 @@ def test_auto_takes_tensorrt_where_it_is(
     short: Bundle, device: Device, engines: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
 ) -> None:
     with installed(device, TensorRT(device) if runtime == "tensorrt" else None):
-        engine = load(short, backend="auto", threads=1, lanes=1, cache=engines)
+        engine = load_for(short, EngineConfig(backend="auto", threads=1, lanes=1, cache=engines))
     assert engine.backend == runtime
     engine.shutdown()
 
