@@ -225,6 +225,7 @@ Status cudaEventCreate(Handle *event) { *event = new_handle(); return OK; }
 Status cudaEventCreateWithFlags(Handle *event, unsigned flags) { *event = new_handle(); return OK; }
 Status cudaEventDestroy(Handle event) { return OK; }
 Status cudaEventRecord(Handle event, Handle stream) { on(stream, "cudaEventRecord"); return OK; }
+Status cudaEventRecordWithFlags(Handle event, Handle stream, unsigned flags) { return cudaEventRecord(event, stream); }
 Status cudaEventSynchronize(Handle event) { not_in_a_capture("cudaEventSynchronize"); return OK; }
 Status cudaEventElapsedTime(float *ms, Handle begin, Handle end) { *ms = 1; return OK; }
 Status cudaLaunchHostFunc(Handle stream, void (*function)(void *), void *argument) {
