@@ -15,8 +15,10 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from appliance.box import checks, platform
 from appliance.box.checks import Finding, Level
@@ -33,11 +35,11 @@ SPEAK_S = 60.0
 SENTENCE = "Ready."
 MEASURED = "Thanks for the follow, and welcome to the stream."
 SEED = 1
-EXACT_BACKEND = "ort-cpu"
+EXACT_BACKEND: Final = "ort-cpu"
 GPU_BACKENDS = ("tensorrt", "ort-cuda")
 GPU_REMEDY = (
-    "why: journalctl -u f5-appliance -b | grep 'engine.backend auto'; TensorRT's Python package: "
-    "sudo apt install python3-libnvinfer; then engine.backend: auto, and sudo systemctl restart f5-appliance"
+    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
+    "sudo apt install python3-libnvinfer; cuda-python: sudo apt install --reinstall ./FILE.deb"
 )
 NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
@@ -238,14 +240,18 @@ def _synthesis(inspection: Inspection) -> Finding:
         "wall_s": round(reply.wall_s, 3),
         "peak": peak,
         "backend": reply.header.backend,
+        "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }
     if not peak:
         raise CheckFailed("what it said is silence")
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
+    passed_over = "; ".join(f"{one.backend} passed over: {one.reason}" for one in reply.header.passed_over)
     is_jetson = platform.identify(inspection.box.root).is_jetson
     if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
-        value += ", which is its CPU"
+        value += f", which is its CPU; {passed_over or 'engine.backend or its bundle allows no other'}"
         return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
+    if passed_over:
+        value += f"; {passed_over}"
     return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
 
 
@@ -267,14 +273,12 @@ def _precision(inspection: Inspection) -> Finding:
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
-    threads = config.engine.threads
-    lossy = loading.load(
-        read, backend=config.engine.backend, threads=threads, lanes=1, cache=config.engine.cache
-    )
+    alone = replace(config.engine, lanes=1)
+    lossy = loading.load_for(read, alone)
     if lossy.backend == EXACT_BACKEND:
         lossy.shutdown()
         return is_exact
-    exact = loading.load(read, backend=EXACT_BACKEND, threads=threads, lanes=1)
+    exact = loading.load_for(read, replace(alone, backend=EXACT_BACKEND))
     try:
         share = agreement.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
@@ -301,12 +305,22 @@ def _engines(inspection: Inspection) -> Finding:
         value = "none for this bundle; the next start builds them for minutes"
         return Finding("engines", Level.WARN, value, limit, remedy)
     worst = max(record.worst, key=lambda graph: record.worst[graph])
-    figures = {"in_float32": sorted(record.in_float32), "worst": record.worst}
-    if record.in_float32:
-        value = "; ".join(f"{graph} in float32: {why}" for graph, why in record.in_float32.items())
+    figures = {
+        "arithmetic": record.arithmetic,
+        "worst": record.worst,
+        "fused_attentions": record.attentions,
+    }
+    if record.arithmetic:
+        value = "; ".join(f"{g} in {how}: {record.refused[g]}" for g, how in record.arithmetic.items())
         remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
         return Finding("engines", Level.WARN, value, limit, remedy, figures)
     value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
+    if plain := prepare.unfused(record.attentions):
+        value += f"; TensorRT fused no attention in {', '.join(plain)}: a step takes more than twice as long"
+        remedy = "another TensorRT may: the release notes of 10.10 name more forms that it fuses"
+        return Finding("engines", Level.WARN, value, limit, remedy, figures)
+    if record.attentions:
+        value += f", fused attentions: {', '.join(f'{g} {n}' for g, n in record.attentions.items())}"
     return checks.passed("engines", value, limit, figures)
 
 

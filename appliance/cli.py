@@ -256,6 +256,7 @@ def table(reply: Reply) -> str:
         ("NFE · seed", f"{header.nfe_steps} · {header.seed}"),
         ("segments", str(header.segments)),
         ("backend", header.backend),
+        *((f"not {one.backend}", one.reason) for one in header.passed_over),
         ("waiting", f"{t.queue_ms:.0f} ms"),
     ]
     staged = t.condition_ms + t.steps_ms + t.vocoder_ms
@@ -579,7 +580,9 @@ def _print_status(status: Status) -> None:
     for field in status.DESCRIPTOR.fields:
         value = getattr(status, field.name)
         shown = ", ".join(value) if field.name == "paused" else value
-        print(f"{field.name:<10} {shown:.0f}" if isinstance(value, float) else f"{field.name:<10} {shown}")
+        if field.name == "passed_over":
+            shown = "; ".join(f"{one.backend}: {one.reason}" for one in value)
+        print(f"{field.name:<11} {shown:.0f}" if isinstance(value, float) else f"{field.name:<11} {shown}")
 
 
 # bundle

@@ -47,7 +47,7 @@ from appliance.config import Config, LogConfig, ServerConfig, load
 from appliance.contract import bundle
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine.loading import load_for
+from appliance.engine.loading import load_beside, load_for
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import (
     ApplianceError,
@@ -70,6 +70,7 @@ from appliance.rpc.access import CallAccess
 from appliance.rpc.admin import AdminService
 from appliance.rpc.extra import extra_services
 from appliance.rpc.queue import QueueService
+from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.server import RunningServer, listen, listen_to_operator
 from appliance.rpc.synthesis_call import Components
@@ -227,7 +228,7 @@ class Daemon:
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
-                admin = AdminService(self, self._scheduler)
+                admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
             with self._probe_servers(synthesizer):
                 await self._serve(listening, synthesizer)
@@ -350,7 +351,7 @@ class Daemon:
             )
             loaded.warm_up(config.synthesis.nfe)
             logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
-            self._metrics.watch_costs(loaded.costs)
+            self._metrics.watch_engine(loaded)
             self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
@@ -448,7 +449,9 @@ class Daemon:
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
-        return f"{state}: {counts}" + (f"; {clocks}" if clocks else "")
+        passed_over = ", ".join(one.backend for one in self._scheduler.passed_over)
+        others = (clocks, f"passed over: {passed_over}" if passed_over else "")
+        return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def describe(self) -> admin_pb2.Status:
         """Return the description and present state, for the operator."""
@@ -467,6 +470,7 @@ class Daemon:
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),
             uptime_s=time.monotonic() - self._begun,
+            passed_over=passed_over_messages(self._scheduler.passed_over),
         )
 
     # Changes while it runs.
@@ -499,6 +503,29 @@ class Daemon:
         """Set the log level."""
         logging.getLogger().setLevel(config.level.upper())
 
+    async def test_engine(self, engine: Synthesizer | None = None) -> float:
+        """Test an engine, else the present one, on the engine's thread between two calls; returns seconds.
+
+        Raises Unavailable, EngineFault.
+        """
+        test: asyncio.Future[float | Exception] = self._loop.create_future()
+
+        def settle(result: float | Exception) -> None:
+            if not test.done():
+                test.set_result(result)
+
+        def done(result: float | Exception) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(settle, result)
+
+        self._scheduler.test_engine(done, engine)
+        result = await test
+        if isinstance(result, ApplianceError):
+            raise result
+        if isinstance(result, Exception):
+            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
+        return result
+
     async def swap(self, folder: Path) -> None:
         """Load another bundle beside the present one, and give it all new requests.
 
@@ -516,13 +543,7 @@ class Daemon:
                 raise BundleError(
                     f"{folder}: its mel is another than that of the prepared voices; restart with it"
                 )
-            loaded = load_for(read, config.engine, self._report_progress)
-            try:
-                loaded.warm_up(config.synthesis.nfe)
-            except BaseException:
-                loaded.shutdown()
-                raise
-            return read, loaded
+            return read, load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
 
         try:
             read, loaded = await asyncio.to_thread(load_other)
@@ -540,11 +561,13 @@ class Daemon:
                 components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
 
         try:
+            # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
+            await self.test_engine(loaded)
             self._scheduler.replace_engine(loaded, switch)
         except ApplianceError:
             loaded.shutdown()
             raise
-        self._metrics.watch_costs(loaded.costs)
+        self._metrics.watch_engine(loaded)
         logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
 
     def _configure(self, config: Config) -> None:

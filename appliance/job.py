@@ -277,6 +277,15 @@ class Timings:
 
 
 @dataclass(frozen=True)
+class PassedOver:
+    """A backend that `engine.backend: auto` could not use."""
+
+    backend: str
+    reason: str
+    """One line."""
+
+
+@dataclass(frozen=True)
 class RequestCounts:
     """Requests that have been admitted and not finished."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from appliance.job import RequestCounts, Timings
+from appliance.job import PassedOver, RequestCounts, Timings
 from appliance.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -25,6 +25,17 @@ class EngineSeconds(Protocol):
 
     predicted_s: float
     measured_s: float
+
+
+class MeasuredEngine(Protocol):
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]: ...
+
+    @property
+    def costs(self) -> EngineSeconds: ...
 
 
 class PhraseCounts(Protocol):
@@ -108,6 +119,12 @@ class Metrics:
         self._ready = Gauge(
             "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
         )
+        self._backend = Gauge(
+            "f5_backend",
+            "1 for what computes, 0 for each backend that engine.backend: auto could not use.",
+            ("backend",),
+            registry=registry,
+        )
         self._clocks = Gauge("f5_clocks_state", "1 for the clocks' state.", ("state",), registry=registry)
         self._repins = Counter(
             "f5_clocks_repins",
@@ -159,10 +176,14 @@ class Metrics:
             self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
         self._ready.set_function(lambda: float(ready()))
 
-    def watch_costs(self, costs: EngineSeconds) -> None:
-        """Register callbacks for the engine's predicted and measured seconds; again for another engine."""
+    def watch_engine(self, engine: MeasuredEngine) -> None:
+        """Show an engine's backend and its predicted and measured seconds; again for another engine."""
         for name, gauge in self._engine_seconds.items():
-            gauge.set_function(partial(getattr, costs, f"{name}_s"))
+            gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
+        self._backend.clear()
+        self._backend.labels(engine.backend).set(1.0)
+        for one in engine.passed_over:
+            self._backend.labels(one.backend).set(0.0)
 
     @cached_property
     def _engine_seconds(self) -> dict[str, Gauge]:

@@ -21,7 +21,7 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine.backend import Bound, Graph, Shapes, Tensor
+from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
 from appliance.engine.synthesizer import Synthesizer
@@ -99,9 +99,9 @@ class ObservingBackend(OrtBackend):
         super().__init__()
         self.observations = Observations()
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         if name not in CALIBRATED:
-            return super().load(name, path, spec, shapes)
+            return super().load(name, path, spec, ranges)
         model, taps = tapped(path)
         session = self._runtime.InferenceSession(
             model.SerializeToString(), self._options, providers=["CPUExecutionProvider"]
@@ -144,7 +144,7 @@ class ObservingBound:
     def __init__(self, bound: Bound, observe: Iterator[None]) -> None:
         self._bound, self._observe = bound, observe
 
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         self._bound.run(release=release)
         next(self._observe)
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
+CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 4 << 30
 """What temporary files may take of it at most, environments included."""
@@ -54,6 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     skips = {
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
         "gpu": None if _has_gpu() or os.environ.get("F5_REQUIRE_GPU") == "1" else "no CUDA device",
+        "cuda": None if _has_cuda_provider() else "onnxruntime-gpu is not installed",
         "jetson": None if JETSON_RELEASE.exists() else f"no {JETSON_RELEASE}: not a Jetson",
     }
     for item in items:
@@ -62,6 +64,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
     if "PYTEST_XDIST_WORKER" in os.environ:  # so that no process ends with the longest alone
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _has_cuda_provider() -> bool:
+    found = importlib.util.find_spec("onnxruntime")
+    return found is not None and (Path(str(found.origin)).parent / CUDA_PROVIDER).exists()
 
 
 def _has_gpu() -> bool:

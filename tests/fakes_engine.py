@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.errors import Interrupted
-from appliance.job import Cost, FloatArray, Segment
+from appliance.job import Cost, FloatArray, PassedOver, Segment
 
 HOP = 256
 RATE_HZ = 24_000
@@ -48,6 +48,7 @@ class FakeEngine:
     thread."""
 
     backend = "fake (f64)"
+    passed_over: Sequence[PassedOver] = ()
 
     def __init__(
         self, on_step: Callable[[], None] = lambda: None, *, max_lanes: int = 4, max_batch: int = 1

@@ -1,8 +1,5 @@
 """TensorRT-RTX in the place of TensorRT where only it is installed: for `scripts/gpu-check`, no backend.
 
-    python -m tests.rtx serve …          the command line on it
-    python -m pytest -p tests.rtx …      the tests on it
-
 Its Python interface is TensorRT's (`tests/engine/test_trt_bindings.py` looks each name up). Kernels are
 compiled when a context is made, on the device.
 """
@@ -15,6 +12,8 @@ import sys
 
 PACKAGES = ("tensorrt_rtx", "tensorrt_rtx_bindings")
 """The second is its name where the wheels of bindings and libraries alone are installed."""
+RUNS_ON = ("7.5", "8.6", "8.9", "12.")
+"""Compute capabilities, by their beginnings."""
 
 
 def install() -> str:
@@ -26,15 +25,3 @@ def install() -> str:
         sys.modules["tensorrt"] = importlib.import_module(found)
     module = importlib.import_module("tensorrt")
     return f"{'tensorrt-rtx' if module.__name__ in PACKAGES else 'tensorrt'} {module.__version__}"
-
-
-def pytest_configure() -> None:
-    """As a plugin."""
-    install()
-
-
-if __name__ == "__main__":
-    install()
-    from appliance.cli import main
-
-    sys.exit(main())

@@ -59,6 +59,8 @@ def test_only_the_daemons_user_may_operate_it(box: Running) -> None:
 def test_its_status_and_its_engines_test(box: Running, operator: Operator) -> None:
     status = operator.status()
     assert (status.state, status.backend, status.voices) == ("running", "ort-cpu", 1)
+    assert [one.backend for one in status.passed_over] == ["tensorrt", "ort-cuda"]
+    assert "onnxruntime-gpu" in status.passed_over[1].reason
     assert status.uptime_s > 0.0 and status.version
     assert 0.0 < operator.self_test() < 60.0
 
@@ -121,7 +123,7 @@ def test_from_the_shell_and_a_drain(tmp_path: Path, capsys: pytest.CaptureFixtur
     with running(tmp_path, server={"admin_socket": str(tmp_path / "own.sock")}) as box:
         at = ["--socket", str(tmp_path / "own.sock")]
         assert cli.main(["admin", "status", *at]) == 0
-        assert "backend    ort-cpu" in capsys.readouterr().out
+        assert "backend     ort-cpu" in capsys.readouterr().out
         assert cli.main(["admin", "swap", str(tmp_path / "nothing"), *at]) == 1
         assert "not a bundle" in capsys.readouterr().err
         assert cli.main(["admin", "self-test", *at]) == cli.main(["admin", "reload", *at]) == 0

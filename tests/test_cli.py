@@ -423,7 +423,12 @@ def test_a_jetson_that_speaks_from_its_cpu_fails(
     monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
     code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
     assert (code, found["synthesis"]["level"]) == (2, "FAIL")
-    assert found["synthesis"]["value"].endswith(" on ort-cpu, which is its CPU")
+    value, passed_over = found["synthesis"]["value"], found["synthesis"]["figures"]["passed_over"]
+    assert [*passed_over] == ["tensorrt", "ort-cuda"]
+    assert value.endswith(
+        " on ort-cpu, which is its CPU; "
+        + "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
+    )
     assert "python3-libnvinfer" in found["synthesis"]["remedy"]
 
 

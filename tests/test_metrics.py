@@ -20,10 +20,11 @@ from appliance.box.checks import Finding, Level
 from appliance.box.checks.published import last_run, publish
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
-from appliance.job import RequestCounts, Timings
+from appliance.job import PassedOver, RequestCounts, Timings
 from appliance.metrics import Metrics, MetricsServer
 from appliance.probes import MAX_CONNECTIONS
 from tests.fakes.jetson import Clock, Jetson
+from tests.fakes_engine import FakeEngine
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -87,11 +88,27 @@ def test_first_audio_is_compared_with_what_was_promised(
 
 
 def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
-    metrics, costs = Metrics(), CostTable(lambda steps: [], exact_shapes=True)
-    metrics.watch_costs(costs)
+    metrics, engine = Metrics(), FakeEngine()
+    costs = engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
     costs.predicted_s, costs.measured_s = 3.0, 4.0
     read = samples(metrics)
     assert (read["f5_engine_predicted_seconds",], read["f5_engine_measured_seconds",]) == (3.0, 4.0)
+
+
+def test_what_computes_and_what_was_passed_over() -> None:
+    metrics, engine = Metrics(), FakeEngine()
+    engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
+    engine.passed_over = (PassedOver("tensorrt", "broken"),)
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
+    read = samples(metrics)
+    assert (read["f5_backend", "fake (f64)"], read["f5_backend", "tensorrt"]) == (1.0, 0.0)
+    engine.backend, engine.passed_over = "tensorrt", ()
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
+    read = samples(metrics)
+    assert {key: value for key, value in read.items() if key[0] == "f5_backend"} == {
+        ("f5_backend", "tensorrt"): 1.0
+    }
 
 
 def test_one_state_of_the_clocks_at_a_time() -> None:

@@ -107,10 +107,12 @@ def test_locks_name_no_place(root: Path) -> None:
     locks = list((root / "scripts" / "requirements").glob("*.txt"))
     names = {
         "clients",
+        "cuda-tests",
         "riva-old",
         "device",
         "dev",
         "export",
+        "jetpack",
         "openvino",
         "ort-cuda",
         "quality",
@@ -126,12 +128,30 @@ def test_locks_name_no_place(root: Path) -> None:
         assert all(pins), f"{lock.name}: {[line for line, pin in zip(lines, pins, strict=True) if not pin]}"
 
 
-def test_the_packages_hashes_are_of_the_device_lock(root: Path) -> None:
+@pytest.mark.parametrize("lock", ["device", "jetpack"])
+def test_the_packages_hashes_are_of_its_locks(root: Path, lock: str) -> None:
     folder = root / "scripts" / "requirements"
-    hashes = (folder / "device.hashes").read_text()
+    hashes = (folder / f"{lock}.hashes").read_text()
     pins = re.findall(r"^([^# ].*?) \\$", hashes, re.MULTILINE)
-    assert pins == (folder / "device.txt").read_text().splitlines()[1:]
+    assert pins == (folder / f"{lock}.txt").read_text().splitlines()[1:]
     assert re.search(r"^    --hash=sha256:[0-9a-f]{64}$", hashes, re.MULTILINE)
+
+
+def test_cudas_bindings_are_of_the_drivers_of_jetpack(root: Path) -> None:
+    """Of 12.6 on Python 3.10, of 13.2 at most on later ones, in every lock and in the extras."""
+    for lock in ("jetpack", "ort-cuda"):
+        text = (root / f"scripts/requirements/{lock}.txt").read_text()
+        found = dict(
+            re.findall(
+                r"^cuda-(?:python|bindings)==(\d+\.\d+)\S* ; python_full_version (\S+ '3.11')",
+                text,
+                re.MULTILINE,
+            )
+        )
+        assert found == {"12.6": "< '3.11'", "13.2": ">= '3.11'"}
+    extras = (root / "pyproject.toml").read_text().split("[project.optional-dependencies]")[1]
+    limits = re.findall(r'"cuda-(?:python|bindings)[^"]*,<([\d.]+); python_version ([<>=]+)', extras)
+    assert limits == [("12.7", "<"), ("13.3", ">=")] * 2
 
 
 def test_device_lock_holds_every_dependency_and_no_workshop(root: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -912,6 +914,39 @@ def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench)
     assert results[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
         bench.scheduler.test_engine(results.append)
+
+
+def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
+    """On the engine's thread, which `FakeEngine` insists on, between the calls of the present one."""
+    scheduler, speaking, other = Scheduler(), FakeEngine(), FakeEngine()
+    tested: queue.Queue[float | Exception] = queue.Queue()
+    scheduler.start(speaking)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(scheduler.run, speaking)
+        scheduler.test_engine(tested.put, other)
+        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert (speaking.calls, other.calls) == ([], ["prove"])
+        scheduler.replace_engine(other, lambda: None)
+        scheduler.test_engine(tested.put)
+        assert isinstance(tested.get(timeout=PATIENCE_S), float)
+        assert other.calls == ["prove", "prove"]
+        scheduler.drain()
+        running.result(PATIENCE_S)
+    assert speaking.calls == ["shutdown"]
+
+
+def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
+    results: list[float | Exception] = []
+
+    def lose() -> None:
+        bench.scheduler.test_engine(results.append)
+        raise DeviceLost("gone")
+
+    bench.admit("a")
+    bench.engine.on_call = lose
+    with pytest.raises(DeviceLost):
+        bench.scheduler.run(bench.engine)
+    assert isinstance(results[0], Unavailable)
 
 
 def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:

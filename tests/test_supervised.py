@@ -163,7 +163,8 @@ def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
         warming = next(n for n, text in enumerate(order) if text.startswith("STATUS=warming up"))
         ready = order.index("READY=1")
         assert loading < warming < ready < order.index("WATCHDOG=1")
-        assert order[ready + 1] == "STATUS=ready: 0 speaking, 0 waiting, 0 spoken"
+        passed_over = "passed over: tensorrt, ort-cuda"
+        assert order[ready + 1] == f"STATUS=ready: 0 speaking, 0 waiting, 0 spoken; {passed_over}"
         ended = time.monotonic()
         box.await_message("WATCHDOG", ended, count=3)
         assert not box.messages("EXTEND_TIMEOUT_USEC", ended)

@@ -34,10 +34,12 @@ from appliance.bench.graph_work import (
     speedups,
 )
 from appliance.bench.output import aligned
+from appliance.bench.reply_model import REACHED, ReplyModel
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.engine.ort import Timed, products, profile
+from appliance.engine.synthesizer import SAMPLINGS
 
 CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)
@@ -46,8 +48,6 @@ MEASURED = 9
 """Runs, of which the shortest counts: other programs only add time."""
 LANE_ROWS = 2
 """Rows of a guided lane."""
-SHARES = (1.0, 0.5, 0.35, 0.2)
-"""Shares of a device's peak."""
 WIDTHS = {"fp32": 4, "fp16": 2, "int8": 1, "int8-qdq": 1}
 """Bytes of a weight by precision."""
 PRODUCT, VECTOR_MB = 768, 128
@@ -188,7 +188,7 @@ def predictions(bundle: Bundle, work: Work, threads: int) -> list[dict[str, floa
 
 
 def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int) -> dict[str, Any]:
-    """Floors of a reply on a GPU, and times at SHARES of the peak."""
+    """Floors of an `exact` reply on a GPU, and modelled times of each sampling."""
     peak = Peak(mode.flops, mode.bytes_per_s)
     width = WIDTHS[bundle.manifest.precision]
     speed = speedups(bundle)
@@ -218,8 +218,12 @@ def limits_on(bundle: Bundle, mode: Mode, frames: int, reference: int, nfe: int)
     whole_s = sum(row["floor_s"] for row in rows)
     for row in rows:
         row["if_free"] = whole_s / max(whole_s - row["floor_s"], 1e-12)
-    times = [{"share": s, "s": whole_s / s, "rtf": whole_s / s / audio_s} for s in SHARES]
-    return {"peak": asdict(peak), "audio_s": audio_s, "graphs": rows, "times": times}
+    model = ReplyModel(bundle, mode)
+    times = []
+    for sampling in SAMPLINGS:
+        reply = model.reply(sampling, frames - reference, reference, nfe)
+        times.append(asdict(reply) | {"s": reply.total_s, "rtf": reply.total_s / audio_s})
+    return {"peak": asdict(peak), "audio_s": audio_s, "floor_s": whole_s, "graphs": rows, "times": times}
 
 
 # The command.
@@ -313,17 +317,23 @@ def _table_on(found: Mapping[str, Any], mode: str) -> str:
             f"{row['graph']:<14}{row['calls']:>6}{row['gflop']:>10.1f}{row['compute_s'] * 1e3:>12.2f}"
             f"{row['memory_s'] * 1e3:>12.2f}{row['if_free']:>8.2f}×"
         )
-    lines.append("")
-    for one in found["times"]:
-        name = "floor" if one["share"] == 1.0 else f"at {one['share']:.0%} of it"
-        took = f"{one['s'] * 1e3:>10.1f} ms for {found['audio_s']:.2f} s"
-        lines.append(f"{name:<14}{took}, RTF {one['rtf']:.4f}")
-    compute_s, memory_s = (sum(row[name] for row in found["graphs"]) for name in ("compute_s", "memory_s"))
-    bound = "compute" if compute_s > memory_s else "memory"
     lines += [
         "",
-        f"The longer of compute and memory is a graph's floor; this reply is bound by {bound}. A small model",
-        "ends far above it, since launches of kernels are not counted. Public engines reach 50 % of the peak",
-        "on server GPUs, torch 20 % on Orin.",
+        f"{'modelled':<14}{'ms a step':>10}{'reply ms':>10}{'RTF':>9}{'first audio ms':>16}{'padding':>9}",
+    ]
+    for one in found["times"]:
+        lines.append(
+            f"{one['sampling']:<14}{one['steps_s'] / found['nfe'] * 1e3:>10.1f}{one['s'] * 1e3:>10.1f}"
+            f"{one['rtf']:>9.4f}{one['first_audio_s'] * 1e3:>16.1f}{one['padding']:>8.2f}×"
+        )
+    compute_s, memory_s = (sum(row[name] for row in found["graphs"]) for name in ("compute_s", "memory_s"))
+    bound = "compute" if compute_s > memory_s else "memory"
+    floor_ms = found["floor_s"] * 1e3
+    linear, attention = (f"{REACHED[name]:.0%}" for name in ("linear", "attention"))
+    lines += [
+        "",
+        f"The longer of compute and memory is a graph's floor; this reply, `exact`, takes {floor_ms:.1f} ms",
+        f"at least, bound by {bound}. Modelled: products at {linear} of the peak, attention at {attention},",
+        "rows as the engine pads them. Launches, which bind a small model, are left out.",
     ]
     return "\n".join(lines)

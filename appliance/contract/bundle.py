@@ -27,6 +27,8 @@ MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
 """The variant of a half-precision bundle whose graphs compute in float32, on the same weights."""
+FLOAT32_SUMS = "float32-sums"
+"""The variant whose products are of float16 numbers and summed in float32."""
 FUSED = "ort-cuda"
 """The variant, and the backend, whose step graphs have an attention that reads its masks whole on CUDA only:
 ONNX Runtime's CPU takes keys that are not padding for the first ones."""

@@ -11,6 +11,7 @@ give each row's velocity; `update` combines a lane's rows and takes the Euler st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +38,10 @@ class TensorSpec:
     name: str
     dtype: DType
     axes: tuple[Axis, ...]
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Sizes of the axes, the symbolic ones from `sizes`."""
+        return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ def step_keys(d: Dimensions) -> GraphSpec:
     """Velocity of rows whose first P frames are a reference on a known path, and its keys and values.
 
     The sequence is `reference` followed by `latents`; a reference shorter than P stands at the end of its P
-    frames. The last block computes nothing but keys and values for the reference.
+    frames, though the engine gives each its own length. The last block computes nothing but keys and values
+    for the reference.
     """
     kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from appliance.contract.graphs import GraphSpec
 
 HostArray = NDArray[Any]
-Shapes = Mapping[str, Sequence[int]]
-"""Axis letter → sizes that will be bound, ascending; with exact shapes, the least and the largest."""
+Ranges = Mapping[str, tuple[int, int]]
+"""Axis letter → the least and the largest size that will be bound."""
+RUNS_BEFORE_CAPTURE = 2
+"""The first run of a binding allocates and selects kernels, and with some versions so does the second."""
 
 
 class Tensor(Protocol):
@@ -27,9 +29,10 @@ class Tensor(Protocol):
 
 
 class Bound(Protocol):
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         """Compute, without waiting for a device; `release` then returns working memory to the system.
 
+        `capture` allows a CUDA graph in place of launches, after RUNS_BEFORE_CAPTURE runs of the binding.
         Raises EngineFault when the runtime fails, Interrupted after `Backend.interrupt`; either leaves the
         outputs undefined.
         """
@@ -49,21 +52,15 @@ class Backend(Protocol):
     """Name in a manifest's `backends`."""
     label: str
     """The name, with the arithmetic of the steps where a graph does not fix it."""
-    exact_shapes: bool
-    """True: any shape runs, empty tensors too; rows are neither padded nor batched."""
-    buckets: tuple[int, ...]
-    """Frames to which rows are padded, ascending; empty with exact shapes."""
+    frame_multiple: int
+    """Rows are padded to a multiple of it. 1: rows run at their true length, alone, and empty tensors too."""
     max_batch: int
-    """Largest number of rows in one call, at any length."""
+    """Largest number of rows in one call."""
     builds: bool
     """True: graphs are compiled for this device and verified before use; see `prepare.py`."""
     can_interrupt: bool
 
-    def rows(self, frames: int) -> int:
-        """Largest number of rows of that length in one call, at most `max_batch`."""
-        ...
-
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         """Raises BundleError when the runtime cannot read the file."""
         ...
 
@@ -93,10 +90,6 @@ class Backend(Protocol):
 
     def interrupt(self, on: bool) -> None:
         """Make the current call and all later ones raise Interrupted, until called with False. Any thread."""
-        ...
-
-    def settle(self) -> None:
-        """End the warm-up: what is bound from now on may take no more memory of the device."""
         ...
 
     def close(self) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from pathlib import Path
 
 from appliance.config import EngineConfig
 from appliance.engine.backend import Backend
@@ -16,26 +14,18 @@ logger = logging.getLogger(__name__)
 BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu", "openvino")
 AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
 """Backends that `auto` tries, in order."""
+DEFAULTS = EngineConfig()
 
 
-@dataclass(frozen=True)
-class BackendOptions:
-    threads: int = 0
-    """CPU threads; 0 takes one for each core."""
-    spinning: bool = False
-    cache: Path = EngineConfig.cache
-    """Folder of built engines."""
-    report: Report = logger.debug
-    """Receives progress lines of long operations."""
+def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
+    """Open with the threads and the cache of a configuration; `report` receives progress lines of builds.
 
-
-def open_backend(name: str, options: BackendOptions | None = None) -> Backend:
-    """Raises BundleError for an unknown backend, or one that is not installed."""
-    options = options or BackendOptions()
+    Raises BundleError for an unknown backend, or one that is not installed.
+    """
     if name == "tensorrt":
         from appliance.engine.trt import TrtBackend
 
-        return TrtBackend(options.cache, report=options.report)
+        return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":
         from appliance.engine.ort_cuda import OrtCudaBackend
 
@@ -43,9 +33,9 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Backend:
     if name == "ort-cpu":
         from appliance.engine.ort import OrtBackend
 
-        return OrtBackend(options.threads, spinning=options.spinning)
+        return OrtBackend(config.threads, spinning=config.spinning)
     if name == "openvino":
         from appliance.engine.openvino import OpenVinoBackend
 
-        return OpenVinoBackend(options.threads)  # its threads do not spin
+        return OpenVinoBackend(config.threads)  # its threads do not spin
     raise BundleError(f"backend {name!r} is not built in; available: {', '.join(BACKENDS)}")

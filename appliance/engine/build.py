@@ -1,24 +1,27 @@
 """ONNX graph → serialised TensorRT engine, and the cache of engines.
 
-An engine is valid for one TensorRT, driver and GPU, so each device builds its own. A step graph has one
-profile per bucket and number of rows: kernels chosen for one size may be slow, and have been wrong, at
-another. The other graphs run at true length in one wide profile.
+An engine is valid for one TensorRT, driver and GPU, so each device builds its own. A step graph has a profile
+for each range of lengths, the others one for all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from appliance.contract.graphs import GraphSpec, TensorSpec
 from appliance.durable import locked, replace_file, sha256
-from appliance.engine.backend import Shapes
+from appliance.engine.backend import Ranges
+from appliance.engine.cuda import fault_of
 from appliance.errors import BundleError, StorageError
 
 logger = logging.getLogger(__name__)
@@ -26,12 +29,17 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 WORKSPACE_BYTES = 2 << 30
 """Limit of a kernel's scratch memory."""
+RANGES = (512, 1280)
+"""Ends of the ranges of N that have a profile of their own: 5.5 and 13.7 s."""
 USUAL_FRAMES = 512
-"""Optimum of the wide profiles: 5.5 s."""
+"""Optimum of axes with one range: 5.5 s."""
+SEVERAL_PROFILES = (10, 8)
+"""First version whose engines may hold several profiles: before it, they were inaccurate (issue 4250)."""
 WEAKLY_TYPED = ((10, 0), (10, 12))
 """Versions from the first supported one up to the one that deprecates weak typing (release notes)."""
 
 REPORT_S = 1.0
+"""Between two reports of a build's progress."""
 
 Report = Callable[[str], None]
 """Receives a progress line; may raise Interrupted to end the build."""
@@ -57,21 +65,21 @@ class Profile:
         return all(least <= sizes[axis] <= greatest for axis, (least, _, greatest) in self.axes.items())
 
 
-def profiles_of(spec: GraphSpec, shapes: Shapes) -> tuple[Profile, ...]:
-    """One profile per bucket and number of rows where the graph has rows (axis R), else one for all sizes."""
-    wide: dict[str, Sizes] = {}
-    for axis in dict.fromkeys(str(a) for t in spec.inputs for a in t.axes if isinstance(a, str)):
-        sizes = shapes[axis]
-        # The middle bucket: most references need it.
-        usual = sizes[(len(sizes) - 1) // 2] if len(sizes) > 2 else min(USUAL_FRAMES, sizes[-1])
-        wide[axis] = (sizes[0], max(usual, sizes[0]), sizes[-1])
+def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
+    """One profile for each range of N where the graph has rows (axis R), else one for all sizes.
+
+    A range's optimum is its end, where a step takes longest.
+    """
+    axes = dict.fromkeys(a for t in spec.inputs for a in t.axes if isinstance(a, str))
+    wide = {
+        a: (least, min(max(USUAL_FRAMES, least), most), most) for a in axes for least, most in [ranges[a]]
+    }
     if "R" not in wide:
         return (Profile(wide),)
-    return tuple(
-        Profile(wide | {"N": (frames, frames, frames), "R": (rows, rows, rows)})
-        for frames in shapes["N"]
-        for rows in range(shapes["R"][0], shapes["R"][-1] + 1)
-    )
+    least, _, longest = wide["N"]
+    ends = [*(end for end in RANGES if end < longest), longest]
+    begins = [least, *(end + least for end in ends)]
+    return tuple(Profile(wide | {"N": (a, b, b)}) for a, b in zip(begins, ends, strict=False))
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class EngineSource:
     path: Path
     spec: GraphSpec
     profiles: tuple[Profile, ...]
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,8 @@ class EnginePlatform:
     """CUDA's version number: 12060 for 12.6."""
     compute_capability: str
     device: str
+    multiprocessors: int
+    """Every Orin has the same name and compute capability."""
 
 
 def import_runtime(backend: str) -> Any:
@@ -131,62 +142,119 @@ def make_log(runtime: Any) -> Any:
     return Log()
 
 
-def make_progress(runtime: Any, report: Report) -> Any:
-    """A TensorRT IProgressMonitor. TensorRT holds no reference to it."""
+def make_progress(runtime: Any) -> Any:
+    """A TensorRT IProgressMonitor. TensorRT holds no reference to it, and calls it from its own threads."""
 
     class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
-            self._reported = time.monotonic()
             self.stopped: BaseException | None = None
+            """Set to cancel the build at its next step."""
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             self._steps[phase_name] = (0, num_steps)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            """False, which cancels the build, once `report` has raised. Called from TensorRT's threads."""
             self._steps[phase_name] = (step + 1, self._steps.get(phase_name, (0, 0))[1])
-            if (now := time.monotonic()) - self._reported >= REPORT_S:
-                self._reported = now
-                try:
-                    report(", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()]))
-                except BaseException as stopped:  # must not propagate through TensorRT
-                    self.stopped = stopped
             return self.stopped is None
 
         def phase_finish(self, phase_name: str) -> None:
             self._steps.pop(phase_name, None)
 
+        def line(self) -> str:
+            return ", ".join(f"{name} {n} of {of}" for name, (n, of) in [*self._steps.items()])
+
     return Progress()
 
 
+@contextlib.contextmanager
+def reporting(progress: Any, report: Report) -> Iterator[None]:
+    """Report how far a build has come every REPORT_S: most of a profile is one step without any callback.
+
+    What `report` raises is left in `progress.stopped`.
+    """
+    ended, begun = threading.Event(), time.monotonic()
+
+    def beat() -> None:
+        while progress.stopped is None and not ended.wait(REPORT_S):
+            try:
+                report(f"{progress.line() or 'begun'}, for {time.monotonic() - begun:.0f} s")
+            except BaseException as stopped:
+                progress.stopped = stopped
+
+    heart = threading.Thread(target=beat, name="build", daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        heart.join()
+
+
+def start(factory: Callable[[Any], Any], log: Any, version: str) -> Any:
+    """A TensorRT Builder or Runtime. Raises EngineFault where the library cannot start."""
+    try:
+        return factory(log)
+    except (TypeError, RuntimeError) as error:  # TypeError: the library gave nothing
+        raise fault_of(f"TensorRT {version} cannot start: {error}{log.reason()}") from error
+
+
+def fused_attentions(runtime: Any, engine: Any) -> int | None:
+    """Number of fused attention kernels of an engine, of all profiles; None where TensorRT does not tell.
+
+    The words of the inspector are those of TensorRT's issue 4397: nothing may rest on them.
+    """
+    try:
+        told: dict[str, Any] = json.loads(
+            engine.create_engine_inspector().get_engine_information(runtime.LayerInformationFormat.JSON)
+        )
+        return sum("_mha_v" in layer["Name"] for layer in told["Layers"])
+    except Exception as error:
+        logger.warning("TensorRT does not tell an engine's layers: %s: %s", type(error).__name__, error)
+        return None
+
+
 def build(
-    source: EngineSource, runtime: Any, log: Any, timing: bytes = b"", report: Report = logger.debug
+    source: EngineSource,
+    runtime: Any,
+    log: Any,
+    timing: bytes = b"",
+    report: Report = logger.debug,
+    keep: Callable[[bytes], None] = lambda timing: None,
 ) -> tuple[bytes, bytes]:
     """Return the serialised engine, and the timing cache `timing` extended by this build.
 
+    `keep` receives the timing cache, also of a build that fails or is stopped.
+
     Element types are the graph's; where a TensorRT in WEAKLY_TYPED refuses them, each layer's is set instead.
-    Raises BundleError when TensorRT cannot build the graph or its inputs differ, and what `report` raises.
+    Raises BundleError when TensorRT cannot build the graph or its inputs differ, EngineFault when it cannot
+    start, and what `report` raises.
     """
     try:
-        return _build(source, runtime, log, timing, report, strongly_typed=True)
+        return _build(source, runtime, log, timing, report, keep, strongly_typed=True)
     except BundleError as refusal:
-        version = tuple(map(int, runtime.__version__.split(".")[:2]))
-        if not WEAKLY_TYPED[0] <= version < WEAKLY_TYPED[1]:
+        if not WEAKLY_TYPED[0] <= version_of(runtime) < WEAKLY_TYPED[1]:
             raise
         logger.warning("%s; it is built once more, weakly typed", refusal)
         try:
-            return _build(source, runtime, log, timing, report, strongly_typed=False)
+            return _build(source, runtime, log, timing, report, keep, strongly_typed=False)
         except BundleError as second:
             raise refusal from second
 
 
 def _build(
-    source: EngineSource, runtime: Any, log: Any, timing: bytes, report: Report, *, strongly_typed: bool
+    source: EngineSource,
+    runtime: Any,
+    log: Any,
+    timing: bytes,
+    report: Report,
+    keep: Callable[[bytes], None],
+    *,
+    strongly_typed: bool,
 ) -> tuple[bytes, bytes]:
     path, version = source.path, runtime.__version__
-    builder = runtime.Builder(log)
+    builder = start(runtime.Builder, log, version)
     # TensorRT 11 knows strongly typed networks alone, and since 10 every batch is explicit.
     network = builder.create_network(
         strongly_typed << int(runtime.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
@@ -204,8 +272,10 @@ def _build(
         raise BundleError(f"{path}: missing or unknown inputs: {', '.join(sorted(found ^ expected))}")
     config = builder.create_builder_config()
     config.set_memory_pool_limit(runtime.MemoryPoolType.WORKSPACE, WORKSPACE_BYTES)
-    # Float32 is float32: TF32 has ten bits of mantissa.
-    config.clear_flag(runtime.BuilderFlag.TF32)
+    if not source.tf32:  # else products in float32 have ten bits of mantissa
+        config.clear_flag(runtime.BuilderFlag.TF32)
+    config.profiling_verbosity = runtime.ProfilingVerbosity.DETAILED  # for `fused_attentions`
+    config.max_aux_streams = 0  # nothing here gains by more, and each context would have its own
     if not strongly_typed:
         _hold_types(runtime, network, config)
     for profile in source.profiles:
@@ -213,18 +283,21 @@ def _build(
         for tensor in source.spec.inputs:
             ranges.set_shape(tensor.name, *profile.shapes(tensor))
         config.add_optimization_profile(ranges)
-    progress = make_progress(runtime, report)
+    progress = make_progress(runtime)
     config.progress_monitor = progress
     cache = config.create_timing_cache(timing)
     if cache is None or not config.set_timing_cache(cache, False):  # damaged, or of another device
         cache = config.create_timing_cache(b"")
         config.set_timing_cache(cache, False)
-    engine = builder.build_serialized_network(network, config)
+    with reporting(progress, report):
+        engine = builder.build_serialized_network(network, config)
+    timing = bytes(cache.serialize())
+    keep(timing)
     if progress.stopped is not None:
         raise progress.stopped
     if engine is None:
         raise BundleError(f"{path}: TensorRT {version} cannot build it{log.reason()}")
-    return bytes(engine), bytes(cache.serialize())
+    return bytes(engine), timing
 
 
 def _hold_types(runtime: Any, network: Any, config: Any) -> None:
@@ -258,28 +331,40 @@ class EngineCache:
         logger.log(level, line)
         self.report(line)
 
+    def parts(self, source: EngineSource) -> tuple[EngineSource, ...]:
+        """Sources of a graph's engines: one for each profile before SEVERAL_PROFILES, else one for all."""
+        if version_of(self._runtime) >= SEVERAL_PROFILES:
+            return (source,)
+        return tuple(replace(source, profiles=(profile,)) for profile in source.profiles)
+
     def name(self, source: EngineSource) -> str:
-        """File name. Raises BundleError when the graph cannot be read."""
+        """File name of one engine. Raises BundleError when the graph cannot be read."""
         return f"{hashlib.sha256(_json(self._ingredients(source))).hexdigest()}.engine"
 
     def size(self, source: EngineSource) -> int:
-        """Bytes of the cached file; 0 without one. Raises BundleError."""
-        kept = self.folder / self.name(source)
-        return kept.stat().st_size if kept.exists() else 0
+        """Bytes of a graph's cached files; 0 where one is missing. Raises BundleError."""
+        kept = [self.folder / self.name(part) for part in self.parts(source)]
+        return sum(path.stat().st_size for path in kept) if all(path.exists() for path in kept) else 0
 
-    def digest(self, source: EngineSource) -> str | None:
-        """sha256 of the cached engine; None without a whole one. Raises BundleError, StorageError."""
+    def digests(self, source: EngineSource) -> tuple[str, ...]:
+        """sha256 of each engine of a graph; "" for one that is not cached, whole.
+
+        Raises BundleError, StorageError.
+        """
         try:
-            engine = _read(self.folder / self.name(source), self._ingredients(source))
+            engines = (_read(self.folder / self.name(p), self._ingredients(p)) for p in self.parts(source))
+            return tuple("" if engine is None else hashlib.sha256(engine).hexdigest() for engine in engines)
         except OSError as error:
             raise StorageError(f"the cache of engines {self.folder}: {error}") from error
-        return None if engine is None else hashlib.sha256(engine).hexdigest()
 
     def drop(self, source: EngineSource) -> None:
         (self.folder / self.name(source)).unlink(missing_ok=True)
 
     def engine(self, source: EngineSource) -> bytes:
-        """The cached engine if whole, else a new one, after minutes. Raises BundleError, StorageError."""
+        """One of `parts`: the cached engine if whole, else a new one, after minutes.
+
+        Raises BundleError, EngineFault, StorageError.
+        """
         ingredients = self._ingredients(source)
         kept = self.folder / self.name(source)
         try:
@@ -302,11 +387,15 @@ class EngineCache:
         platform = hashlib.sha256(_json(asdict(self.platform))).hexdigest()
         timings = self.folder / f"{platform}.timing"
         timing = timings.read_bytes() if timings.exists() else b""
-        engine, timing = build(
-            source, self._runtime, self._log, timing, lambda line: self.report(f"building {what}: {line}")
+        engine, _ = build(
+            source,
+            self._runtime,
+            self._log,
+            timing,
+            lambda line: self.report(f"building {what}: {line}"),
+            keep=partial(replace_file, timings),
         )
         replace_file(kept, _json(_header(ingredients, engine)) + b"\n" + engine)
-        replace_file(timings, timing)
         self.announce(f"built {what}: {len(engine) >> 20} MiB in {kept}")
         return engine
 
@@ -324,8 +413,14 @@ class EngineCache:
             "graph": graph.hexdigest(),
             "profiles": [{axis: list(sizes) for axis, sizes in p.axes.items()} for p in source.profiles],
             "workspace_bytes": WORKSPACE_BYTES,
+            "tf32": source.tf32,
             **asdict(self.platform),
         }
+
+
+def version_of(runtime: Any) -> tuple[int, ...]:
+    """Major and minor version."""
+    return tuple(map(int, runtime.__version__.split(".")[:2]))
 
 
 def files_of(graph: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -52,14 +51,12 @@ class StepCall:
 
 
 class CostTable:
-    def __init__(self, calls_of: Callable[[Steps], list[StepCall]], *, exact_shapes: bool) -> None:
-        """`calls_of` gives the runtime calls of a step. Without exact shapes each combination of bucket and
-        number of rows has its own correction."""
-        self._calls_of, self._exact_shapes = calls_of, exact_shapes
+    def __init__(self, calls_of: Callable[[Steps], list[StepCall]]) -> None:
+        """`calls_of` gives the runtime calls of a step."""
+        self._calls_of = calls_of
         self._works: dict[Hashable, tuple[Work, Hashable]] = {}
-        self._measured: dict[str, list[tuple[Work, float, Hashable]]] = {}
+        self._measured: dict[str, list[tuple[Work, float]]] = {}
         self._fit: dict[str, Work] = {}
-        self._warm: dict[Hashable, float] = {}
         self._factors: dict[Hashable, float] = {}
         self._scale = 1.0
         self.predicted_s = 0.0
@@ -86,19 +83,15 @@ class CostTable:
             self._factors[size] = before + LEARNING * (ratio - before)
 
     def measure(self, call: str, steps: Steps, seconds: float) -> None:
-        work, size = self._work(call, steps)
-        self._measured.setdefault(call, []).append((work, seconds, size))
+        self._measured.setdefault(call, []).append((self._work(call, steps)[0], seconds))
 
     def fit(self) -> None:
         """Fit the model; call once, at the end of the warm-up."""
         for call, measured in self._measured.items():
-            self._fit[call] = fitted([(work, seconds) for work, seconds, _ in measured])
-            for work, seconds, size in measured:
+            self._fit[call] = fitted(measured)
+            for work, seconds in measured:
                 ratio = seconds / self._of_fit(call, work)
                 logger.debug("%s %s: %.4f s, %.2f of the fit", call, work, seconds, ratio)
-                # Measured sizes keep their own factor; the fit serves the others.
-                if not self._exact_shapes:
-                    self._warm[size] = min(ratio, self._warm.get(size, math.inf))
         self._measured.clear()
         self.reset()
 
@@ -113,7 +106,7 @@ class CostTable:
 
     def reset(self) -> None:
         """Return to the warm-up's estimates, after a change of clocks."""
-        self._factors = {size: factor * self._scale for size, factor in self._warm.items()}
+        self._factors.clear()
 
     def _estimate(self, call: str, steps: Steps) -> float:
         work, size = self._work(call, steps)
@@ -139,7 +132,7 @@ class CostTable:
             calls = self._calls_of(steps)
             tokens = sum(c.tokens for c in calls)
             work = (float(len(calls)), float(tokens), float(sum(c.pairs for c in calls)))
-            size = round(2.0 * math.log2(tokens)) if self._exact_shapes else frozenset(Counter(calls).items())
+            size = (len(calls), round(2.0 * math.log2(tokens)))
         else:
             segment = steps[0][0]
             frames = segment.frames - (segment.reference_frames if call == "finish" else 0)

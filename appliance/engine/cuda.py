@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -20,10 +21,15 @@ from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMe
 
 STAGING_BYTES = 4 << 20
 """Each of the two pinned buffers for uploads and downloads."""
-MAX_CAPTURED = 64
-"""Most CUDA graphs of a backend, one for each binding, since each takes device memory.
+FRAME_MULTIPLE = 64
+"""Rows are padded to a multiple of it: tiles of products have 64 rows or more."""
 
-Further bindings launch their kernels one by one.
+
+CAPTURING = threading.Lock()
+"""Held while ONNX Runtime captures a CUDA graph, and while an engine is loaded beside the one that speaks.
+
+It captures in CUDA's global mode, in which no other thread may allocate, and replays a graph only on the
+thread that captured it, so a loader's thread must not capture at all.
 """
 
 
@@ -38,6 +44,11 @@ class DeviceTensor:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+BINDINGS = (
+    "the package holds it: sudo apt install --reinstall ./FILE.deb; in a checkout: "
+    "pip install cuda-python==12.6.2.post1 (JetPack 6) or 'cuda-bindings==13.2.*' (JetPack 7)"
+)
+"""Remedy where cuda-python is missing or another than the driver's."""
 STATUSES: Mapping[int, type[EngineFault]] = {
     2: OutOfDeviceMemory,  # cudaErrorMemoryAllocation
     46: DeviceLost,  # cudaErrorDevicesUnavailable
@@ -89,6 +100,7 @@ class DeviceMemory:
 
     builds = False
     can_interrupt = False
+    frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
@@ -96,9 +108,7 @@ class DeviceMemory:
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
-            raise BundleError(
-                f"backend {backend!r} needs cuda-python: pip install 'f5-appliance[{backend}]'"
-            ) from missing
+            raise BundleError(f"backend {backend!r} needs cuda-python ({missing}): {BINDINGS}") from missing
         self._cuda: Any = runtime
         try:
             devices = self._call("cudaGetDeviceCount")
@@ -109,22 +119,33 @@ class DeviceMemory:
         except (DeviceLost, OutOfDeviceMemory):
             raise  # temporary: another start may succeed
         except RuntimeError as fault:  # without libcuda cuda-python 12.6 raises it and gives no status
-            raise BundleError(f"backend {backend!r}: no NVIDIA device can be used: {fault}") from fault
+            reason = f"no NVIDIA device can be used: {fault}; {self._versions()}"
+            raise BundleError(f"backend {backend!r}: {reason}") from fault
         self.device = device
         self._allocations: list[int] = []
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
-    def identity(self) -> tuple[int, str, str]:
-        """Driver version as CUDA counts it (12060), compute capability ("8.7"), device name.
+    def _versions(self) -> str:
+        """The CUDA versions of cuda-python and of the driver, with a remedy where the driver's is older."""
+        runtime = self._cuda.cudaRuntimeGetVersion()[1]
+        try:
+            driver = self._cuda.cudaDriverGetVersion()[1]
+        except RuntimeError:  # cuda-python 12.6 without libcuda
+            driver = 0
+        bindings = f"cuda-python is of CUDA {_version(runtime)}"
+        if not driver:
+            return f"{bindings}, and there is no driver"
+        return f"{bindings}, the driver of {_version(driver)}" + (f": {BINDINGS}" if driver < runtime else "")
+
+    def identity(self) -> tuple[int, str, str, int]:
+        """Driver version as CUDA counts it (12060), compute capability ("8.7"), name, multiprocessors.
 
         Raises EngineFault.
         """
         found = self._call("cudaGetDeviceProperties", self.device)
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
-        return int(self._call("cudaDriverGetVersion")), f"{found.major}.{found.minor}", name.rstrip("\0")
-
-    def rows(self, frames: int) -> int:
-        return self.max_batch
+        driver, capability = self._call("cudaDriverGetVersion"), f"{found.major}.{found.minor}"
+        return int(driver), capability, name.rstrip("\0"), int(found.multiProcessorCount)
 
     @property
     def stream(self) -> int:
@@ -194,9 +215,6 @@ class DeviceMemory:
     def wait(self) -> None:
         self._call("cudaStreamSynchronize", self._stream)
 
-    def settle(self) -> None:
-        """Nothing to do: no binding allocates."""
-
     def capture(self, enqueue: Callable[[], None]) -> Any:
         """A CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.
 
@@ -245,6 +263,11 @@ class DeviceMemory:
             message = message.decode() if isinstance(message, bytes) else message
             raise fault_of(f"CUDA: {name}: {getattr(status, 'name', status)}: {message}", int(status))
         return results[0] if results else None
+
+
+def _version(number: int) -> str:
+    """12060 → "12.6"."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 @dataclass

@@ -1,13 +1,12 @@
-"""Comparison of a backend with the CPU's float32, at every size that its graphs were built for.
+"""Comparison of a backend with the CPU's float32, across the sizes that its graphs were built for.
 
 TensorRT's engines have been silently wrong for this model at sizes other than those they were optimised for
-(its issue 4450), and fused attention at single batch sizes (4837). So each bucket is compared at both ends
-and with each number of rows, and one whole sample besides.
+(its issue 4450), and fused attention at single batch sizes (4837). So steps are compared at both ends of each
+profile and between, with one and two rows, and one whole sample besides.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,8 +30,10 @@ BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int
 Chosen, not measured on a GPU."""
 WHOLE = "sample"
 """Stands in for a graph's name: a whole log-mel at 7 steps, measured by `agreement.share`."""
-LENGTHS = (16, 128, 512, 1280)
-"""Frames at which condition and vocoder are compared, besides the bundle's longest."""
+LENGTHS = (16, 150, 512, 530, 1280, 1300)
+"""Compared frames, besides the bundle's longest: on both sides of the ends of `build.RANGES`, most padded."""
+REFERENCES = (40, 480, 1126)
+"""Frames of the references in turn, at most the longest."""
 TIMES = np.array([0.3, 0.45, 0.6])
 """Times of the compared steps; only the first computes the reference's keys and values."""
 USUAL = (400, 350)
@@ -65,7 +66,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
-    """Graphs that a bundle of this sampling runs on a backend of fixed shapes, without `modulation`."""
+    """Graphs that a bundle of this sampling runs on a GPU, without `modulation`."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),
@@ -74,21 +75,19 @@ def graphs_of(sampling: Sampling) -> tuple[str, ...]:
     return ("condition", "vocoder", "update", *steps[sampling])
 
 
-def compare(
-    engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary, buckets: Sequence[int], rows: int
-) -> Iterator[Comparison]:
-    """Compare every graph of `engine`, which needs `rows` lanes, with `exact`, the CPU's float32."""
+def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> Iterator[Comparison]:
+    """Compare every graph of `engine` with `exact`, the CPU's float32."""
     manifest = engine.manifest
     bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
     grid = time_grid(agreement.NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)
-    for frames in sorted({n for n in LENGTHS if n < manifest.max_frames} | {manifest.max_frames}):
+    for frames in _lengths(manifest.max_frames):
         segment = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
         found, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
         yield Comparison("condition", frames, 0, 1, distance(found, expected), bound)
         mel = speech.log_mel(frames)
         found, expected = (_or_failed(partial(one.decode, mel), FAILED) for one in (engine, exact))
         yield Comparison("vocoder", frames, 0, 1, distance(found, expected), bound)
-    yield from compare_steps(engine, exact, speech, buckets, rows)
+    yield from compare_steps(engine, exact, speech, _lengths(manifest.max_frames))
     reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
     defaults = manifest.defaults
     whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
@@ -97,24 +96,28 @@ def compare(
 
 
 def compare_steps(
-    engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, buckets: Sequence[int], rows: int
+    engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, lengths: Sequence[int]
 ) -> Iterator[Comparison]:
-    """Compare the step graphs alone, as in `compare`."""
+    """Compare the velocities of the step graphs alone, for rows of these frames."""
     manifest = engine.manifest
-    bound, used = BOUNDS[manifest.precision], graphs_of(manifest.defaults.sampling)
-    for ends in _exact_ends(buckets):
-        # Without guidance each lane is one row, so both ends of a bucket share calls.
-        segments = [speech.segment(n - 1, 1, TIMES[:2], "exact", guidance=0.0, seed=n) for n in ends]
-        yield from _steps(engine, exact, segments, ["step"], rows, bound)
-    if "step_keys" in used:
-        graphs = [name for name in ("step_keys", "step_reply") if name in used]
-        sampling: Sampling = "short-kv" if "step_reply" in used else "short"
-        for pairs in _reply_ends(buckets, engine.longest_reference):
-            segments = [
-                speech.segment(n, p, TIMES[: len(graphs) + 1], sampling, guidance=0.0, seed=n)
-                for n, p in pairs
-            ]
-            yield from _steps(engine, exact, segments, graphs, rows, bound)
+    used = graphs_of(manifest.defaults.sampling)
+    after = [name for name in ("step_keys", "step_reply") if name in used]
+    sampling: Sampling = "short-kv" if "step_reply" in used else "short"
+    for number, frames in enumerate(lengths):
+        # Both rows of a guided lane share a call.
+        for guidance in (0.0, 1.0):
+            alone = speech.segment(frames - 1, 1, TIMES[:2], "exact", guidance=guidance, seed=frames)
+            yield from _steps(engine, exact, alone, ["step"])
+        reply = min(frames, manifest.max_frames - REFERENCES[0])
+        room = min(engine.longest_reference, manifest.max_frames - reply)
+        if after:
+            reference, times = min(REFERENCES[number % len(REFERENCES)], room), TIMES[: len(after) + 1]
+            lane = speech.segment(reply, reference, times, sampling, guidance=0.0, seed=frames)
+            yield from _steps(engine, exact, lane, after)
+
+
+def _lengths(longest: int) -> list[int]:
+    return [*(n for n in LENGTHS if n < longest), longest]
 
 
 def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
@@ -125,78 +128,40 @@ def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float
     return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-12))
 
 
-def _exact_ends(buckets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Shortest and longest row of each bucket, from two frames on."""
-    least = 2
-    for bucket in buckets:
-        yield min(least, bucket), bucket
-        least = bucket + 1
-
-
-def _reply_ends(buckets: Sequence[int], longest_reference: int) -> Iterator[list[tuple[int, int]]]:
-    """(reply, reference) frames at opposite ends of each pair of buckets that a segment can have."""
-    longest = buckets[-1]
-    for reply_least, reply_most in itertools.pairwise((0, *buckets)):
-        for least, most in itertools.pairwise((0, *buckets)):
-            pairs = [
-                (reply_least + 1, min(most, longest_reference, longest - reply_least - 1)),
-                (min(reply_most, longest - least - 1), least + 1),
-            ]
-            fitting = [(n, p) for n, p in pairs if reply_least < n and least < p <= longest_reference]
-            if fitting:
-                yield fitting
-
-
 def _steps(
-    engine: Synthesizer,
-    exact: Synthesizer,
-    segments: Sequence[Segment],
-    graphs: Sequence[str],
-    rows: int,
-    bound: float,
+    engine: Synthesizer, exact: Synthesizer, segment: Segment, graphs: Sequence[str]
 ) -> Iterator[Comparison]:
-    """Compare velocities of segments whose successive steps run these graphs, alone and batched."""
-    expected = [_velocities(exact, [segment])[0] for segment in segments]
-    for count in range(1, rows + 1):
-        for first in range(len(segments) if count == 1 else 1):
-            order = [(first + n) % len(segments) for n in range(count)]
-            found = _velocities(engine, [segments[n] for n in order])
-            for step, graph in enumerate(graphs):
-                errors = [distance(f[step], expected[n][step]) for n, f in zip(order, found, strict=True)]
-                worst = int(np.argmax(errors))
-                segment = segments[order[worst]]
-                known = len(segment.reference_log_mel)
-                # With `exact` a row holds the reference too.
-                frames = (
-                    (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
-                )
-                yield Comparison(graph, *frames, count, errors[worst], bound)
+    """Compare velocities of a segment whose successive steps run these graphs."""
+    known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
+    # With `exact` a row holds the reference too.
+    frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
+    rows = 2 if segment.guidance else 1
+    moved = zip(graphs, _velocities(engine, segment), _velocities(exact, segment), strict=True)
+    for graph, found, expected in moved:
+        yield Comparison(graph, *frames, rows, distance(found, expected), bound)
 
 
-def _velocities(engine: Synthesizer, segments: Sequence[Segment]) -> list[list[FloatArray]]:
-    """Change of the generated frames by segment and step, stepped together; NaN after a fault."""
-    lanes = [engine.open(segment) for segment in segments]
-    moved: list[list[FloatArray]] = [[] for _ in segments]
-    before = [
-        segment.noise[len(segment.reference_log_mel) :] for segment in segments if segment.noise is not None
-    ]
+def _velocities(engine: Synthesizer, segment: Segment) -> list[FloatArray]:
+    """Change of the generated frames in each step; NaN after a fault."""
+    assert segment.noise is not None
+    start = len(segment.reference_log_mel)
+    before = segment.noise[start:]
+    moved: list[FloatArray] = []
+    lane = engine.open(segment)
 
     def step() -> None:
-        for _ in range(lanes[0].steps_left):
-            engine.step([lane.id for lane in lanes])
-            for n, (lane, segment) in enumerate(zip(lanes, segments, strict=True)):
-                after = engine.log_mel(lane.id)[len(segment.reference_log_mel) :]
-                moved[n].append(after - before[n])
-                before[n] = after
+        nonlocal before
+        for _ in range(lane.steps_left):
+            engine.step([lane.id])
+            after = engine.log_mel(lane.id)[start:]
+            moved.append(after - before)
+            before = after
 
     try:
         _or_failed(step, None)
-        for steps, start in zip(moved, before, strict=True):
-            steps += [np.full_like(start, np.nan)] * (lanes[0].steps_left - len(steps))
     finally:
-        for lane in lanes:
-            engine.close(lane.id)
-    return moved
+        engine.close(lane.id)
+    return moved + [np.full_like(before, np.nan)] * (segment.nfe - len(moved))
 
 
 def _or_failed(compute: Callable[[], T], failed: T) -> T:

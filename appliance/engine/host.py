@@ -16,10 +16,7 @@ class HostMemory:
 
     builds = False
     can_interrupt = False
-    max_batch: int
-
-    def rows(self, frames: int) -> int:
-        return self.max_batch
+    frame_multiple = max_batch = 1
 
     def interrupt(self, on: bool) -> None:
         raise NotImplementedError(f"{type(self).__name__} cannot interrupt a call")
@@ -44,7 +41,5 @@ class HostMemory:
 
     def wait(self) -> None:
         """Nothing to wait for: calls are synchronous."""
-
-    def settle(self) -> None: ...
 
     def close(self) -> None: ...

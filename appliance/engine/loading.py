@@ -3,86 +3,113 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from functools import partial
 from typing import cast
 
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine import prepare
-from appliance.engine.backend import Backend
-from appliance.engine.backends import AUTO, BackendOptions, open_backend
+from appliance.engine.backends import AUTO, open_backend
 from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
+from appliance.engine.cuda import CAPTURING
 from appliance.engine.gate import Comparison, compare_steps
 from appliance.engine.ort import check_integers
 from appliance.engine.prepare import OpenBackend
-from appliance.engine.sizes import buckets
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
-from appliance.errors import ApplianceError, BundleError, EngineFault, Interrupted
+from appliance.errors import (
+    ApplianceError,
+    BundleError,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    OutOfDeviceMemory,
+    StorageError,
+)
+from appliance.job import PassedOver
 
 logger = logging.getLogger(__name__)
 
+FUSED_LENGTHS = (150, 200)
+"""Frames at which fused attention is compared with the plain one."""
+REASON_LENGTH = 400
+TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
+"""Faults that end a start under `auto` too: after a restart, or with room on the disk, the GPU speaks."""
+UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
+"""Other errors of opening, loading or proving a backend: `auto` takes the next. TensorRT's binding raises
+TypeError where its library gives nothing; EngineFault is a RuntimeError."""
+
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
-    """Load by a configuration; `report` receives progress lines of builds.
+    """Load by a configuration, under "auto" on the first of AUTO that speaks a silence.
 
-    Raises BundleError, EngineFault, and what `report` raises.
+    `report` receives progress lines of builds. Raises BundleError naming what each backend lacks, EngineFault
+    where one failed otherwise, and what `report` raises.
     """
     try:
-        return load(
-            bundle,
-            backend=config.backend,
-            threads=config.threads,
-            spinning=config.spinning,
-            lanes=config.lanes,
-            cache=config.cache,
-            report=report,
-        )
+        return _load(bundle, config, report)
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
         # A temporary fault of the machine, not of the bundle: another start may succeed.
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EngineFault(f"the engine cannot be loaded: {reason}") from error
+        raise EngineFault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
-        raise BundleError(f"{bundle.folder}: cannot be loaded: {' '.join(str(error).split())}") from error
+        raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
 
 
-def load(
-    bundle: Bundle,
-    *,
-    backend: str,
-    threads: int = 0,
-    spinning: bool = False,
-    lanes: int,
-    cache: Path = EngineConfig.cache,
-    report: Report = logger.debug,
-) -> Synthesizer:
-    """A synthesizer on the named backend; "auto": the first of AUTO that is installed and runs the bundle.
+def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
+    """Load and warm up an engine in another thread than that of the engine that speaks. Raises as `load_for`.
 
-    Raises BundleError naming what each backend lacks.
+    Neither captures a CUDA graph meanwhile: launches go one by one until the new one's own thread captures.
     """
-    options = BackendOptions(threads, spinning, cache, report)
+    with CAPTURING:
+        loaded = load_for(bundle, config, report)
+        try:
+            loaded.warm_up(nfe)
+        except BaseException:
+            loaded.shutdown()
+            raise
+        return loaded
 
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
 
-    if backend != "auto":
-        return _synthesizer_on(backend, bundle, open_, lanes)
-    missing: list[str] = []
-    for name in AUTO:
-        if name in bundle.manifest.backends:
+def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
+    open_ = partial(open_backend, config=config, report=report)
+    if config.backend != "auto":
+        return _synthesizer_on(config.backend, bundle, open_, config.lanes)
+    passed_over: list[PassedOver] = []
+    kind: type[ApplianceError] = BundleError
+    for name in (name for name in AUTO if name in bundle.manifest.backends):
+        try:
+            engine = _synthesizer_on(name, bundle, open_, config.lanes)
             try:
-                return _synthesizer_on(name, bundle, open_, lanes)
-            except BundleError as error:
-                logger.info("engine.backend auto: %s", error)
-                missing.append(str(error))
-    raise BundleError(
-        "; ".join(missing)
+                engine.prove()
+            except BaseException:
+                engine.shutdown()
+                raise
+        except TRANSIENT:
+            raise
+        except UNUSABLE as error:
+            if not isinstance(error, BundleError):
+                kind = EngineFault
+            reason = _reason(error).removeprefix(f"backend {name!r}").removeprefix(": ").lstrip()
+            passed_over.append(PassedOver(name, reason))
+            logger.warning("engine.backend auto: %s passed over: %s", name, reason)
+        else:
+            engine.passed_over = tuple(passed_over)
+            return engine
+    raise kind(
+        "; ".join(f"{one.backend}: {one.reason}" for one in passed_over)
         or f"the bundle is for {', '.join(bundle.manifest.backends)}: none of {', '.join(AUTO)}"
     )
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line; an error of ours says enough without its type."""
+    kind = "" if isinstance(error, ApplianceError) else f"{type(error).__name__}: "
+    line = " ".join(f"{kind}{error}".split())
+    return line if len(line) <= REASON_LENGTH else f"{line[:REASON_LENGTH]}…"
 
 
 def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
@@ -90,18 +117,16 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 
     Raises BundleError, StorageError.
     """
-    options = BackendOptions(config.threads, config.spinning, config.cache, report)
-
-    def open_(name: str) -> Backend:
-        return open_backend(name, options)
-
+    open_ = partial(open_backend, config=config, report=report)
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
         device = open_(names[0])
-    except BundleError as error:
+    except TRANSIENT:
+        raise
+    except UNUSABLE as error:
         if config.backend != "auto":
             raise
-        report(f"nothing is built for {' and '.join(names[1:])}; {error}")
+        report(f"nothing is built for {' and '.join(names[1:])}; {_reason(error)}")
         return
     try:
         if not device.builds:
@@ -119,7 +144,7 @@ def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run
 def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -> Synthesizer:
     device = open_(name)
     try:
-        in_float32 = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else ()
+        safer = prepare.ensure(bundle, cast(TrtBackend, device), open_, lanes) if device.builds else {}
         variant = None
         if name == FUSED and FUSED in bundle.manifest.variants and (wrong := _fused_is_wrong(bundle, open_)):
             logger.warning(
@@ -129,7 +154,7 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
         if name == "ort-cpu":
             check_integers(bundle)
         host = device if name == "ort-cpu" else open_("ort-cpu")
-        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, in_float32=in_float32)
+        return Synthesizer(bundle, device, host=host, lanes=lanes, variant=variant, safer=safer)
     except Exception:
         device.close()
         raise
@@ -138,8 +163,8 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
     """The first step in which the fused and the default graphs differ on this device; None if all agree.
 
-    Compared in the shortest bucket with padded rows: a runtime without the memory-efficient kernel reads the
-    masks of padding differently.
+    Compared in padded rows: a runtime without the memory-efficient kernel reads the masks of padding
+    differently.
     """
     engines: list[Synthesizer] = []
     try:
@@ -147,14 +172,13 @@ def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
             device = open_(FUSED)
             try:
                 host = open_("ort-cpu")
-                engines.append(Synthesizer(bundle, device, host=host, lanes=2, variant=variant))
+                engines.append(Synthesizer(bundle, device, host=host, lanes=1, variant=variant))
             except Exception:
                 device.close()
                 raise
         speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
-        shortest = buckets(device, bundle.manifest.max_frames)[:1]
         fused, plain = engines
-        compared = compare_steps(fused, plain, speech, shortest, rows=2)
+        compared = compare_steps(fused, plain, speech, FUSED_LENGTHS)
         return next((c for c in compared if not c.holds), None)
     finally:
         for engine in engines:

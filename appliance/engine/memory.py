@@ -11,7 +11,7 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
-from appliance.engine.backend import Backend, Bound, Graph, HostArray, Shapes, Tensor
+from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.synthesizer import Synthesizer
 
 
@@ -36,17 +36,16 @@ class _Counting:
 
     def __init__(self, backend: Backend) -> None:
         self.name, self.label = backend.name, backend.label
-        self.exact_shapes, self.buckets = backend.exact_shapes, backend.buckets
-        self.max_batch, self.rows = backend.max_batch, backend.rows
+        self.frame_multiple, self.max_batch = backend.frame_multiple, backend.max_batch
         self.bytes = 0
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         return self
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         return self
 
-    def run(self, *, release: bool = False) -> None: ...
+    def run(self, *, release: bool = False, capture: bool = False) -> None: ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
         kind = np.dtype(dtype)
@@ -64,8 +63,6 @@ class _Counting:
         return np.zeros(tensor.shape, tensor.dtype)
 
     def wait(self) -> None: ...
-
-    def settle(self) -> None: ...
 
     def interrupt(self, on: bool) -> None: ...
 

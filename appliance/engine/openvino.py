@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from appliance.contract.graphs import STEPS, Axis, GraphSpec
-from appliance.engine.backend import Bound, Graph, Shapes, Tensor
+from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
@@ -28,7 +28,7 @@ class OpenVinoBound:
         self._compiled, self._request = compiled, request
         self._arrays = arrays  # keeps the memory valid
 
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         try:
             self._request.infer()
             if release:
@@ -57,9 +57,6 @@ class OpenVinoBackend(HostMemory):
     """The CPU plugin. Batching gains nothing on a CPU: rows run one by one at their true length."""
 
     name = "openvino"
-    exact_shapes = True
-    buckets: tuple[int, ...] = ()
-    max_batch = 1
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
         """`threads` 0: the runtime's choice. `precision` None: bfloat16 where it is measured to be faster."""
@@ -78,7 +75,7 @@ class OpenVinoBackend(HostMemory):
         self.precision = precision
         self.label = f"{self.name} ({precision})"
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         options = {**self._options, "INFERENCE_PRECISION_HINT": self.precision if name in STEPS else "f32"}
         try:
             compiled = self._core.compile_model(self._core.read_model(path), "CPU", options)

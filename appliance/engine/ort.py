@@ -6,6 +6,7 @@ import functools
 import json
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +15,7 @@ import numpy as np
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
-from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
+from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault, Interrupted
 
@@ -39,14 +40,19 @@ class OrtBound:
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         options = self._options[release]
         try:
             self._session.run_with_iobinding(self._binding, options)
         except Exception as error:  # the runtime's exceptions share no base class of their own
+            traceback.clear_frames(error.__traceback__)  # else the error holds the session beyond `close`
             if options.terminate:
                 raise Interrupted from error
             raise self._fault(f"ONNX Runtime: {error}") from error
+
+    def close(self) -> None:
+        """Drop the session and its binding."""
+        self._session = self._binding = None
 
 
 class OrtGraph:
@@ -69,9 +75,6 @@ class OrtBackend(HostMemory):
     """The CPU execution provider. Batching gains nothing on a CPU: rows run one by one, unpadded."""
 
     name = label = "ort-cpu"
-    exact_shapes = True
-    buckets: tuple[int, ...] = ()
-    max_batch = 1
     can_interrupt = True
 
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
@@ -87,7 +90,7 @@ class OrtBackend(HostMemory):
         for options in self._run_options:
             options.terminate = on
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         session = load_session(self._runtime, path, self._options, ["CPUExecutionProvider"])
         return OrtGraph(session, self._run_options)
 

@@ -1,32 +1,57 @@
-"""ONNX Runtime on an NVIDIA GPU: rows padded to buckets, tensors of the device, one stream."""
+"""ONNX Runtime on an NVIDIA GPU: rows padded to a multiple, tensors of the device, one stream."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakSet
 
 from appliance.contract.graphs import STEPS, GraphSpec
-from appliance.engine.backend import Bound, Graph, Shapes, Tensor
-from appliance.engine.cuda import MAX_CAPTURED, DeviceMemory, DeviceTensor, fault_of
-from appliance.engine.ort import OrtBound, import_runtime, load_session
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
+from appliance.engine.cuda import CAPTURING, DeviceMemory, DeviceTensor, fault_of
+from appliance.engine.ort import OrtBound, RunOptions, import_runtime, load_session
 from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
 """`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/fused.py`):
 other kernels read the masks differently."""
+UNCAPTURED = -1
+MAX_CAPTURED = 64
+"""Most CUDA graphs of a backend: ONNX Runtime keeps each as long as its session."""
+
+
+class OrtCudaBound(OrtBound):
+    """A binding that becomes a CUDA graph: ONNX Runtime captures the first run with a new number, and replays
+    it from then on."""
+
+    def __init__(self, graph: OrtCudaGraph, binding: Any, tensors: list[Tensor]) -> None:
+        super().__init__(graph.session, binding, tensors, graph.options(UNCAPTURED), fault_of)
+        self._graph, self._runs, self._number = graph, 0, UNCAPTURED
+
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
+        is_due = capture and self._number == UNCAPTURED and self._runs >= RUNS_BEFORE_CAPTURE
+        self._runs += 1
+        if not is_due or not CAPTURING.acquire(blocking=False):
+            super().run(release=release)
+            return
+        try:
+            self._number = next(self._graph.numbers, UNCAPTURED)
+            self._options = self._graph.options(self._number)
+            super().run(release=release)
+        finally:
+            CAPTURING.release()
 
 
 class OrtCudaGraph:
-    def __init__(
-        self, runtime: Any, session: Any, device: int, captured: itertools.count[int] | None
-    ) -> None:
-        self._runtime, self._session, self._device, self._captured = runtime, session, device, captured
+    def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
+        """`numbers` are those of the CUDA graphs that may still be made."""
+        self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers
+        self._bound: WeakSet[OrtCudaBound] = WeakSet()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        binding = self._session.io_binding()
+        binding = self.session.io_binding()
         try:
             for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
                 for name, tensor in tensors.items():
@@ -34,13 +59,22 @@ class OrtCudaGraph:
                     bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
         except Exception as error:  # the runtime's exceptions share no base class of their own
             raise EngineFault(f"ONNX Runtime: {error}") from error
+        bound = OrtCudaBound(self, binding, [*inputs.values(), *outputs.values()])
+        self._bound.add(bound)
+        return bound
+
+    def options(self, number: int) -> RunOptions:
+        """Run options of the CUDA graph of that number."""
         options = self._runtime.RunOptions()
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        if self._captured is not None:
-            number = next(self._captured)
-            options.add_run_config_entry("gpu_graph_id", str(number if number <= MAX_CAPTURED else -1))
-        bound = [*inputs.values(), *outputs.values()]
-        return OrtBound(self._session, binding, bound, (options, options), fault_of)
+        options.add_run_config_entry("gpu_graph_id", str(number))
+        return options, options
+
+    def close(self) -> None:
+        """Drop the session, with every binding of it."""
+        for bound in self._bound:
+            bound.close()
+        self.session = None
 
 
 class OrtCudaBackend(DeviceMemory):
@@ -48,8 +82,6 @@ class OrtCudaBackend(DeviceMemory):
 
     name = "ort-cuda"
     label = "ort-cuda"
-    exact_shapes = False
-    buckets: tuple[int, ...] = (256, 512, 768, 1024, 1280, 1536, 2048, 3072)
     max_batch = 8
 
     def __init__(self, device: int = 0) -> None:
@@ -65,9 +97,10 @@ class OrtCudaBackend(DeviceMemory):
         if hasattr(runtime, "preload_dlls"):
             runtime.preload_dlls()
         self._runtime = runtime
-        self._captured = itertools.count(1)
+        self._numbers = iter(range(1, MAX_CAPTURED + 1))
+        self._graphs: list[OrtCudaGraph] = []
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         """See `Backend`. Also raises BundleError when the provider cannot be started."""
         is_step = name in STEPS
         options = {
@@ -76,6 +109,8 @@ class OrtCudaBackend(DeviceMemory):
             # Float32 is float32: TF32 has ten bits of mantissa.
             "use_tf32": "0",
             "sdpa_kernel": MEMORY_EFFICIENT,
+            # By default each new length of a convolution would be searched for, in new memory.
+            "cudnn_conv_algo_search": "HEURISTIC",
             "enable_cuda_graph": str(int(is_step)),
         }
         session = load_session(self._runtime, path, self._runtime.SessionOptions(), [(PROVIDER, options)])
@@ -85,4 +120,12 @@ class OrtCudaBackend(DeviceMemory):
                 f"backend {self.name!r}: {PROVIDER} could not be started, ONNX Runtime would compute on "
                 f"{', '.join(used)}: CUDA or cuDNN of its version is missing"
             )
-        return OrtCudaGraph(self._runtime, session, self.device, self._captured if is_step else None)
+        graph = OrtCudaGraph(self._runtime, session, self.device, self._numbers if is_step else iter(()))
+        self._graphs.append(graph)
+        return graph
+
+    def close(self) -> None:
+        for graph in self._graphs:  # a session waits for its stream when it ends
+            graph.close()
+        self._graphs.clear()
+        super().close()

@@ -1,8 +1,8 @@
 """Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
 `ensure` is the entry: with a valid record it only reads the engines, else it calls `prepare`. A graph that
-cannot be built, or differs, is built again from the bundle's variant `float32`; if that fails too, the bundle
-is refused. Old engines stay until the new ones have passed.
+cannot be built, or differs, is built again in the next Arithmetic that the bundle has; if none is left, the
+bundle is refused. Old engines stay until the new ones have passed.
 """
 
 from __future__ import annotations
@@ -13,34 +13,28 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
-from appliance.contract.bundle import FLOAT32, Bundle, identity
+from appliance.contract.bundle import Bundle, identity
 from appliance.contract.fields import from_mapping
-from appliance.contract.graphs import signatures
+from appliance.contract.graphs import STEPS, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
+from appliance.engine.arithmetic import Arithmetic, safer
 from appliance.engine.backend import Backend
 from appliance.engine.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
-from appliance.engine.cases import DemoSpeech
-from appliance.engine.gate import USUAL, WHOLE, Comparison, compare, graphs_of
+from appliance.engine.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.memory import tensor_bytes
-from appliance.engine.sizes import buckets, sizes
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.synthesizer import Synthesizer, ranges
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
-from appliance.job import WORTHWHILE, Segment
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
-TIMED = np.linspace(0.3, 0.6, 6, dtype=np.float64)
-"""Time grid of the steps whose speed is measured."""
+FORMAT = 3
 KEPT_RECORDS = 2
 """Bundles whose engines are kept: the last prepared, and one to go back to."""
 MIB = 1 << 20
@@ -55,16 +49,25 @@ class Record:
 
     format: int
     platform: dict[str, Any]
-    engines: dict[str, str]
-    """Graph → sha256 of its engine."""
-    in_float32: dict[str, str]
-    """Graph → reason for its computing in float32."""
+    engines: dict[str, tuple[str, ...]]
+    """Graph → sha256 of its engines."""
+    arithmetic: dict[str, str]
+    """Graph → value of its Arithmetic, where it does not compute as exported."""
+    refused: dict[str, str]
+    """Graph → reason for that."""
     worst: dict[str, float]
     """Graph → largest error."""
     build_s: dict[str, float]
     """Graph → duration of its build; cached ones are absent."""
-    step_ms: dict[str, tuple[float, ...]]
-    """Frames of a bucket → time of a step with its longest row, by number of rows from 1."""
+    attentions: dict[str, int]
+    """Step graph → fused attention kernels of its engines; absent in float32 and where TensorRT is silent.
+
+    A step of the full-size model whose attention is not fused takes more than twice as long, by arithmetic.
+    """
+
+    @property
+    def safer(self) -> dict[str, Arithmetic]:
+        return {graph: Arithmetic(value) for graph, value in self.arithmetic.items()}
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Plan:
     lanes: int
     build_s: float | None
     """Estimate from earlier builds on this device; None without any."""
-    step_ms: Mapping[str, Sequence[float]]
+    attentions: Mapping[str, int]
 
     @property
     def disk_bytes(self) -> int:
@@ -121,11 +124,7 @@ class Plan:
                 f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
                 f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
             ]
-        for frames, times in self.step_ms.items():
-            listed = ", ".join(f"{rows} {ms:.2f} ms" for rows, ms in enumerate(times, 1))
-            most = gaining(times)
-            used = "all gain" if most == len(times) else f"not used, more than {most} gain nothing"
-            lines.append(f"a step of {frames} frames, by rows: {listed} ({used})")
+        lines += _attention_lines(self.attentions)
         if missing or not self.compared:
             lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
         else:
@@ -133,38 +132,27 @@ class Plan:
         return lines
 
 
-def ensure(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> tuple[str, ...]:
-    """Return the graphs that compute in float32, once every engine has passed: minutes at the first start.
+def ensure(
+    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
+) -> Mapping[str, Arithmetic]:
+    """Graphs that do not compute as exported, once every engine has passed: minutes at the first start.
 
     Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
     record = read_record(backend.cache.folder, bundle)
     if record is None or not _is_valid(record, bundle, backend):
         record = prepare(bundle, backend, open_backend, lanes)
-    for graph, why in record.in_float32.items():
-        logger.warning("%s is computed in float32: %s", graph, why)
-    backend.limit({int(frames): gaining(times) for frames, times in record.step_ms.items()})
-    return tuple(record.in_float32)
-
-
-def gaining(step_ms: Sequence[float]) -> int:
-    """Rows that may share a call: each must save more than WORTHWHILE of its time alone, as in the scheduler.
-
-    `step_ms` has the times of a step with 1, 2, … rows.
-    """
-    alone = step_ms[0]
-    for rows, (fewer, more) in enumerate(itertools.pairwise(step_ms), 1):
-        if alone - (more - fewer) <= WORTHWHILE * alone:
-            return rows
-    return len(step_ms)
+    for graph, value in record.arithmetic.items():
+        logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
+    backend.safer = record.safer
+    return record.safer
 
 
 def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     """Raises BundleError, StorageError."""
     record = read_record(backend.cache.folder, bundle)
-    in_float32 = record.in_float32 if record else {}
     engines, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
-    for graph, source in engine_sources(bundle, backend, in_float32).items():
+    for graph, source in engine_sources(bundle, backend, record.safer if record else {}).items():
         size = backend.cache.size(source)
         stored = sum(path.stat().st_size for path in files_of(source.path))
         weights += stored
@@ -185,14 +173,14 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
         speaking,
         lanes,
         estimate,
-        record.step_ms if record and compared else {},
+        record.attentions if record and compared else {},
     )
 
 
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
     """Build missing engines for `backend`, compare all, and write the record.
 
-    Raises BundleError when a graph is wrong in float32 too, StorageError when the disk is full.
+    Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
     """
     cache = backend.cache
     planned = plan(bundle, backend, lanes)
@@ -209,44 +197,64 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
             planned.memory_bytes // MIB,
             available // MIB,
         )
-    in_float32: dict[str, str] = {}
+    answers: dict[str, Arithmetic] = {}
+    refused: dict[str, str] = {}
     build_s: dict[str, float] = {}
-    in_variant = bundle.manifest.variants.get(FLOAT32, {})
+    attentions: dict[str, int] = {}
     while True:
-        failed, worst, step_ms = _build_and_compare(bundle, open_backend, in_float32, build_s)
+        failed, worst = _build_and_compare(bundle, open_backend, answers, build_s, attentions)
         if not failed:
             break
         for graph, why in failed.items():
-            if graph in in_float32 or graph not in in_variant:
+            answer = safer(bundle.manifest, graph, answers.get(graph))
+            if answer is None:
                 raise BundleError(
                     f"{bundle.folder}: not for {cache.platform.device} with {backend.name}: {why}"
                 )
-            refusal = f"the engine of {graph} is refused, float32 takes its place: {why}"
+            refusal = f"the engine of {graph} is refused, {answer.value} takes its place: {why}"
             cache.announce(refusal, logging.ERROR)
-        in_float32 |= failed
-    engines = {g: cast(str, cache.digest(r)) for g, r in engine_sources(bundle, backend, in_float32).items()}
-    record = Record(FORMAT, asdict(cache.platform), engines, in_float32, worst, build_s, step_ms)
+            answers[graph] = answer
+        refused |= failed
+    engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, answers).items()}
+    values = {graph: answer.value for graph, answer in answers.items()}
+    platform = asdict(cache.platform)
+    record = Record(FORMAT, platform, engines, values, refused, worst, build_s, attentions)
     try:
         with locked(cache.folder):
             replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
             _remove_old(cache.folder)
     except OSError as error:
         raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
+    for line in _attention_lines(attentions):
+        cache.announce(line)
     cache.announce("every engine is built and agrees with the CPU's numbers")
     return record
 
 
+def unfused(attentions: Mapping[str, int]) -> list[str]:
+    """Step graphs without any fused attention kernel."""
+    return [graph for graph, count in attentions.items() if not count]
+
+
+def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
+    fused = ", ".join(f"{graph} {count}" for graph, count in attentions.items() if count)
+    plain = ", ".join(unfused(attentions))
+    lines = [f"attention fused kernels: {fused}"] if fused else []
+    return lines + ([f"attention not fused in {plain}: steps take more than twice as long"] if plain else [])
+
+
 def engine_sources(
-    bundle: Bundle, backend: TrtBackend, in_float32: Mapping[str, str]
+    bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
 ) -> dict[str, EngineSource]:
     """The source of each engine, by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
         graph: EngineSource(
-            bundle.graph(graph, FLOAT32 if graph in in_float32 else usual),
+            bundle.graph(graph, safer[graph].variant if graph in safer else usual),
             specs[graph],
-            profiles_of(specs[graph], sizes(graph, manifest, backend)),
+            profiles_of(specs[graph], ranges(graph, manifest, backend)),
+            safer.get(graph) is Arithmetic.TF32,
         )
         for graph in graphs_of(manifest.defaults.sampling)
     }
@@ -277,31 +285,40 @@ def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
     """True if platform and engines are, to the bit, those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
-    sources = engine_sources(bundle, backend, record.in_float32)
-    return record.engines == {graph: backend.cache.digest(source) for graph, source in sources.items()}
+    sources = engine_sources(bundle, backend, record.safer)
+    return record.engines == {graph: backend.cache.digests(source) for graph, source in sources.items()}
 
 
 def _build_and_compare(
-    bundle: Bundle, open_backend: OpenBackend, in_float32: Mapping[str, str], build_s: dict[str, float]
-) -> tuple[dict[str, str], dict[str, float], dict[str, tuple[float, ...]]]:
-    """(failed graph → reason, `Record.worst`, `Record.step_ms` if none failed); adds builds to `build_s`."""
+    bundle: Bundle,
+    open_backend: OpenBackend,
+    safer: Mapping[str, Arithmetic],
+    build_s: dict[str, float],
+    attentions: dict[str, int],
+) -> tuple[dict[str, str], dict[str, float]]:
+    """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
+    backend.safer = safer
     engine: Synthesizer | None = None
     try:
-        for graph, source in engine_sources(bundle, backend, in_float32).items():
+        for graph, source in engine_sources(bundle, backend, safer).items():
             if not backend.cache.size(source):
                 begun = time.monotonic()
                 try:
-                    backend.cache.engine(source)
+                    for part in backend.cache.parts(source):
+                        backend.cache.engine(part)
                 except BundleError as error:
-                    return {graph: str(error)}, {}, {}
+                    return {graph: str(error)}, {}
                 build_s[graph] = round(time.monotonic() - begun, 1)
         host = open_backend("ort-cpu")
-        engine = Synthesizer(
-            bundle, backend, host=host, lanes=max(backend.max_batch, 2), in_float32=tuple(in_float32)
-        )
-        failed, worst = _compare(bundle, engine, backend, open_backend)
-        return failed, worst, {} if failed else _step_times(bundle, engine, backend)
+        engine = Synthesizer(bundle, backend, host=host, lanes=1, safer=safer)
+        found = _compare(bundle, engine, backend, open_backend)
+        attentions.clear()
+        for graph, counts in backend.attentions.items():
+            known = [count for count in counts if count is not None]
+            if graph in STEPS and graph not in safer and len(known) == len(counts):
+                attentions[graph] = sum(known)
+        return found
     except (DeviceLost, OutOfDeviceMemory):
         raise
     except EngineFault as error:
@@ -317,12 +334,8 @@ def _compare(
     exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
     failed: dict[str, Comparison] = {}
     worst: dict[str, float] = {}
-    longest = bundle.manifest.max_frames
-    comparisons = compare(
-        engine, exact, read_vocabulary(bundle.vocab), buckets(backend, longest), backend.max_batch
-    )
     try:
-        for one in comparisons:
+        for one in compare(engine, exact, read_vocabulary(bundle.vocab)):
             backend.cache.report(f"comparing: {one}")
             worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
             if not one.holds:
@@ -338,37 +351,6 @@ def _compare(
         )
     reasons.pop(WHOLE, None)
     return reasons, worst
-
-
-def _step_times(bundle: Bundle, engine: Synthesizer, backend: TrtBackend) -> dict[str, tuple[float, ...]]:
-    """`Record.step_ms`"""
-    speech = DemoSpeech(bundle.manifest, read_vocabulary(bundle.vocab))
-    sampling, longest = bundle.manifest.defaults.sampling, bundle.manifest.max_frames
-    step_ms: dict[str, tuple[float, ...]] = {}
-    for frames in buckets(backend, longest):
-        reference = min(USUAL[1], frames // 2)
-        reply = min(frames, longest - reference) if sampling != "exact" else frames - reference
-        # Without guidance each lane is one row. The first steps compute keys, the next is captured.
-        segment = speech.segment(reply, reference, TIMED, sampling, guidance=0.0)
-        step_ms[str(frames)] = tuple(
-            round(1e3 * _fastest_step(engine, [segment] * rows), 3)
-            for rows in range(1, backend.max_batch + 1)
-        )
-    return step_ms
-
-
-def _fastest_step(engine: Synthesizer, segments: Sequence[Segment]) -> float:
-    lanes = [engine.open(segment) for segment in segments]
-    try:
-        fastest = math.inf
-        for _ in range(lanes[0].steps_left):
-            begun = time.monotonic()
-            engine.step([lane.id for lane in lanes])
-            fastest = min(fastest, time.monotonic() - begun)
-        return fastest
-    finally:
-        for lane in lanes:
-            engine.close(lane.id)
 
 
 def _free_bytes(folder: Path) -> int:
@@ -390,7 +372,9 @@ def _remove_old(folder: Path) -> None:
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept: set[str] = set()
     for path in by_age[-KEPT_RECORDS:]:
-        kept.update(json.loads(path.read_bytes())["engines"].values())
+        record = json.loads(path.read_bytes())
+        if record["format"] == FORMAT:
+            kept.update(itertools.chain.from_iterable(record["engines"].values()))
     for path in by_age[:-KEPT_RECORDS]:
         path.unlink()
     for path in folder.glob("*.engine"):

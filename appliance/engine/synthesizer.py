@@ -5,33 +5,34 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, get_args
 
 import numpy as np
 
-from appliance.contract.bundle import FLOAT32, Bundle, Sampling
-from appliance.contract.graphs import signatures
-from appliance.contract.schedule import check_nfe, noise, time_grid
-from appliance.engine.backend import Backend, Graph, HostArray
+from appliance.contract.bundle import Bundle, Manifest, Sampling
+from appliance.contract.graphs import CONTEXT, STEPS, signatures
+from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
+from appliance.engine.arithmetic import Arithmetic
+from appliance.engine.backend import Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
-from appliance.engine.flow import Flow, LaneState
-from appliance.engine.modulation import ModulationTable
-from appliance.engine.sizes import buckets, longest_reference, sizes
+from appliance.engine.flow import Flow, LaneState, padded
+from appliance.engine.modulation import CAPACITY, ModulationTable
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
-from appliance.job import FloatArray, Segment
+from appliance.job import MAX_REFERENCE_S, FloatArray, PassedOver, Segment
 
 T = TypeVar("T")
 MEASURE_S = 6.0
-"""Time limit of the warm-up's measurements with exact shapes; larger shapes are extrapolated."""
+"""Time limit of the warm-up's measurements; larger sizes are extrapolated."""
 MEASURED_FRAMES = (80, 160, 300, 560, 1000)
-"""Lengths that the warm-up measures with exact shapes."""
-PLACED_SIZES = 4
-"""Number of sizes, from the shortest, at which the warm-up runs a lane at every place of its slab."""
+"""Lengths that the warm-up measures."""
+LAUNCH_BOUND_S = 0.02
+"""Time of a usual step below which launches are captured: that saves the host about 2 ms a step, which pass
+anyway while a Jetson computes one of v1_Base for 40 ms or more."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
@@ -52,9 +53,9 @@ class Synthesizer:
         host: Backend | None = None,
         lanes: int = 4,
         variant: str | None = None,
-        in_float32: Collection[str] = (),
+        safer: Mapping[str, Arithmetic] | None = None,
     ) -> None:
-        """Load the graphs of `variant` (None: the backend's), those in `in_float32` of the variant `float32`.
+        """Load the graphs of `variant` (None: the backend's), but for those in `safer`.
 
         `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
         """
@@ -66,46 +67,42 @@ class Synthesizer:
             )
         self.manifest, self._backend, self._host = manifest, backend, host or backend
         self.max_lanes = lanes
-        self._in_float32 = in_float32
-        self.longest_reference = longest_reference(manifest)
+        self._safer = safer or {}
         d, longest = manifest.dimensions, manifest.max_frames
         specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
 
         def load(name: str, to: Backend = backend) -> Graph:
-            path = bundle.graph(name, FLOAT32 if name in in_float32 else usual)
-            return to.load(name, path, specs[name], sizes(name, manifest, to))
+            path = bundle.graph(name, self._safer[name].variant if name in self._safer else usual)
+            return to.load(name, path, specs[name], ranges(name, manifest, to))
 
         self._modulation = ModulationTable(
             partial(load, "modulation", self._host), self._host, backend, d.rows, d.dim
         )
         self._condition = Conditioner(load("condition"), backend, d, longest)
-        self._flow = Flow(
-            backend,
-            d,
-            load,
-            self._modulation.table,
-            buckets(backend, longest),
-            longest,
-            self.longest_reference,
-            lanes,
-        )
+        self.longest_reference = longest_reference(manifest)
+        # Memory of a CPU is taken when it is first written.
+        beside = longest if backend.frame_multiple == 1 else self.longest_reference
+        self._flow = Flow(backend, d, load, self._modulation.table, longest, beside, lanes)
         vocoder, mel = manifest.vocoder, manifest.mel
         self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
-        batched = manifest.batch_invariant and not backend.exact_shapes
         # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
         rows = 2 if manifest.defaults.sampling == "exact" else 1
-        most = max(map(backend.rows, self._flow.buckets), default=1)
-        self.max_batch = max(most // rows, 1) if batched else 1
+        self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
         """Lanes that may share a step; the cost table decides if that gains."""
-        self.costs = CostTable(self._flow.calls_of, exact_shapes=backend.exact_shapes)
+        self.costs = CostTable(self._flow.calls_of)
+        self.captures = False
+        """Makes CUDA graphs of steps; set by the warm-up, where launches take a good part of their time."""
+        self.passed_over: tuple[PassedOver, ...] = ()
+        """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
         self._ids = itertools.count(1)
 
     @property
     def backend(self) -> str:
-        """Label of the backend, with the graphs that run in float32 for safety."""
-        safer = f" ({', '.join(self._in_float32)} in float32)" if self._in_float32 else ""
-        return f"{self._backend.label}{safer}"
+        """Label of the backend, with the graphs that compute otherwise for safety."""
+        by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
+        safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
+        return f"{self._backend.label} ({safer})" if safer else self._backend.label
 
     def open(self, segment: Segment) -> LaneHandle:
         """Take a lane for a segment and compute its condition.
@@ -143,7 +140,7 @@ class Synthesizer:
         states = [self._lanes[i] for i in lane_ids]
         if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
             raise ValueError(f"lane {done[0]} has no step left")
-        self._flow.step(states)
+        self._flow.step(states, captures=self.captures)
         # Once a step: the scheduler picks the next one by the time that this one took.
         self._backend.wait()
 
@@ -199,42 +196,49 @@ class Synthesizer:
         self._modulation.release(state.times)
 
     def reserve(self) -> None:
-        """Allocate all tensors by opening a lane of each size."""
-        defaults = self.manifest.defaults
-        for frames, reference in self._flow.sizes(defaults.sampling):
-            self.close(self.open(self._silence(frames, reference, 1, defaults.guidance)).id)
+        """Allocate all tensors."""
+        segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
+        opened: list[LaneHandle] = []
+        try:
+            for _ in range(self.max_lanes):
+                opened.append(self.open(segment))
+            if min(self.max_batch, self.max_lanes) > 1:
+                self._flow.reserve_batch()
+        finally:
+            for lane in opened:
+                self.close(lane.id)
 
     def warm_up(self, nfe: int) -> None:
-        """Run every path at each size, guided and unguided; then measure and fit the costs."""
-        sampling, guidance = self.manifest.defaults.sampling, self.manifest.defaults.guidance
-        for frames, reference in self._flow.sizes(sampling):
+        """Run every path, guided and unguided; then measure and fit the costs."""
+        guidance = self.manifest.defaults.guidance
+        self.reserve()
+        longest = self.manifest.max_frames
+        # What a device computes in is allocated by its first runs, and large enough for all that is smaller.
+        sizes = [(longest, self.longest_reference), (longest, 1), (128, 40)]
+        for frames, reference in sizes[2:] if self._backend.frame_multiple == 1 else sizes:
             for w in (guidance, 0.0):
-                self._speak([self._silence(frames, reference, nfe, w)])
-        if self._flow.buckets:
-            for frames, reference in itertools.islice(self._flow.sizes(sampling), PLACED_SIZES):
-                # Each graph twice: the second run of a binding captures its CUDA graph.
-                steps = 4 if sampling == "short-kv" else 2
-                self._step_everywhere(self._silence(frames, reference, steps, guidance))
-        begun = time.monotonic()
-        sizes = self._flow.sizes(sampling)
-        if not self._flow.buckets:
-            lengths = (n for n in MEASURED_FRAMES if n <= self.manifest.max_frames)
-            sizes = ((n, n // part) for n in lengths for part in (4, 2))
-        for frames, reference in sizes:
-            if time.monotonic() - begun > MEASURE_S and not self._flow.buckets:
-                break
-            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
-                self._speak([self._silence(frames, reference, nfe, guidance)] * lanes, self.costs.measure)
-            self._speak([self._silence(frames, reference, nfe, 0.0)], self.costs.measure)
+                self._speak([self._silence(frames, reference, nfe, w)] * min(self.max_batch, self.max_lanes))
+        self._measure(nfe)
         self.costs.fit()
-        segment = self._silence(min(400, self.manifest.max_frames), 150, nfe, guidance)
+        segment = self._silence(min(400, longest), 150, nfe, guidance)
         took_s = math.inf
         for _ in range(3):  # the fastest is the least disturbed
             begun = time.monotonic()
             self._speak([segment])
             took_s = min(took_s, time.monotonic() - begun)
         self.costs.check(self.costs.of(segment).left_s(False, 0), took_s)
-        self._backend.settle()
+        self.captures = took_s / nfe < LAUNCH_BOUND_S
+
+    def _measure(self, nfe: int) -> None:
+        guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
+        begun = time.monotonic()
+        for frames, part in itertools.product(MEASURED_FRAMES, (4, 2)):
+            if frames > longest or time.monotonic() - begun > MEASURE_S:
+                break
+            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
+                segment = self._silence(frames, frames // part, nfe, guidance)
+                self._speak([segment] * lanes, self.costs.measure)
+            self._speak([self._silence(frames, frames // part, nfe, 0.0)], self.costs.measure)
 
     @property
     def can_interrupt(self) -> bool:
@@ -246,8 +250,8 @@ class Synthesizer:
 
     def prove(self) -> None:
         """Test the engine by synthesising a short silence. Raises any fault."""
-        defaults = self.manifest.defaults
-        self._speak([self._silence(min(64, self.manifest.max_frames), 20, 1, defaults.guidance)])
+        # With three steps `short-kv` runs each of its graphs.
+        self._speak([self._silence(64, 20, 3, self.manifest.defaults.guidance)])
 
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
@@ -272,19 +276,6 @@ class Synthesizer:
             for lane in lanes:
                 self.close(lane.id)
 
-    def _step_everywhere(self, segment: Segment) -> None:
-        """Run the steps of a segment at every place of its slabs, one lane at a time."""
-        opened: list[LaneHandle] = []
-        try:
-            for _ in range(self.max_lanes):
-                opened.append(self.open(segment))
-            for lane in opened:
-                for _ in range(lane.steps_left):
-                    self.step([lane.id])
-        finally:
-            for lane in opened:
-                self.close(lane.id)
-
     def shutdown(self) -> None:
         for lane_id in list(self._lanes):
             self.close(lane_id)
@@ -302,6 +293,10 @@ class Synthesizer:
         reference = segment.reference_log_mel.shape
         if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
             raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
+        if segment.sampling != "exact" and reference[0] > (most := self._flow.longest_reference):
+            raise ValueError(
+                f"with {segment.sampling} sampling a reference has 1 to {most} frames, not {reference[0]}"
+            )
         if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
             raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
         check_nfe(segment.nfe)
@@ -321,3 +316,25 @@ class Synthesizer:
             guidance=guidance,
             sampling=defaults.sampling,
         )
+
+
+def longest_reference(manifest: Manifest) -> int:
+    """Frames of the longest reference."""
+    spec = manifest.mel
+    return min(MAX_REFERENCE_S * spec.sample_rate_hz // spec.hop + 1, manifest.max_frames - 1)
+
+
+def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
+    """The sizes at which a graph runs on a backend; TensorRT's profiles are made from them."""
+    least = backend.frame_multiple if graph in STEPS else 1
+    longest = padded(manifest.max_frames, least)
+    return {
+        # Rows of several lanes are batched only where they have no reference.
+        "R": (1, backend.max_batch if graph == "step" else 1),
+        "N": (least, longest),
+        "P": (1, longest_reference(manifest)),
+        "C": (1, CONTEXT),
+        "S": (CAPACITY, CAPACITY),
+        "K": (1, MAX_NFE),
+        "L": (1, longest * manifest.mel.hop),
+    }

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from pathlib import Path
 from typing import Protocol
 
 from appliance.config import LogConfig
-from appliance.errors import ApplianceError, EngineFault, InvalidRequest
+from appliance.errors import InvalidRequest
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc import admin_pb2_grpc
 from appliance.rpc.calls import Context
-from appliance.scheduler import Scheduler
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -31,6 +29,10 @@ class OperatedDaemon(Protocol):
 
     def log_at(self, config: LogConfig) -> None: ...
 
+    async def test_engine(self) -> float:
+        """Let the engine speak a silence; returns the seconds. Raises Unavailable, EngineFault."""
+        ...
+
     async def swap(self, folder: Path) -> None:
         """Speak from another bundle. Raises ApplianceError; the bundle before then stays in use."""
 
@@ -38,8 +40,8 @@ class OperatedDaemon(Protocol):
 class AdminService(admin_pb2_grpc.AdminServicer):
     """Passes verbs on to the daemon; see admin.proto."""
 
-    def __init__(self, daemon: OperatedDaemon, scheduler: Scheduler) -> None:
-        self._daemon, self._scheduler = daemon, scheduler
+    def __init__(self, daemon: OperatedDaemon) -> None:
+        self._daemon = daemon
         self._swapping = asyncio.Lock()
 
     async def GetStatus(self, message: pb.GetStatusRequest, context: Context) -> pb.Status:
@@ -59,24 +61,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return pb.SetLogLevelResponse()
 
     async def SelfTest(self, message: pb.SelfTestRequest, context: Context) -> pb.SelfTestResponse:
-        loop = asyncio.get_running_loop()
-        test: asyncio.Future[float | Exception] = loop.create_future()
-
-        def settle(result: float | Exception) -> None:
-            if not test.done():
-                test.set_result(result)
-
-        def done(result: float | Exception) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(settle, result)
-
-        self._scheduler.test_engine(done)
-        result = await test
-        if isinstance(result, ApplianceError):
-            raise result
-        if isinstance(result, Exception):
-            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
-        return pb.SelfTestResponse(took_ms=1e3 * result)
+        return pb.SelfTestResponse(took_ms=1e3 * await self._daemon.test_engine())
 
     async def SwapBundle(self, message: pb.SwapBundleRequest, context: Context) -> pb.Status:
         folder = Path(message.path)

@@ -22,37 +22,38 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from appliance.rpc import appliance_pb2 as appliance_dot_rpc_dot_appliance__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61ppliance/rpc/admin.proto\x12\x12\x61ppliance.admin.v1\"\x12\n\x10GetStatusRequest\"\xe5\x01\n\x06Status\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x06 \x01(\t\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x0f\n\x07running\x18\x08 \x01(\r\x12\x0e\n\x06voices\x18\t \x01(\r\x12\x0e\n\x06paused\x18\n \x03(\t\x12\x10\n\x08\x64\x65graded\x18\x0b \x01(\t\x12\x11\n\tlog_level\x18\x0c \x01(\t\x12\x10\n\x08uptime_s\x18\r \x01(\x01\"\x0e\n\x0c\x44rainRequest\"\x0f\n\rDrainResponse\"\x0f\n\rReloadRequest\"&\n\x0eReloadResponse\x12\x14\n\x0cneed_restart\x18\x01 \x03(\t\"#\n\x12SetLogLevelRequest\x12\r\n\x05level\x18\x01 \x01(\t\"\x15\n\x13SetLogLevelResponse\"\x11\n\x0fSelfTestRequest\"#\n\x10SelfTestResponse\x12\x0f\n\x07took_ms\x18\x01 \x01(\x01\"!\n\x11SwapBundleRequest\x12\x0c\n\x04path\x18\x01 \x01(\t2\xfd\x03\n\x05\x41\x64min\x12M\n\tGetStatus\x12$.appliance.admin.v1.GetStatusRequest\x1a\x1a.appliance.admin.v1.Status\x12L\n\x05\x44rain\x12 .appliance.admin.v1.DrainRequest\x1a!.appliance.admin.v1.DrainResponse\x12O\n\x06Reload\x12!.appliance.admin.v1.ReloadRequest\x1a\".appliance.admin.v1.ReloadResponse\x12^\n\x0bSetLogLevel\x12&.appliance.admin.v1.SetLogLevelRequest\x1a\'.appliance.admin.v1.SetLogLevelResponse\x12U\n\x08SelfTest\x12#.appliance.admin.v1.SelfTestRequest\x1a$.appliance.admin.v1.SelfTestResponse\x12O\n\nSwapBundle\x12%.appliance.admin.v1.SwapBundleRequest\x1a\x1a.appliance.admin.v1.Statusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61ppliance/rpc/admin.proto\x12\x12\x61ppliance.admin.v1\x1a\x1d\x61ppliance/rpc/appliance.proto\"\x12\n\x10GetStatusRequest\"\x94\x02\n\x06Status\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06\x62undle\x18\x03 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x06 \x01(\t\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x0f\n\x07running\x18\x08 \x01(\r\x12\x0e\n\x06voices\x18\t \x01(\r\x12\x0e\n\x06paused\x18\n \x03(\t\x12\x10\n\x08\x64\x65graded\x18\x0b \x01(\t\x12\x11\n\tlog_level\x18\x0c \x01(\t\x12\x10\n\x08uptime_s\x18\r \x01(\x01\x12-\n\x0bpassed_over\x18\x0e \x03(\x0b\x32\x18.appliance.v1.PassedOver\"\x0e\n\x0c\x44rainRequest\"\x0f\n\rDrainResponse\"\x0f\n\rReloadRequest\"&\n\x0eReloadResponse\x12\x14\n\x0cneed_restart\x18\x01 \x03(\t\"#\n\x12SetLogLevelRequest\x12\r\n\x05level\x18\x01 \x01(\t\"\x15\n\x13SetLogLevelResponse\"\x11\n\x0fSelfTestRequest\"#\n\x10SelfTestResponse\x12\x0f\n\x07took_ms\x18\x01 \x01(\x01\"!\n\x11SwapBundleRequest\x12\x0c\n\x04path\x18\x01 \x01(\t2\xfd\x03\n\x05\x41\x64min\x12M\n\tGetStatus\x12$.appliance.admin.v1.GetStatusRequest\x1a\x1a.appliance.admin.v1.Status\x12L\n\x05\x44rain\x12 .appliance.admin.v1.DrainRequest\x1a!.appliance.admin.v1.DrainResponse\x12O\n\x06Reload\x12!.appliance.admin.v1.ReloadRequest\x1a\".appliance.admin.v1.ReloadResponse\x12^\n\x0bSetLogLevel\x12&.appliance.admin.v1.SetLogLevelRequest\x1a\'.appliance.admin.v1.SetLogLevelResponse\x12U\n\x08SelfTest\x12#.appliance.admin.v1.SelfTestRequest\x1a$.appliance.admin.v1.SelfTestResponse\x12O\n\nSwapBundle\x12%.appliance.admin.v1.SwapBundleRequest\x1a\x1a.appliance.admin.v1.Statusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'appliance.rpc.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETSTATUSREQUEST']._serialized_start=49
-  _globals['_GETSTATUSREQUEST']._serialized_end=67
-  _globals['_STATUS']._serialized_start=70
-  _globals['_STATUS']._serialized_end=299
-  _globals['_DRAINREQUEST']._serialized_start=301
-  _globals['_DRAINREQUEST']._serialized_end=315
-  _globals['_DRAINRESPONSE']._serialized_start=317
-  _globals['_DRAINRESPONSE']._serialized_end=332
-  _globals['_RELOADREQUEST']._serialized_start=334
-  _globals['_RELOADREQUEST']._serialized_end=349
-  _globals['_RELOADRESPONSE']._serialized_start=351
-  _globals['_RELOADRESPONSE']._serialized_end=389
-  _globals['_SETLOGLEVELREQUEST']._serialized_start=391
-  _globals['_SETLOGLEVELREQUEST']._serialized_end=426
-  _globals['_SETLOGLEVELRESPONSE']._serialized_start=428
-  _globals['_SETLOGLEVELRESPONSE']._serialized_end=449
-  _globals['_SELFTESTREQUEST']._serialized_start=451
-  _globals['_SELFTESTREQUEST']._serialized_end=468
-  _globals['_SELFTESTRESPONSE']._serialized_start=470
-  _globals['_SELFTESTRESPONSE']._serialized_end=505
-  _globals['_SWAPBUNDLEREQUEST']._serialized_start=507
-  _globals['_SWAPBUNDLEREQUEST']._serialized_end=540
-  _globals['_ADMIN']._serialized_start=543
-  _globals['_ADMIN']._serialized_end=1052
+  _globals['_GETSTATUSREQUEST']._serialized_start=80
+  _globals['_GETSTATUSREQUEST']._serialized_end=98
+  _globals['_STATUS']._serialized_start=101
+  _globals['_STATUS']._serialized_end=377
+  _globals['_DRAINREQUEST']._serialized_start=379
+  _globals['_DRAINREQUEST']._serialized_end=393
+  _globals['_DRAINRESPONSE']._serialized_start=395
+  _globals['_DRAINRESPONSE']._serialized_end=410
+  _globals['_RELOADREQUEST']._serialized_start=412
+  _globals['_RELOADREQUEST']._serialized_end=427
+  _globals['_RELOADRESPONSE']._serialized_start=429
+  _globals['_RELOADRESPONSE']._serialized_end=467
+  _globals['_SETLOGLEVELREQUEST']._serialized_start=469
+  _globals['_SETLOGLEVELREQUEST']._serialized_end=504
+  _globals['_SETLOGLEVELRESPONSE']._serialized_start=506
+  _globals['_SETLOGLEVELRESPONSE']._serialized_end=527
+  _globals['_SELFTESTREQUEST']._serialized_start=529
+  _globals['_SELFTESTREQUEST']._serialized_end=546
+  _globals['_SELFTESTRESPONSE']._serialized_start=548
+  _globals['_SELFTESTRESPONSE']._serialized_end=583
+  _globals['_SWAPBUNDLEREQUEST']._serialized_start=585
+  _globals['_SWAPBUNDLEREQUEST']._serialized_end=618
+  _globals['_ADMIN']._serialized_start=621
+  _globals['_ADMIN']._serialized_end=1130
 # @@protoc_insertion_point(module_scope)

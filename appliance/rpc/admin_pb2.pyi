@@ -1,8 +1,9 @@
+from appliance.rpc import appliance_pb2 as _appliance_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -11,7 +12,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("version", "state", "bundle", "family", "precision", "backend", "waiting", "running", "voices", "paused", "degraded", "log_level", "uptime_s")
+    __slots__ = ("version", "state", "bundle", "family", "precision", "backend", "waiting", "running", "voices", "paused", "degraded", "log_level", "uptime_s", "passed_over")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     BUNDLE_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +26,7 @@ class Status(_message.Message):
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
     LOG_LEVEL_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    PASSED_OVER_FIELD_NUMBER: _ClassVar[int]
     version: str
     state: str
     bundle: str
@@ -38,7 +40,8 @@ class Status(_message.Message):
     degraded: str
     log_level: str
     uptime_s: float
-    def __init__(self, version: _Optional[str] = ..., state: _Optional[str] = ..., bundle: _Optional[str] = ..., family: _Optional[str] = ..., precision: _Optional[str] = ..., backend: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., voices: _Optional[int] = ..., paused: _Optional[_Iterable[str]] = ..., degraded: _Optional[str] = ..., log_level: _Optional[str] = ..., uptime_s: _Optional[float] = ...) -> None: ...
+    passed_over: _containers.RepeatedCompositeFieldContainer[_appliance_pb2.PassedOver]
+    def __init__(self, version: _Optional[str] = ..., state: _Optional[str] = ..., bundle: _Optional[str] = ..., family: _Optional[str] = ..., precision: _Optional[str] = ..., backend: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., voices: _Optional[int] = ..., paused: _Optional[_Iterable[str]] = ..., degraded: _Optional[str] = ..., log_level: _Optional[str] = ..., uptime_s: _Optional[float] = ..., passed_over: _Optional[_Iterable[_Union[_appliance_pb2.PassedOver, _Mapping]]] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ()

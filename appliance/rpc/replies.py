@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from appliance.job import Encoding, Request, Segmentation, Terms, Timings
+from appliance.job import Encoding, PassedOver, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
@@ -28,6 +28,7 @@ def header_message(
     promised_s: float,
     words: Sequence[Word] = (),
     *,
+    passed_over: Sequence[PassedOver] = (),
     cached: bool = False,
 ) -> pb.Header:
     """Return the header of a reply; `promised_s` is 0 where nothing is promised."""
@@ -49,7 +50,12 @@ def header_message(
         cached=cached,
         changes=[pb.TextChange(kind=c.kind, before=c.before, after=c.after) for c in request.changes],
         skipped_reason="" if request.text else NOTHING,
+        passed_over=passed_over_messages(passed_over),
     )
+
+
+def passed_over_messages(passed_over: Iterable[PassedOver]) -> list[pb.PassedOver]:
+    return [pb.PassedOver(backend=one.backend, reason=one.reason) for one in passed_over]
 
 
 def word_messages(words: Sequence[Word]) -> list[pb.WordTiming]:

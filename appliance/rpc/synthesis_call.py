@@ -146,11 +146,12 @@ class SynthesisCall(OpenCall):
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Return the header; in a session, after so much audio."""
-        job, request = self.job, self.request
+        job, request, scheduler = self.job, self.request, self.components.scheduler
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), self.components.scheduler.backend, self.promised_s),
+            *(request, job.terms, len(job.segments), scheduler.backend, self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
+            passed_over=scheduler.passed_over,
             cached=self.cached,
         )
 

@@ -123,7 +123,10 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
         parts.observer.skipped()
         context.set_trailing_metadata(trailers(Timings(), terms))
-        return header_message(parsed.ways[0], terms, 0, parts.scheduler.backend, 0.0)
+        scheduler = parts.scheduler
+        return header_message(
+            parsed.ways[0], terms, 0, scheduler.backend, 0.0, passed_over=scheduler.passed_over
+        )
 
     @asynccontextmanager
     async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:

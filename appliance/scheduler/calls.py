@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from appliance.job import Cost, FloatArray, Segment
+from appliance.job import Cost, FloatArray, PassedOver, Segment
 from appliance.scheduler.playout import Job
 
 
@@ -38,6 +38,11 @@ class Engine(Protocol):
 
     @property
     def backend(self) -> str: ...
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        """Backends that were tried before this one."""
+        ...
 
     @property
     def max_lanes(self) -> int: ...

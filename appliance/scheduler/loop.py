@@ -30,7 +30,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, RequestCounts, Segment, SegmentAudio, Terms
+from appliance.job import FloatArray, PassedOver, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.calls import Engine, EngineCall, EngineLane
 from appliance.scheduler.picking import next_call
@@ -77,7 +77,8 @@ class Scheduler:
         """Jobs admitted so far."""
         self._retired: list[Engine] = []
         """Replaced engines whose last job has not ended."""
-        self._tests: list[Callable[[float | Exception], None]] = []
+        self._tests: list[tuple[Engine | None, Callable[[float | Exception], None]]] = []
+        """Engines to be tested, None for the present one, and what gets the seconds or the error."""
         self._unclosed: list[tuple[Engine, int]] = []
         """Lanes of ended jobs."""
         self._faults = 0
@@ -102,6 +103,8 @@ class Scheduler:
                     self._has_news = False
         finally:
             self._heartbeat = None
+            for _, done in self._tests:
+                done(Unavailable("the daemon stops"))
             for retired in self._retired:
                 retired.shutdown()
 
@@ -117,12 +120,13 @@ class Scheduler:
         """Make one call of the engine; False if there is none to make."""
         with self._changed:
             self._prepare()
-            test = self._tests.pop(0) if self._tests and self._has_free_lane() else None
+            test = self._next_test()
             call = self._workload.call = self._pick() if test is None else None
             if call is None:
                 self._workload.forget_played(self._clock())
         if test is not None:
-            test(self._test_s())
+            engine, done = test
+            done(self._test_s(engine or self._workload.engine))
             return True
         if call is None:
             return False
@@ -323,10 +327,17 @@ class Scheduler:
         logger.warning("the engine passes its test: what it was given was at fault")
         self._faults = 0
 
-    def _test_s(self) -> float | Exception:
-        """Return the seconds of a test of the engine, or its error."""
-        engine, begun = self._workload.engine, self._clock()
+    def _next_test(self) -> tuple[Engine | None, Callable[[float | Exception], None]] | None:
+        """Return the first test for which there is a lane."""
+        for number, (engine, _) in enumerate(self._tests):
+            if engine is not None or self._has_free_lane():
+                return self._tests.pop(number)
+        return None
+
+    def _test_s(self, engine: Engine | None) -> float | Exception:
+        """Return the seconds of a test of an engine, or its error."""
         assert engine is not None
+        begun = self._clock()
         try:
             engine.prove()
         except Exception as error:
@@ -555,19 +566,24 @@ class Scheduler:
         return "" if self.engine is None else self.engine.backend
 
     @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        return () if self.engine is None else self.engine.passed_over
+
+    @property
     def silence_s(self) -> float:
         """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
         last = self._heartbeat
         return 0.0 if last is None else self._clock() - last
 
-    def test_engine(self, done: Callable[[float | Exception], None]) -> None:
-        """Test the engine between two calls; `done` gets the seconds, or the error, on the engine's thread.
+    def test_engine(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
+        """Test an engine, else the present one, between two calls; `done` gets the seconds, or the error, on
+        the engine's thread.
 
         Raises Unavailable.
         """
         with self._changed:
             self.check_open()
-            self._tests.append(done)
+            self._tests.append((engine, done))
             self._notify()
 
     def replace_engine(self, engine: Engine, switch: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Build the Debian package: the lock's wheels in a private folder, with units, commands and configuration.
+"""Build the Debian package: the locks' wheels in a private folder, with units, commands and configuration.
 
     /usr/lib/f5-appliance           the wheels, the daemon, scripts/ of root, configs/ as shipped
     /usr/bin                        appliance, and an f5-NAME for each of COMMANDS
@@ -40,6 +40,8 @@ AT_INSTALL = ("first-voices", "record-install")
 CLOCKS = "f5-clocks.service"
 BACK_OFF = re.compile(rb"^Restart(?:Steps|MaxDelaySec)=.*\n", re.MULTILINE)
 """Keys since systemd 254; JetPack 6 has 249 and Debian 12 has 252, which would warn at each reload."""
+SOURCES = (".cpp", ".pxd", ".pxi", ".pyc", ".pyx")
+"""Ends of the names of files that no program reads."""
 HERE = ROOT / "scripts/debian"
 
 
@@ -62,6 +64,11 @@ class Flavour:
     def name(self) -> str:
         """e.g. jp6, py3.11."""
         return f"jp{self.jetpack}" if self.jetpack else f"py{self.python}"
+
+    @property
+    def locks(self) -> tuple[str, ...]:
+        """Names of the locks whose wheels it holds; a Jetson's has bindings of its driver's CUDA."""
+        return ("device", "jetpack") if self.jetpack else ("device",)
 
     @property
     def version(self) -> str:
@@ -94,7 +101,7 @@ def build(out: Path, flavour: Flavour, compression: str = "xz") -> Path:
     with tempfile.TemporaryDirectory(prefix=".deb.", dir=out) as name:
         fetched, root, new = Path(name) / "wheels", Path(name) / "root", Path(name) / "new.deb"
         fetched.mkdir()
-        wheels.fetch(fetched, flavour.python, MACHINES[flavour.arch])
+        wheels.fetch(fetched, flavour.locks, flavour.python, MACHINES[flavour.arch])
         _library(root / LIBRARY, sorted(fetched.glob("*.whl")))
         _system(root, flavour)
         _documents(root / "usr/share", flavour, epoch)
@@ -147,8 +154,8 @@ def _inside(name: str) -> str:
     """Return the path in the library of a file in a wheel; empty for files that are not imported."""
     if found := re.match(r"[^/]+\.data/(\w+)/", name):
         return name[found.end() :] if found[1] in ("purelib", "platlib") else ""
-    # Tests of packages are a third of the files; numpy ships bytecode.
-    return "" if "/tests/" in name or name.endswith(".pyc") else name
+    # Tests of packages are a third of the files; numpy ships bytecode, cuda-python what it was compiled from.
+    return "" if "/tests/" in name or name.endswith(SOURCES) else name
 
 
 def _system(root: Path, flavour: Flavour) -> None:

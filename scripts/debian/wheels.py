@@ -1,4 +1,4 @@
-"""Download the lock's wheels with pip for another Python version and machine."""
+"""Download the wheels of locks with pip for another Python version and machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = ROOT / "scripts/requirements/device.hashes"
+LOCKS = ROOT / "scripts/requirements"
 GLIBC = {"3.10": 35, "3.11": 36, "3.12": 39}
 """Minor version of glibc where this Python is the system's: Ubuntu 22.04, Debian 12, Ubuntu 24.04."""
 OLDEST_GLIBC = 17
@@ -22,8 +22,8 @@ class Failure(Exception):
     """One line: the failure and the remedy."""
 
 
-def fetch(folder: Path, python: str, machine: str) -> None:
-    """Fill a folder with our own wheel and the lock's. Raises Failure, OSError."""
+def fetch(folder: Path, locks: Sequence[str], python: str, machine: str) -> None:
+    """Fill a folder with our own wheel and those of locks. Raises Failure, OSError."""
     # From a copy: the build must leave nothing in the checkout.
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name)
@@ -33,15 +33,16 @@ def fetch(folder: Path, python: str, machine: str) -> None:
             shutil.copy(ROOT / part, copy)
         run(*PIP, "wheel", *QUIET, "--no-deps", "--wheel-dir", str(folder), str(copy))
     requirements = folder / "requirements.txt"
-    requirements.write_text("\n".join(pins(python, machine)), "utf-8")
+    wanted = [pin for lock in locks for pin in pins(lock, python, machine)]
+    requirements.write_text("\n".join(wanted), "utf-8")
     system = ("--only-binary=:all:", "--implementation", "cp", "--python-version", python)
     platforms = (word for tag in _tags(python, machine) for word in ("--platform", tag))
     target = ("--no-deps", "--dest", str(folder), *system, *platforms)
     run(*PIP, "download", *QUIET, "--require-hashes", *target, "--requirement", str(requirements))
 
 
-def pins(python: str, machine: str) -> list[str]:
-    """Return the lock's pins for that Python on that machine, with hashes. Raises Failure.
+def pins(lock: str, python: str, machine: str) -> list[str]:
+    """Return a lock's pins for that Python on that machine, with hashes. Raises Failure.
 
     pip evaluates markers for the Python that it runs on, even when it downloads for another.
     """
@@ -55,7 +56,7 @@ def pins(python: str, machine: str) -> list[str]:
         "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
     }  # fmt: skip
     found = []
-    for line in LOCK.read_text("utf-8").replace("\\\n", "").splitlines():
+    for line in (LOCKS / f"{lock}.hashes").read_text("utf-8").replace("\\\n", "").splitlines():
         pin, *hashes = line.partition("#")[0].split(" --hash=")
         if pin.strip():
             parsed = Requirement(pin.strip())

@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.synthesizer import SAMPLINGS
 from appliance.job import Segment
 from export import precision
@@ -116,7 +117,7 @@ def ours(
 ) -> Run:
     """The device's engine, without the vocoder."""
     cond, ids, noise = inputs()
-    engine = load(bundle, backend=backend, lanes=1)
+    engine = load_for(bundle, EngineConfig(backend=backend, lanes=1))
     segment = Segment(
         index=0,
         text="",

@@ -1,12 +1,13 @@
 """Upstream against ours on an NVIDIA GPU, in one process and in turns: v1_Base with random weights.
 
-    python -m tests.benchmarks.gpu WORK [--rounds 5] [--record FILE]
+    python -m tests.benchmarks.gpu WORK [--only STAGE]... [--limit STAGE=SECONDS]... [--out DIR]
     python -m tests.benchmarks.gpu WORK --rehearse
 
-TensorRT-RTX takes TensorRT's place where that is not installed, and the record says so.
+What was done is not repeated unless it is named. `prepare` computes on the CPU beside the stages that need no
+bundle. WORK has a file for each stage (stages.py); their copies, and record.json with all of them, go to DIR.
 
-Every stage leaves WORK/STAGE.json and is not repeated; the record is all of them together. `--rehearse` runs
-the same on the fake device with the tiny model, and upstream on the CPU: its figures mean nothing.
+`--rehearse` runs the tiny model on ONNX Runtime's CUDA provider over libraries that only count, and upstream
+on the CPU: its figures mean nothing, and the tests that compare numbers fail.
 """
 
 from __future__ import annotations
@@ -14,51 +15,52 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import shutil
 import statistics
 import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from appliance.client import CallFailed, Client, End, Piece
+from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
-from appliance.engine.loading import load
-from appliance.engine.ort_cuda import OrtCudaBackend
+from appliance.engine.loading import load_for
 from appliance.engine.synthesizer import Synthesizer
-from appliance.engine.trt import TrtBackend
-from appliance.errors import ApplianceError
 from appliance.job import Segment
-from export import bundle as bundles
-from export import parity
 from export.families import Family, family
-from export.random_checkpoint import write_random, write_random_vocos
-from tests import rtx
-from tests.daemons import free_port, reference_wav, write_config
-from tests.fakes.gpu import installed
-from tests.fakes.gpu.device import Device
-from tests.fakes.gpu.tensorrt import TensorRT
+from tests.benchmarks import stand_in
+from tests.benchmarks.stages import Check, Rows, Stage, failed, fill, say, tried, write
+
+if TYPE_CHECKING:
+    from appliance.client import Client
 
 FloatArray = NDArray[np.float32]
-Run = Callable[[int, int], FloatArray]
-"""Lanes and NFE → the first lane's samples; returns when the device is done."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Run(Protocol):
+    """A whole reply of equal lanes; returns the first one's samples when the device is done."""
+
+    def __call__(self, lanes: int, nfe: int, frames: int) -> FloatArray: ...
+
 
 GUIDANCE, SEED = 2.0, 0
-BACKENDS = ("ort-cuda", "tensorrt")
 SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 STREAM_S = (1.5, 3.0, 3.87)
 """Segments of a reply of 8.37 s as LOW_LATENCY cuts it."""
@@ -83,12 +85,23 @@ class Case:
     """Frames: 5 s."""
     frames: int = 1254
     """5 s of reference and 8.37 s of speech."""
-    lanes: tuple[int, ...] = (1, 2, 4, 8)
-    nfes: tuple[int, ...] = (7, 16)
+    sizes: tuple[tuple[int, int], ...] = ((1, 7), (4, 7))
+    """Lanes and NFE; those of `more` are run last."""
+    more: tuple[tuple[int, int], ...] = ((1, 16), (2, 7), (8, 7), (4, 16))
     precision: Precision = "fp16"
     device: str = "cuda"
     tokens: int = 80
     vocabulary: int = 2545
+
+    @property
+    def nfe(self) -> int:
+        """Of the stages that have one."""
+        return self.sizes[0][1]
+
+    @property
+    def half(self) -> bool:
+        """Upstream computes in float16."""
+        return self.device == "cuda"
 
     @property
     def audio_s(self) -> float:
@@ -98,7 +111,7 @@ class Case:
 
 REHEARSAL = Case(
     family(str(Path(__file__).resolve().parent.parent / "tiny" / "family.yaml")),
-    *(40, 120, (1, 2), (3,)),
+    *(40, 120, ((1, 3), (2, 3)), ((1, 4),)),
     precision="fp32",
     device="cpu",
     tokens=20,
@@ -125,7 +138,9 @@ def inputs(case: Case) -> tuple[FloatArray, NDArray[np.int32]]:
     return mel, rng.integers(0, case.vocabulary, case.tokens, dtype=np.int32)
 
 
-def upstream(work: Path, case: Case, *, half: bool, compiled: bool = False, mel: bool = False) -> Run:
+def upstream(
+    work: Path, case: Case, *, half: bool | None = None, compiled: bool = False, mel: bool = False
+) -> Run:
     """`CFM.sample` and Vocos of f5-tts; `mel` leaves Vocos out."""
     import torch
 
@@ -147,18 +162,18 @@ def upstream(work: Path, case: Case, *, half: bool, compiled: bool = False, mel:
     vocos = package.vocos_module().Vocos.from_hparams(str(work / "vocos/config.yaml")).eval()
     vocos.load_state_dict(torch.load(work / "vocos/pytorch_model.bin", weights_only=True))
     cfm, vocos = cfm.to(case.device), vocos.to(case.device)
-    if half:
+    if case.half if half is None else half:
         cfm = cfm.half()
     if compiled:
         cfm.transformer = torch.compile(cfm.transformer)
     reference, ids = (torch.from_numpy(array).to(case.device) for array in inputs(case))
 
-    def run(lanes: int, nfe: int) -> FloatArray:
+    def run(lanes: int, nfe: int, frames: int) -> FloatArray:
         with torch.inference_mode():
             out, _ = cfm.sample(
                 reference[None].expand(lanes, -1, -1),
                 ids.long()[None].expand(lanes, -1),
-                case.frames,
+                frames,
                 steps=nfe,
                 cfg_strength=GUIDANCE,
                 sway_sampling_coef=-1.0,
@@ -187,8 +202,8 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
         noise=upstream_noise(case) if mel else noise(SEED, 0, case.frames, 100),
     )
 
-    def run(lanes: int, nfe: int) -> FloatArray:
-        segment = replace(whole, times=time_grid(nfe))
+    def run(lanes: int, nfe: int, frames: int) -> FloatArray:
+        segment = replace(whole, times=time_grid(nfe), frames=frames, noise=whole.noise[:frames])
         opened = [engine.open(segment) for _ in range(lanes)]
         try:
             for _ in range(nfe):
@@ -213,186 +228,287 @@ def upstream_noise(case: Case) -> FloatArray:
     return np.asarray(drawn.float().cpu().numpy())
 
 
-# The stages
-
-
-def machine(case: Case) -> dict[str, Any]:
-    """Versions, the GPU, and the speed of a large matrix product."""
-    import torch
-
-    found: dict[str, Any] = {"python": platform.python_version(), "machine": platform.platform()}
-    if case.device == "cuda":
-        found["tensorrt backend"] = rtx.install() or "not installed"
-    for package in ("torch", "onnxruntime-gpu", "onnxruntime", "cuda-bindings", "tensorrt", "f5-tts"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        fields = "name,driver_version,clocks.sm,clocks.max.sm,temperature.gpu,power.draw"
-        command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        found["nvidia-smi"] = dict(zip(fields.split(","), answer.split(", "), strict=False))
-    size = 8192 if case.device == "cuda" else 512
-    a = torch.randn(size, size, device=case.device, dtype=torch.float16 if size > 512 else torch.float32)
-
-    def product(lanes: int, nfe: int) -> FloatArray:
-        out = a
-        for _ in range(10):
-            out = a @ a
-        return np.asarray(out[0, :1].float().cpu().numpy())
-
-    seconds = statistics.median(take_turns({"": product}, 1, 1, 5)[""])
-    found["matmul_flops"] = 10 * 2.0 * size**3 / seconds
+def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
+    """Runs by name, and by backend what raises the error for which that could not be loaded."""
+    found = {"upstream eager": upstream(work, case, mel=mel)}
+    for name in backends():
+        engine = tried(engine_on, name, work, case)
+        if failed(engine):
+            found[name] = _raising(engine["error"])
+        else:
+            found |= {f"{name} {sampling}": ours(engine, case, sampling, mel=mel) for sampling in SAMPLINGS}
     return found
 
 
-def tests() -> dict[str, Any]:
+def engine_on(backend: str, work: Path, case: Case) -> Synthesizer:
+    """Load and warm up, which decides about captures."""
+    lanes = max(lanes for lanes, _ in (*case.sizes, *case.more))
+    engine = load_for(
+        bundle_of(work), EngineConfig(backend=backend, lanes=lanes, cache=work / "engines"), say
+    )
+    engine.warm_up(case.nfe)
+    return engine
+
+
+def _raising(error: str) -> Run:
+    def run(lanes: int, nfe: int, frames: int) -> FloatArray:
+        raise RuntimeError(error)
+
+    return run
+
+
+def backends() -> tuple[str, ...]:
+    """Backends for GPUs whose libraries can be here."""
+    return ("ort-cuda", "tensorrt") if stand_in.install() else ("ort-cuda",)
+
+
+def bundle_of(work: Path) -> Bundle:
+    return contract.read(work / "bundle", verify=False)
+
+
+# The stages
+
+
+def prepare(work: Path, case: Case, rounds: int) -> Rows:
+    """Make the checkpoint and the bundle."""
+    from export import bundle as bundles
+    from export import parity
+    from export.random_checkpoint import write_random, write_random_vocos
+
+    checkpoint, vocos, made = work / "checkpoint", work / "vocos", work / "bundle"
+    for left in (checkpoint, vocos, made):
+        shutil.rmtree(left, ignore_errors=True)
+    words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(case.vocabulary))]
+    write_random(checkpoint, case.family.arch, words[: case.vocabulary], SEED)
+    write_random_vocos(vocos, seed=SEED)
+    files = (checkpoint / "model.safetensors", checkpoint / "vocab.txt")
+    loaded = bundles.load(bundles.Sources(case.family, *files, "vocos", vocos))
+    report = parity.Report(case.precision)
+    bundles.build(loaded, case.precision, made, lambda bundle: report, max_frames=2048)
+    yield "bytes", sum(path.stat().st_size for path in made.iterdir())
+
+
+def machine(work: Path, case: Case, rounds: int) -> Rows:
+    """Versions, the GPU, and the speeds of a large matrix product and of copies."""
+    import torch
+
+    yield "python", platform.python_version()
+    yield "machine", platform.platform()
+    yield (
+        "nvidia-smi",
+        stand_in.smi(
+            *("name", "compute_cap", "driver_version", "clocks.sm", "clocks.max.sm"),
+            *("temperature.gpu", "power.draw"),
+        ),
+    )
+    yield "tensorrt backend", stand_in.install() or "none that runs here"
+    for package in ("torch", "onnxruntime-gpu", "cuda-bindings", "tensorrt", "f5-tts"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            yield package, importlib.metadata.version(package)
+    size, kind = (8192, torch.float16) if case.half else (512, torch.float32)
+    source = torch.randn(size, size, device=case.device, dtype=kind)
+    target = torch.empty_like(source)
+
+    def seconds(work: Callable[[], object]) -> float:
+        def run(lanes: int, nfe: int, frames: int) -> FloatArray:
+            for _ in range(10):
+                work()
+            return np.asarray(target[0, :1].float().cpu().numpy())
+
+        return statistics.median(take_turns({"": run}, 1, 1, 1, rounds)[""]) / 10
+
+    yield "matmul_flops", 2.0 * size**3 / seconds(lambda: torch.matmul(source, source, out=target))
+    # Larger than the caches: half a gigabyte on a card.
+    source, target = source.repeat(4, 1), target.repeat(4, 1)
+    yield "copy_bytes_per_s", 2.0 * source.nbytes / seconds(lambda: target.copy_(source))
+
+
+def tests(work: Path, case: Case, rounds: int) -> Rows:
     """Run the tests that need a GPU, without plugins of pyproject.toml, which may be missing."""
-    options = (
-        "-m gpu -p tests.rtx -c /dev/null --rootdir . --import-mode=importlib tests/engine/test_on_gpu.py"
-    )
+    options = "-q -m gpu -p tests.benchmarks.stand_in -c /dev/null --rootdir . --import-mode=importlib"
+    pytest = [sys.executable, "-m", "pytest", *options.split(), "tests/engine/test_on_gpu.py"]
+    return _ran(pytest, F5_REQUIRE_GPU="1")
+
+
+def sanitizer(work: Path, case: Case, rounds: int) -> Rows:
+    """Look for wrong accesses in replies of the tiny bundle."""
+    checked = ["compute-sanitizer", "--error-exitcode", "3"] if case.half else []
+    replies = [sys.executable, "-m", "tests.benchmarks.gpu", str(work), "--replies", case.device]
+    return _ran([*checked, *replies])
+
+
+def replies(work: Path, device: str) -> None:
+    """A short reply of the tiny bundle in every sampling."""
+    bundle = contract.read(ROOT / "tests/tiny/bundle", verify=False)
+    engine = load_for(bundle, EngineConfig(backend="ort-cuda", lanes=1, cache=work / "engines"))
+    for sampling in SAMPLINGS:
+        samples = ours(engine, REHEARSAL, sampling)(1, 3, REHEARSAL.frames)
+        print(f"{sampling}: {len(samples)} samples on {device}, mean {np.abs(samples).mean():.2g}")
+    engine.shutdown()
+
+
+def _ran(command: Sequence[str], **environment: str) -> Rows:
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *options.split()],
-        env=os.environ | {"F5_REQUIRE_GPU": "1"},
-        capture_output=True,
+        command,
+        env=os.environ | environment,
+        cwd=ROOT,
         text=True,
-        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
-    return {"exit": ran.returncode, "tail": ran.stdout.splitlines()[-40:]}
+    yield "exit", ran.returncode
+    yield "tail", (tail := ran.stdout.splitlines()[-40:])
+    say("\n".join(tail[-1:]))
 
 
-def take_turns(runs: dict[str, Run], lanes: int, nfe: int, rounds: int) -> dict[str, list[float]]:
+def predictions(work: Path, case: Case, rounds: int) -> Rows:
+    """Replies as `appliance bench limit` models them at the ceilings that `machine` has measured."""
+    from appliance.bench.limit import limits_on
+
+    measured = json.loads((work / "machine.json").read_text())["rows"]
+    mode: Any = SimpleNamespace(flops=measured["matmul_flops"], bytes_per_s=measured["copy_bytes_per_s"])
+    found = limits_on(bundle_of(work), mode, case.frames, case.reference, case.nfe)
+    for row in found["times"]:
+        yield f"{row['sampling']}, NFE {case.nfe}, 1 lanes", row
+        say(f"predicted {row['sampling']}: {row['s']:.4f} s, RTF {row['rtf']:.4f}")
+
+
+def errors(work: Path, case: Case, rounds: int) -> Rows:
+    """‖mel − mel of upstream in float32‖ / ‖…‖, by contender."""
+    wanted = upstream(work, case, half=False, mel=True)(1, case.nfe, case.frames)
+
+    def error(run: Run) -> float:
+        away = run(1, case.nfe, case.frames) - wanted
+        return float(np.linalg.norm(away) / np.linalg.norm(wanted))
+
+    for name, run in contenders(work, case, mel=True).items():
+        yield name, tried(error, run)
+
+
+def latency(work: Path, case: Case, rounds: int) -> Rows:
+    """Seconds of a whole reply, vocoder included, by contender, NFE and lanes."""
+    return compared(contenders(work, case), case.sizes, case.frames, rounds)
+
+
+def more(work: Path, case: Case, rounds: int) -> Rows:
+    """As `latency`, at other sizes."""
+    return compared(contenders(work, case), case.more, case.frames, rounds)
+
+
+def compiled(work: Path, case: Case, rounds: int) -> Rows:
+    """Upstream under torch.compile beside upstream eager."""
+    runs = {"upstream eager": upstream(work, case), "upstream compiled": upstream(work, case, compiled=True)}
+    return compared(runs, case.sizes[:1], case.frames, rounds)
+
+
+def compared(runs: dict[str, Run], sizes: Sequence[tuple[int, int]], frames: int, rounds: int) -> Rows:
+    """Seconds of runs that take turns; one that fails is out."""
+    for lanes, nfe in sizes:
+        for name, run in list(runs.items()):
+            if failed(row := tried(run, lanes, nfe, frames)):
+                yield f"{name}, NFE {nfe}, {lanes} lanes", row
+                del runs[name]
+        for name, seconds in take_turns(runs, lanes, nfe, frames, rounds).items():
+            yield f"{name}, NFE {nfe}, {lanes} lanes", seconds
+            say(f"{name}, NFE {nfe}, {lanes} lanes: {statistics.median(seconds):.4f} s")
+
+
+def take_turns(
+    runs: Mapping[str, Run], lanes: int, nfe: int, frames: int, rounds: int
+) -> dict[str, list[float]]:
     """Seconds of each, run in turn after two warm-ups."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 2):
         for name, run in runs.items():
             begun = time.perf_counter()
-            run(lanes, nfe)
+            run(lanes, nfe, frames)
             if number >= 2:
                 seconds[name].append(time.perf_counter() - begun)
     return seconds
 
 
-def engines(bundle: Bundle, case: Case, cache: Path) -> dict[str, Synthesizer]:
-    """Load an engine for each available backend."""
-    found = {}
-    for name in BACKENDS:
-        try:
-            with _device(case):
-                found[name] = load(
-                    bundle, backend=name, lanes=max(case.lanes), cache=cache, report=_print_progress
-                )
-        except ApplianceError as error:
-            print(f"{name}: {error}", file=sys.stderr)
-    return found
+def profile(work: Path, case: Case, rounds: int) -> Rows:
+    """Kernels of a warm reply, not captured and captured; `by policy` is what the warm-up decided."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
 
+    activity = ProfilerActivity.CUDA if case.half else ProfilerActivity.CPU
 
-@contextlib.contextmanager
-def _device(case: Case) -> Iterator[None]:
-    """The machine's device; for a rehearsal the fake one, with few sizes."""
-    if case.device == "cuda":
-        yield
-        return
-    OrtCudaBackend.buckets = TrtBackend.buckets = (128,)
-    device = Device()
-    with installed(device, TensorRT(device)):
-        yield
-
-
-def _print_progress(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
-def errors(work: Path, case: Case, found: dict[str, Synthesizer]) -> dict[str, float]:
-    """‖mel − mel of upstream in float32‖ / ‖…‖, by contender."""
-    wanted = upstream(work, case, half=False, mel=True)(1, case.nfes[0])
-    runs = {"upstream eager": upstream(work, case, half=case.device == "cuda", mel=True)}
-    for name, engine in found.items():
-        runs |= {f"{name} {sampling}": ours(engine, case, sampling, mel=True) for sampling in SAMPLINGS}
-    return {
-        name: float(np.linalg.norm(run(1, case.nfes[0]) - wanted) / np.linalg.norm(wanted))
-        for name, run in runs.items()
-    }
-
-
-def latency(work: Path, case: Case, found: dict[str, Synthesizer], rounds: int) -> dict[str, Any]:
-    """Seconds of a whole reply, vocoder included, by contender, NFE and lanes."""
-    on_gpu = case.device == "cuda"
-    runs = {"upstream eager": upstream(work, case, half=on_gpu)}
-    if on_gpu:
-        runs["upstream compiled"] = upstream(work, case, half=True, compiled=True)
-    for name, engine in found.items():
-        runs |= {f"{name} {sampling}": ours(engine, case, sampling) for sampling in SAMPLINGS}
-    rows: dict[str, Any] = {}
-    for nfe in case.nfes:
-        for lanes in case.lanes:
-            for name, seconds in take_turns(runs, lanes, nfe, rounds).items():
-                rows[f"{name}, NFE {nfe}, {lanes} lanes"] = seconds
-                print(
-                    f"{name}, NFE {nfe}, {lanes} lanes: {statistics.median(seconds):.4f} s", file=sys.stderr
-                )
-    return rows
-
-
-def stream(case: Case, found: dict[str, Synthesizer], rounds: int) -> dict[str, Any]:
-    """Seconds until each segment of a stream is made, alone on the device."""
-    rows = {}
-    scale = case.audio_s / sum(STREAM_S)
-    for name, engine in found.items():
-        parts = [
-            replace(case, frames=case.reference + max(int(seconds * scale * 93.75), 1))
-            for seconds in STREAM_S
-        ]
-        runs = [ours(engine, part, engine.manifest.defaults.sampling) for part in parts]
-
-        def speak(
-            lanes: int, nfe: int, runs: Sequence[Run] = runs, ends: list[float] | None = None
-        ) -> FloatArray:
+    def kernels(run: Run) -> dict[str, Any]:
+        with profiled(activities=[activity]) as found:
             begun = time.perf_counter()
-            for run in runs:
-                made = run(lanes, nfe)
-                if ends is not None:
-                    ends.append(time.perf_counter() - begun)
-            return made
+            run(1, case.nfe, case.frames)
+            took_s = time.perf_counter() - begun
+        events = [event for event in found.key_averages() if event.self_device_time_total > 0]
+        events.sort(key=lambda event: -event.self_device_time_total)
+        return {
+            "s": took_s,
+            "kernels": sum(event.count for event in events),
+            "kernels_s": sum(event.self_device_time_total for event in events) / 1e6,
+            "longest": [[e.key[:100], e.count, e.self_device_time_total / 1e6] for e in events[:15]],
+        }
 
-        for nfe in case.nfes:
-            take_turns({name: speak}, 1, nfe, 1)
-            taken: list[list[float]] = []
-            for _ in range(rounds):
-                ends: list[float] = []
-                speak(1, nfe, ends=ends)
-                taken.append(ends)
-            rows[f"{name}, NFE {nfe}"] = {
-                "first_audio_s": statistics.median(ends[0] for ends in taken),
-                "rtf": statistics.median(ends[-1] for ends in taken) / case.audio_s,
-            }
-    return rows
+    yield "upstream eager", [tried(kernels, upstream(work, case)) for _ in range(3)][-1]
+    for backend in backends():
+        engine = tried(engine_on, backend, work, case)
+        if failed(engine):
+            yield backend, engine
+            continue
+        yield f"{backend}, captures by policy", engine.captures
+        for sampling in SAMPLINGS:
+            for engine.captures in (False, True):
+                run = ours(engine, case, sampling)
+                rows = [tried(kernels, run) for _ in range(5)]
+                yield f"{backend} {sampling}{', captured' if engine.captures else ''}", rows[-1]
 
 
-def daemon(work: Path, case: Case, rounds: int) -> dict[str, Any]:
+def stream(work: Path, case: Case, rounds: int) -> Rows:
+    """Seconds until each segment of a stream is made, alone on the device."""
+    scale = case.audio_s / sum(STREAM_S)
+    parts = [case.reference + max(int(seconds * scale * 93.75), 1) for seconds in STREAM_S]
+
+    def streamed(run: Run) -> dict[str, float]:
+        firsts, lasts = list[float](), list[float]()
+        for _ in range(rounds + 2):
+            begun = time.perf_counter()
+            ends = [run(1, case.nfe, frames) is not None and time.perf_counter() - begun for frames in parts]
+            firsts.append(ends[0])
+            lasts.append(ends[-1])
+        return {
+            "first_audio_s": statistics.median(firsts[2:]),
+            "rtf": statistics.median(lasts[2:]) / case.audio_s,
+        }
+
+    for name, run in contenders(work, case).items():
+        yield name, tried(streamed, run)
+
+
+def daemon(work: Path, case: Case, rounds: int) -> Rows:
     """First audio and RTF of streams of a whole daemon, a process of its own, over gRPC on loopback."""
-    bundle = prepare(work, case)
-    rows: dict[str, Any] = {}
-    for name in BACKENDS:
-        folder = work / f"daemon-{name}"
+    from tests.daemons import reference_wav
+
+    def spoken(backend: str) -> dict[str, Any]:
+        folder = work / f"daemon-{backend}"
         folder.mkdir(exist_ok=True)
-        settings = {"backend": name, "lanes": 2, "cache": str(work / "engines")}
-        try:
-            with _serving(folder, bundle, case, settings) as client:
-                client.add_voice("reference", reference_wav(case.reference * 256 / 24_000), TRANSCRIPT)
-                for nfe in case.nfes:
-                    rows[f"{name}, NFE {nfe}"] = _streams(client, nfe, rounds)
-        except CallFailed as error:
-            print(f"the daemon on {name}: {error}", file=sys.stderr)
-    return rows
+        settings = {"backend": backend, "lanes": 2, "cache": str(work / "engines")}
+        with _serving(folder, bundle_of(work), settings) as client:
+            client.add_voice("reference", reference_wav(case.reference * 256 / 24_000), TRANSCRIPT)
+            return _streams(client, case.nfe, rounds)
+
+    for backend in backends():
+        yield backend, tried(spoken, backend)
+        yield f"{backend}, log", (work / f"daemon-{backend}/log").read_text().splitlines()[-20:]
 
 
 @contextlib.contextmanager
-def _serving(folder: Path, bundle: Bundle, case: Case, engine: dict[str, Any]) -> Iterator[Client]:
+def _serving(folder: Path, bundle: Bundle, engine: dict[str, Any]) -> Iterator[Client]:
     """A daemon's client, once it is ready. Raises CallFailed when it does not become so."""
+    from appliance.client import Client
+    from tests.daemons import free_port, write_config
+
     config = write_config(folder, bundle.folder, engine=engine, server={"listen": f"127.0.0.1:{free_port()}"})
     address = yaml.safe_load(config.read_text("utf-8"))["server"]["listen"]
-    module = "tests.rtx" if case.device == "cuda" else "tests.fakes.gpu"
-    command = [sys.executable, "-m", module, "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "tests.benchmarks.stand_in", "serve", "--config", str(config)]
     with (folder / "log").open("w") as log, subprocess.Popen(command, stderr=log) as process:
         try:
             with Client(address) as client:
@@ -404,6 +520,8 @@ def _serving(folder: Path, bundle: Bundle, case: Case, engine: dict[str, Any]) -
 
 def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
     """Wait until the daemon serves. Raises CallFailed if it ends, or after START_S."""
+    from appliance.client import CallFailed
+
     end = time.monotonic() + START_S
     while True:
         try:
@@ -417,6 +535,8 @@ def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
 
 def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
     """Medians after two warm-ups."""
+    from appliance.client import End, Piece
+
     firsts, rtfs = list[float](), list[float]()
     for _ in range(rounds + 2):
         begun = time.monotonic()
@@ -438,102 +558,118 @@ def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
     }
 
 
-def table(record: dict[str, Any]) -> str:
-    """The record as Markdown."""
-    peak, flops = record["machine"]["matmul_flops"], record["case"]["flops_of_a_step"]
+# Running them
+
+STAGES = {
+    "prepare": Stage(prepare, 600),
+    "machine": Stage(machine, 90),
+    "tests": Stage(tests, 400),
+    "sanitizer": Stage(sanitizer, 240),
+    "predictions": Stage(predictions, 60, needs="prepare"),
+    "errors": Stage(errors, 240, needs="prepare"),
+    "latency": Stage(latency, 300, needs="prepare"),
+    "profile": Stage(profile, 180, needs="prepare"),
+    "compiled": Stage(compiled, 300, needs="prepare"),
+    "stream": Stage(stream, 180, needs="prepare"),
+    "daemon": Stage(daemon, 300, needs="prepare"),
+    "more": Stage(more, 400, needs="prepare"),
+}
+"""In their order: what proves most comes first."""
+
+
+def table(stages: Mapping[str, Any], flops: float) -> str:
+    """The measurements as Markdown; `flops` of an exact step."""
+    rows = {name: left["rows"] for name, left in stages.items()}
+    peak = rows.get("machine", {}).get("matmul_flops")
     lines = [
-        "| | NFE | lanes | whole reply | × upstream eager | share of the matmul peak |",
-        "|---|---|---|---|---|---|",
+        "| | NFE | lanes | whole reply | predicted | × upstream eager | share of the matmul peak |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for row, seconds in record["latency"].items():
+    timed = [item for stage in ("latency", "compiled", "more") for item in rows.get(stage, {}).items()]
+    medians = {row: statistics.median(seconds) for row, seconds in timed if not failed(seconds)}
+    for row, took in medians.items():
         name, nfe, lanes = row.split(", ")
         steps, count = int(nfe.split()[1]), int(lanes.split()[0])
-        took = statistics.median(seconds)
-        base = statistics.median(record["latency"][f"upstream eager, {nfe}, {lanes}"])
-        share = flops * steps * count / took / peak if name.endswith(("eager", "compiled", "exact")) else None
-        shown = "" if share is None else f"{share:.0%}"
-        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {base / took:.2f} | {shown} |")
-    for what, streams in (("engine", record["stream"]), ("daemon", record["daemon"])):
-        for name, row in streams.items():
-            first = (
-                f"first audio {1e3 * row['first_audio_s']:.1f} ms (asked: under {1e3 * FIRST_AUDIO_S:.0f})"
-            )
-            rtf = f"RTF {row['rtf']:.3f} (asked: under {STREAMED_RTF})"
-            lines.append(f"| {name}, streamed by the {what} | | 1 | {first} | | {rtf} |")
+        base = medians.get(f"upstream eager, {nfe}, {lanes}")
+        times = f"{base / took:.2f}" if base else ""
+        full = peak and name.endswith(("eager", "compiled", "exact"))
+        share = f"{flops * steps * count / took / peak:.0%}" if full else ""
+        model = rows.get("predictions", {}).get(row.partition(" ")[2])
+        said = f"{1e3 * model['s']:.1f} ms" if model else ""
+        lines.append(f"| {name} | {steps} | {count} | {1e3 * took:.1f} ms | {said} | {times} | {share} |")
+    for where in ("stream", "daemon"):
+        for name, row in rows.get(where, {}).items():
+            if isinstance(row, dict) and not failed(row):
+                first = f"first audio {1e3 * row['first_audio_s']:.1f} ms (goal {1e3 * FIRST_AUDIO_S:.0f})"
+                rtf = f"RTF {row['rtf']:.3f} (goal {STREAMED_RTF})"
+                lines.append(f"| {name}, {where} | | 1 | {first} | | | {rtf} |")
     return "\n".join(lines)
 
 
-def prepare(work: Path, case: Case) -> Bundle:
-    """Make the checkpoint and the bundle if they are missing."""
-    if not (work / "vocos").exists():
-        words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(case.vocabulary))]
-        write_random(work / "checkpoint", case.family.arch, words[: case.vocabulary], SEED)
-        write_random_vocos(work / "vocos", seed=SEED)
-    if not (work / "bundle").exists():
-        checkpoint = work / "checkpoint"
-        sources = bundles.Sources(
-            case.family, checkpoint / "model.safetensors", checkpoint / "vocab.txt", "vocos", work / "vocos"
-        )
-        report = parity.Report(case.precision)
-        loaded = bundles.load(sources)
-        bundles.build(loaded, case.precision, work / "bundle", lambda bundle: report, max_frames=2048)
-    return contract.read(work / "bundle", verify=False)
+def libraries() -> str:
+    """Return the folders of the CUDA libraries that torch's wheels brought, as a library path."""
+    found = importlib.util.find_spec("nvidia")
+    places = list(found.submodule_search_locations or ()) if found else []
+    folders = [str(path) for place in places for path in sorted(Path(place).glob("*/lib"))]
+    return ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
 
 
-def stages(work: Path, case: Case, rounds: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """Names and works, in order; the engines are loaded when the first that needs them runs."""
-    known: dict[str, Synthesizer] = {}
-
-    def loaded() -> dict[str, Synthesizer]:
-        if not known:
-            known.update(engines(prepare(work, case), case, work / "engines"))
-            if not known:
-                sys.exit("no backend of ours runs here, see above")
-        return known
-
-    yield "machine", lambda: machine(case)
-    if case.device == "cuda":
-        yield "tests", tests
-    yield "errors", lambda: errors(work, case, loaded())
-    yield "latency", lambda: latency(work, case, loaded(), rounds)
-    yield "stream", lambda: stream(case, loaded(), rounds)
-    yield "daemon", lambda: daemon(work, case, rounds)
+def limit(text: str) -> tuple[str, float]:
+    """Parse STAGE=SECONDS. Raises ArgumentTypeError."""
+    name, _, seconds = text.partition("=")
+    if name not in STAGES or not seconds.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: STAGE=SECONDS is wanted, of {', '.join(STAGES)}")
+    return name, float(seconds)
 
 
-def main() -> None:
-    """Run every stage that has not left its file, and write the record."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu", description=__doc__)
+def main() -> int:
+    """Run the stages, write the record and print it; 1 if a stage was not done."""
+    parser = argparse.ArgumentParser(prog="gpu-check", description="stages: " + ", ".join(STAGES))
     parser.add_argument("work", type=Path)
+    parser.add_argument(
+        "--only", action="append", choices=STAGES, metavar="STAGE", help="several times for more"
+    )
+    parser.add_argument("--limit", action="append", default=[], type=limit, metavar="STAGE=SECONDS")
+    parser.add_argument(
+        "--out", type=Path, default=os.environ.get("OUT"), help="for copies ($OUT, else WORK)"
+    )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--record", type=Path, help="(tests/records/gpu-DATE.json)")
-    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--rehearse", action="store_true", help="over libraries that only count")
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--replies", metavar="DEVICE", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    options.work = options.work.resolve()
-    if not options.rehearse:
-        rtx.install()
+    work = options.work.resolve()
+    out = (options.out or work).resolve()
+    for folder in (work, out):
+        folder.mkdir(parents=True, exist_ok=True)
     case = REHEARSAL if options.rehearse else Case(family("F5TTS_v1_Base"))
+    if options.stage or options.replies:
+        stand_in.install()
+        if options.replies:
+            replies(work, options.replies)
+        else:
+            fill(work / f"{options.stage}.json", STAGES[options.stage].rows(work, case, options.rounds))
+        return 0
+    os.environ["LD_LIBRARY_PATH"] = libraries()
+    command = [sys.executable, "-m", "tests.benchmarks.gpu", str(work), "--rounds", str(options.rounds)]
+    if options.rehearse:
+        command.append("--rehearse")
+        os.environ[stand_in.COUNTING] = str(stand_in.counting(work / "counting"))
+    check = Check(STAGES, [*command, "--stage"], work, out)
+    names = [name for name in STAGES if name in (options.only or STAGES)]
+    check.run(names, dict(options.limit), again=bool(options.only))
+    found = {name: left for name in STAGES if (left := check.left(name))}
     record: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "rehearsed": options.rehearse,
-        "case": {
-            "family": case.family.name,
-            "frames": case.frames,
-            "reference": case.reference,
-            "flops_of_a_step": flops_of_a_step(case),
-        },
+        "case": {"family": case.family.name, "frames": case.frames, "reference": case.reference},
+        "flops_of_a_step": flops_of_a_step(case),
+        "stages": found,
     }
-    for name, work in stages(options.work, case, options.rounds):
-        file = options.work / f"{name}.json"
-        if not file.exists():
-            print(f"==> {name}", file=sys.stderr)
-            file.write_text(json.dumps(work(), indent=1))
-        record[name] = json.loads(file.read_text())
-    default = "rehearsal.json" if options.rehearse else f"tests/records/gpu-{record['date']}.json"
-    target = options.record or (options.work / default if options.rehearse else Path(default))
-    target.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{table(record)}\n\nwritten to {target}")
+    write(out / "record.json", record)
+    print(f"{table(found, record['flops_of_a_step'])}\n\nwritten to {out / 'record.json'}")
+    return 0 if all(map(check.is_done, names)) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

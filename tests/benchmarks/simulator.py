@@ -30,11 +30,11 @@ import numpy as np
 
 from appliance.audio.reference import complete_transcript, prepare
 from appliance.bench import devices, graph_work
-from appliance.config import SchedulerConfig
+from appliance.config import EngineConfig, SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.costs import CostTable
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.errors import ApplianceError
 from appliance.job import (
     Cost,
@@ -470,7 +470,7 @@ def refused_by_oracle(device: Table, messages: Sequence[Message]) -> float:
 def replay(trace: Path, folder: Path, voice: Path, threads: int) -> dict[str, float]:
     """Compare a real daemon's refusals in a storm with those of an oracle."""
     read = bundles.read(folder)
-    engine = load(read, backend="ort-cpu", threads=threads, lanes=4)
+    engine = load_for(read, EngineConfig(backend="ort-cpu", threads=threads, lanes=4))
     lines = [json.loads(line) for line in trace.read_text("utf-8").splitlines()]
     nfe = next(line["nfe"] for line in lines if line["nfe"])
     engine.warm_up(nfe)

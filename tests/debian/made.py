@@ -17,8 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 ARCH = next((arch for arch, machine in MACHINES.items() if machine == os.uname().machine), "")
 """Debian's name of the machine; empty for one that no package is for."""
-UNPACKED_PYTHON = (sys.executable, "-I", "-S")
+ALONE = ("-I", "-S")
 """Without the packages of the tests' environment: what is imported is the package's own."""
+UNPACKED_PYTHON = (sys.executable, *ALONE)
 needs_dpkg = pytest.mark.skipif(
     not (ARCH and shutil.which("dpkg-deb")), reason="no dpkg-deb, or no package is for this machine"
 )

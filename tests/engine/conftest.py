@@ -15,16 +15,16 @@ from appliance.contract.bundle import Bundle
 from appliance.engine.backend import Backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
-from tests.engine.lanes import Bucketed
+from tests.engine.lanes import Padded
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "exact": lambda _: OrtBackend(1),
-    "padded": lambda _: Bucketed(),
-    "device": lambda _: open_on(Device(), (64, 128)),
-    "tensorrt": lambda engines: open_trt_on(Device(), engines, (64, 128)),
+    "padded": lambda _: Padded(),
+    "device": lambda _: open_on(Device()),
+    "tensorrt": lambda engines: open_trt_on(Device(), engines),
 }
 
 
@@ -52,7 +52,7 @@ def make_engine(tiny: Bundle) -> Callable[..., Synthesizer]:
 
 @pytest.fixture
 def engine(make_engine: Callable[..., Synthesizer]) -> Synthesizer:
-    """Four lanes on exact shapes."""
+    """Four lanes at true lengths."""
     return make_engine(lanes=4)
 
 
@@ -64,7 +64,7 @@ ONCE = (pytest.mark.slow, pytest.mark.once)
 def either(
     request: pytest.FixtureRequest, make_engine: Callable[..., Synthesizer], tmp_path: Path
 ) -> Synthesizer:
-    """Four lanes on exact shapes; on fixed ones, where rows are padded and share calls; on a fake GPU."""
+    """Four lanes at true lengths; padded, where rows share calls; on a fake GPU."""
     return make_engine(BACKENDS[request.param](tmp_path / "engines"), lanes=4)
 
 

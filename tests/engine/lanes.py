@@ -13,7 +13,7 @@ import pytest
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
 from appliance.contract.schedule import time_grid
-from appliance.engine.backend import Bound, Graph, HostArray, Shapes, Tensor
+from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
@@ -147,16 +147,15 @@ def check_rows_of_one_call(bundle: Bundle) -> None:
         assert relative(out[row : row + 1, :length], single) <= BATCHED
 
 
-class Bucketed(OrtBackend):
-    """The CPU as a runtime of fixed shapes: rows are padded to a bucket and share calls."""
+class Padded(OrtBackend):
+    """The CPU as a GPU's runtime: rows are padded and share calls."""
 
     name = "tensorrt"
-    exact_shapes = False
+    frame_multiple = 64
     max_batch = 4
 
-    def __init__(self, threads: int = 1, buckets: tuple[int, ...] = (64, 128)) -> None:
+    def __init__(self, threads: int = 1) -> None:
         super().__init__(threads)
-        self.buckets = buckets
 
 
 @dataclass(frozen=True)
@@ -186,9 +185,9 @@ class Watching(OrtBackend):
         self.before_run: Callable[[str], None] = lambda graph: None
         """Called with the graph's name; what it raises is the run's fault, and its outputs are spoilt."""
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         self.loads.append(name)
-        return _WatchedGraph(name, super().load(name, path, spec, shapes), self)
+        return _WatchedGraph(name, super().load(name, path, spec, ranges), self)
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
         self.allocated.append(tuple(shape))
@@ -208,7 +207,7 @@ class Watched(Watching):
         super().__init__(threads)
 
 
-class WatchedBuckets(Watching, Bucketed):
+class WatchedPadded(Watching, Padded):
     """Of fixed shapes."""
 
 
@@ -235,7 +234,7 @@ class _WatchedBound:
     outputs: list[HostArray]
     backend: Watching
 
-    def run(self, *, release: bool = False) -> None:
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
         try:
             self.backend.before_run(self.graph)
         except EngineFault:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
-from appliance.engine import ort_cuda
+from appliance.engine import ort_cuda, synthesizer
 from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES, fault_of
-from appliance.engine.loading import load
+from appliance.engine.loading import load_beside, load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
+from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     check_a_device_that_fails,
@@ -44,7 +49,7 @@ def device() -> Device:
 
 @pytest.fixture
 def backend(device: Device) -> OrtCudaBackend:
-    return open_on(device, (64, 128))
+    return open_on(device)
 
 
 def engine_on(tiny: Bundle, backend: OrtCudaBackend, lanes: int = 2) -> Synthesizer:
@@ -130,20 +135,61 @@ def test_a_device_that_fails_ends_the_call_by_name(
     check_a_device_that_fails(engine_on(tiny, backend), device, backend.stream)
 
 
-def test_captured_graphs_are_bounded(tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_captured_after_two_runs_and_at_most_so_many_are(
+    short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort_cuda, "MAX_CAPTURED", 3)
     with installed(device) as (_, runtime):
         backend = OrtCudaBackend()
-    backend.buckets = (64, 128)
-    engine = engine_on(tiny, backend, lanes=4)
-    for number in range(5):
-        lanes = [engine.open(segment(30 + 9 * number, nfe=1, seed=i)) for i in range(1 + number % 4)]
-        engine.step([lane.id for lane in lanes])
-        for lane in lanes:
-            engine.close(lane.id)
-    assert sum(session.captured() for session in runtime.sessions) == 3
+    engine = engine_on(short, backend)
+    engine.warm_up(7)
+    engine.captures = True
+
+    def captured() -> int:
+        return sum(session.captured() for session in runtime.sessions)
+
+    assert captured() == 0
+    for frames, steps, graphs in ((60, 2, 0), (60, 7, 1), (60, 7, 1), (200, 3, 1), (200, 7, 2)):
+        solo(engine, segment(frames, nfe=steps))
+        assert captured() == graphs, (frames, steps)
+    for frames in (100, 150, 60):
+        solo(engine, segment(frames, nfe=9))
+    assert captured() == 3
     assert not device.wrong
     engine.shutdown()
+
+
+def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_speaks(
+    short: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `Daemon.swap` does it: loaded and warmed up in another thread, tested and used on this one."""
+    monkeypatch.setattr(synthesizer, "LAUNCH_BOUND_S", 1e9)
+    warm, spoken, warm_up = threading.Event(), threading.Event(), Synthesizer.warm_up
+
+    def held(engine: Synthesizer, nfe: int) -> None:
+        warm_up(engine, nfe)
+        warm.set()
+        assert spoken.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Synthesizer, "warm_up", held)
+    loads = EngineConfig(backend="ort-cuda", threads=1, lanes=2)
+    with installed(device), ThreadPoolExecutor(1) as pool:
+        speaking = load_for(short, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
+        speaking.captures = True
+        before = device.counts["capture"]
+        loading = pool.submit(load_beside, short, loads, 2, lambda line: None)
+        assert warm.wait(PATIENCE_S)
+        assert solo(speaking, segment(60, nfe=7)).size
+        assert device.counts["capture"] == before
+        spoken.set()
+        other = loading.result(PATIENCE_S)
+        for engine in (other, speaking):
+            captured = device.counts["capture"]
+            engine.prove()
+            assert solo(engine, segment(60, nfe=7)).size
+            assert device.counts["capture"] > captured
+            engine.shutdown()
+    assert not device.wrong
 
 
 # What is missing
@@ -158,7 +204,11 @@ def no_device(cuda: Runtime, _: Any) -> None:
 
 
 def no_driver(cuda: Runtime, _: Any) -> None:
-    cuda.start = cudaError_t.cudaErrorInsufficientDriver
+    cuda.start, cuda.device.driver = cudaError_t.cudaErrorInsufficientDriver, 0
+
+
+def old_driver(cuda: Runtime, _: Any) -> None:
+    cuda.start, cuda.version = cudaError_t.cudaErrorInsufficientDriver, 13020
 
 
 def no_bindings(_: Runtime, __: Any) -> None:
@@ -172,8 +222,9 @@ def no_libraries(_: Runtime, runtime: Any) -> None:
 MISSING = {
     no_provider: "has no CUDAExecutionProvider: install onnxruntime-gpu in place of onnxruntime",
     no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
-    no_driver: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorInsufficientDriver",
-    no_bindings: r"needs cuda-python: pip install 'f5-appliance\[ort-cuda\]'",
+    no_driver: "cudaGetDeviceCount: cudaErrorInsufficientDriver: .*, and there is no driver$",
+    old_driver: r"cuda-python is of CUDA 13\.2, the driver of 12\.6: the package .* cuda-python==12",
+    no_bindings: r"needs cuda-python \(.*\): the package holds it: sudo apt install --reinstall \./FILE\.deb",
     no_libraries: "could not be started, ONNX Runtime would compute on CPUExecutionProvider",
 }
 
@@ -185,7 +236,7 @@ def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
     with installed(device) as runtimes:
         spoil(*runtimes)
         with pytest.raises(BundleError, match=f"^backend 'ort-cuda'.*{MISSING[spoil]}"):
-            load(tiny, backend="ort-cuda", threads=1, lanes=1)
+            load_for(tiny, EngineConfig(backend="ort-cuda", threads=1, lanes=1))
 
 
 def test_a_runtime_without_the_provider_is_refused() -> None:
@@ -193,23 +244,48 @@ def test_a_runtime_without_the_provider_is_refused() -> None:
         open_backend("ort-cuda")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "wanted"), [(None, "ort-cuda"), (no_device, "ort-cpu"), (no_provider, "ort-cpu")]
-)
-def test_auto_takes_the_gpu_where_there_is_one(
+def no_cudnn(_: Runtime, runtime: Any) -> None:
+    runtime.cudnn_missing = True
+
+
+PASSED_OVER = {**MISSING, no_cudnn: "Conv.*cuDNN is unavailable"}
+
+
+@pytest.mark.parametrize("spoil", [None, *PASSED_OVER])
+def test_auto_takes_the_first_backend_that_speaks(
     tiny: Bundle,
     device: Device,
     spoil: Callable[[Runtime, Any], None] | None,
-    wanted: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with installed(device) as runtimes, caplog.at_level("INFO"):
+    with installed(device) as runtimes:
         if spoil:
             spoil(*runtimes)
-        engine = load(tiny, backend="auto", threads=1, lanes=1)
-        assert engine.backend == wanted
+        engine = load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1))
+        assert solo(engine, segment(60, nfe=1)).size
         engine.shutdown()
-    assert ("engine.backend auto: backend 'ort-cuda'" in caplog.text) == bool(spoil)
+    tensorrt, *others = engine.passed_over
+    assert (tensorrt.backend, "needs TensorRT's Python package" in tensorrt.reason) == ("tensorrt", True)
+    assert engine.backend == ("ort-cpu" if spoil else "ort-cuda")
+    assert [one.backend for one in others] == (["ort-cuda"] if spoil else [])
+    if spoil:
+        assert re.search(PASSED_OVER[spoil], others[0].reason)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warned if line.startswith("engine.backend auto: ")] == [
+        f"engine.backend auto: {one.backend} passed over: {one.reason}" for one in engine.passed_over
+    ]
+
+
+def test_without_a_backend_that_speaks_every_reason_is_named(
+    tiny: Bundle, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise TypeError("factory function returned nullptr")
+
+    monkeypatch.setattr(OrtBackend, "load", broken)
+    with installed(device), pytest.raises(EngineFault) as raised:
+        load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1))
+    assert str(raised.value).count("TypeError: factory function returned nullptr") == 2
 
 
 def tensors(backend: OrtCudaBackend) -> dict[str, Any]:
@@ -245,7 +321,7 @@ def test_a_device_that_is_full_or_lost_at_start_is_no_reason_to_speak_from_the_c
     with installed(device, TensorRT(device)) as (cuda, _):
         cuda.start = status
         with pytest.raises(kind):
-            load(tiny, backend=backend, threads=1, lanes=1, cache=tmp_path)
+            load_for(tiny, EngineConfig(backend=backend, threads=1, lanes=1, cache=tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -294,11 +370,10 @@ def test_fused_attention_is_relied_on_where_it_gives_the_plain_ones_numbers(
     step: str,
 ) -> None:
     """A runtime without its kernel reads the masks as others, and says nothing."""
-    monkeypatch.setattr(OrtCudaBackend, "buckets", (64, 128))
     given = segment(120, nfe=3, sampling="short-kv")
     with installed(device) as (_, runtime):
         runtime.fuses = fuses
-        engine = load(short_kv, backend="ort-cuda", threads=1, lanes=2)
+        engine = load_for(short_kv, EngineConfig(backend="ort-cuda", threads=1, lanes=2))
         runtime.sessions.clear()
         assert engine.backend == label
         spoken, wanted = (solo(one, given) for one in (engine, Synthesizer(short_kv, OrtBackend(1))))

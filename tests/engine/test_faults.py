@@ -20,7 +20,7 @@ from tests.engine.lanes import (
     BATCHED,
     SAMPLINGS,
     Watched,
-    WatchedBuckets,
+    WatchedPadded,
     Watching,
     moved,
     relative,
@@ -36,7 +36,7 @@ THREE = [segment(n, nfe=5, seed=i, sampling=SAMPLINGS[i]) for i, n in enumerate(
 THREE[0] = dataclasses.replace(THREE[0], guidance=0.0)
 
 
-@pytest.fixture(params=[Watched, WatchedBuckets])
+@pytest.fixture(params=[Watched, WatchedPadded])
 def backend(request: pytest.FixtureRequest) -> Watching:
     backend: Watching = request.param()
     return backend

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Precision
 from appliance.engine import ort
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.errors import BundleError
 
 QEMU = shutil.which("qemu-x86_64")
@@ -64,7 +65,7 @@ def test_an_int8_bundle_is_refused_by_name_where_products_are_wrong(
     wrong = rf"precision {precision}: .*4,194,176 instead of 8,290,560.*fp32 or fp16"
     for backend in ("ort-cpu", "auto"):
         with pytest.raises(BundleError, match=wrong):
-            load(of_precision(short, precision), backend=backend, lanes=1)
+            load_for(of_precision(short, precision), EngineConfig(backend=backend, lanes=1))
 
 
 def test_other_bundles_and_right_products_are_not_refused(

@@ -11,7 +11,6 @@ from appliance.contract.bundle import Arch, Bundle, Sampling
 from appliance.engine.memory import tensor_bytes
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
-from appliance.engine.trt import TrtBackend
 from tests.engine.lanes import segment
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device
@@ -40,7 +39,7 @@ def shaped(tiny: Bundle, sampling: Sampling, **changes: object) -> Bundle:
 @pytest.mark.parametrize(("sampling", "lanes"), [("exact", 3), ("short", 1), ("short-kv", 2)])
 def test_the_plan_is_what_a_warm_engine_has(tiny: Bundle, sampling: Sampling, lanes: int) -> None:
     bundle, device = shaped(tiny, sampling, max_frames=256), Device()
-    backend = open_on(device, (64, 128))
+    backend = open_on(device)
     before = device.allocated("device")
     engine = Synthesizer(bundle, backend, host=OrtBackend(1), lanes=lanes)
     engine.warm_up(2)
@@ -49,7 +48,7 @@ def test_the_plan_is_what_a_warm_engine_has(tiny: Bundle, sampling: Sampling, la
 
 def test_lanes_of_all_sizes_fit_into_what_was_reserved(tiny: Bundle) -> None:
     bundle, device = shaped(tiny, "short-kv", max_frames=256), Device()
-    engine = Synthesizer(bundle, open_on(device, (64, 128)), host=OrtBackend(1), lanes=3)
+    engine = Synthesizer(bundle, open_on(device), host=OrtBackend(1), lanes=3)
     engine.reserve()
     reserved = device.allocated("device")
     sizes = [(250, 190), (60, 20), (128, 64)]
@@ -76,7 +75,7 @@ def test_v1_base_fits_beside_the_system(tiny: Bundle, tmp_path: Path, precision:
         max_frames=4096,
         defaults=dataclasses.replace(tiny.manifest.defaults, sampling="short-kv"),
     )
-    backend = open_trt_on(Device(), tmp_path, TrtBackend.buckets)
+    backend = open_trt_on(Device(), tmp_path)
     tensors = tensor_bytes(dataclasses.replace(tiny, manifest=manifest), backend, 4)
     of_a_parameter = 2 - INT8_SHARE if precision == "int8-qdq" else 2
     total = tensors + 3 * STEP_PARAMETERS * of_a_parameter + OTHER_BYTES + WORKSPACE

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
-from appliance.engine import ort_cuda, trt
-from appliance.engine.backend import Backend
+from appliance.engine import ort_cuda
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Backend
 from appliance.engine.backends import open_backend
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
@@ -57,7 +58,7 @@ def backend() -> OrtCudaBackend:
 def engine(request: pytest.FixtureRequest, tiny: Bundle, engines: Path) -> Iterator[Synthesizer]:
     """On each backend for GPUs that is here; TensorRT's engines are built and compared with the CPU first."""
     opened(request.param).close()
-    made = load(tiny, backend=request.param, threads=1, lanes=6, cache=engines)
+    made = load_for(tiny, EngineConfig(backend=request.param, threads=1, lanes=6, cache=engines))
     yield made
     made.shutdown()
 
@@ -88,14 +89,11 @@ def test_lanes_that_share_calls_are_as_alone(engine: Synthesizer, tiny: Bundle) 
         assert relative(engine.finish(lane.id), speak(alone, one)) <= CLOSE
 
 
-def test_a_captured_step_is_as_one_that_is_not(
-    engine: Synthesizer, tiny: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = segment(200, nfe=5, sampling="short-kv")
-    captured = [speak(engine, given) for _ in range(3)]
-    for module in (ort_cuda, trt):
-        monkeypatch.setattr(module, "MAX_CAPTURED", 0)
-    plain = load(tiny, backend=engine.backend, threads=1, lanes=1, cache=engines)
+def test_a_captured_step_is_as_one_that_is_not(engine: Synthesizer, tiny: Bundle, engines: Path) -> None:
+    given = segment(200, nfe=8, sampling="short-kv")
+    engine.captures = True
+    captured = [speak(engine, given) for _ in range(RUNS_BEFORE_CAPTURE + 2)]
+    plain = load_for(tiny, EngineConfig(backend=engine.backend, threads=1, lanes=1, cache=engines))
     for samples in captured:
         assert relative(samples, speak(plain, given)) <= 1e-6
 
@@ -141,9 +139,9 @@ def test_no_step_leaves_the_device(
         t.name: backend.empty([sizes[axis] if isinstance(axis, str) else axis for axis in t.axes], t.dtype)
         for t in (*spec.inputs, *spec.outputs)
     }
-    for lengths in ("lengths", "reference_lengths"):
-        if lengths in tensors:
-            backend.upload(np.array([200, 90], np.int32), tensors[lengths])
+    for what, lengths in (("lengths", [200, 90]), ("reference_lengths", [256, 256])):
+        if what in tensors:
+            backend.upload(np.array(lengths, np.int32), tensors[what])
     binding = session.io_binding()
     for t in spec.inputs:
         given = tensors[t.name]

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine.backend import Graph, HostArray
-from appliance.engine.backends import BackendOptions, open_backend
+from appliance.engine.backends import open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError, EngineFault
 
@@ -137,7 +138,7 @@ def test_threads_and_spinning_reach_the_session(
             super().__init__(path, options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    backend = open_backend("ort-cpu", BackendOptions(threads=3, spinning=spinning))
+    backend = open_backend("ort-cpu", EngineConfig(threads=3, spinning=spinning))
     modulation(backend, tiny)  # type: ignore[arg-type]
     (options,) = made
     assert options.intra_op_num_threads == 3

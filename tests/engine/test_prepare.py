@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,18 +18,18 @@ import pytest
 from numpy.typing import NDArray
 
 from appliance.cli import main
+from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
-from appliance.contract.bundle import FLOAT32, Bundle
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
 from appliance.engine import build, gate, prepare
-from appliance.engine import trt as trt_backend
-from appliance.engine.loading import load
+from appliance.engine.arithmetic import Arithmetic, safer
+from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
-from appliance.engine.prepare import gaining
 from appliance.engine.synthesizer import Synthesizer
 from appliance.engine.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
-from tests.daemons import write_config
-from tests.engine.lanes import BATCHED, SAMPLINGS, relative, segment, solo
+from tests.daemons import PATIENCE_S, write_config
+from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
@@ -38,12 +39,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
+DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
-
-
-@pytest.fixture(autouse=True)
-def few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrtBackend, "buckets", (64,))
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +60,14 @@ def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         defaults=replace(tiny.manifest.defaults, sampling="short-kv"),
     )
     return contract.write(folder, manifest)
+
+
+@pytest.fixture
+def demo() -> Bundle:
+    """The shipped voice, in half precision, with few frames."""
+    shipped = contract.read(DEMO)
+    usual = replace(shipped.manifest.defaults, sampling="exact")
+    return replace(shipped, manifest=replace(shipped.manifest, max_frames=256, defaults=usual))
 
 
 @pytest.fixture
@@ -87,9 +92,7 @@ def engines(tmp_path: Path) -> Path:
 def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of engines that have passed."""
     folder = tmp_path_factory.mktemp("prepared") / "engines"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrtBackend, "buckets", (64,))
-        opened(made, folder)
+    opened(made, folder)
     return folder
 
 
@@ -103,10 +106,10 @@ def opened(
 ) -> Synthesizer:
     trt = trt or TensorRT(Device())
     with installed(trt.device, trt):
-        return load(bundle, backend=backend, threads=1, lanes=2, cache=engines, report=report)
+        return load_for(bundle, EngineConfig(backend=backend, threads=1, lanes=2, cache=engines), report)
 
 
-def falsified(what: Falsify, version: str = "10.3.0") -> TensorRT:
+def falsified(what: Falsify, version: str = "10.16.0") -> TensorRT:
     trt = TensorRT(Device(), version)
     trt.falsify = what
     return trt
@@ -119,53 +122,12 @@ def records(engines: Path) -> list[Path]:
 # What is right
 
 
-@pytest.mark.parametrize(
-    ("step_ms", "rows"),
-    [((1.0, 1.9), 2), ((1.0, 1.96), 1), ((1.0, 2.5), 1), ((1.0,), 1), ((1.0, 1.5, 2.6, 2.7), 2)],
-)
-def test_rows_gain_as_the_scheduler_judges(step_ms: tuple[float, ...], rows: int) -> None:
-    assert gaining(step_ms) == rows
-
-
-@pytest.mark.parametrize(("longer_ms", "contexts", "lanes"), [(1.2, 3, 2), (2.0, 2, 1)])
-def test_rows_that_gain_nothing_cost_no_context_and_share_no_call(
-    made: Bundle,
-    prepared: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    longer_ms: float,
-    contexts: int,
-    lanes: int,
-) -> None:
-    """At 64 frames two rows gain nothing; at 256 they do, or not."""
-    monkeypatch.setattr(trt_backend, "MAX_CAPTURED", 0)  # each captured binding would have a context too
-    engines = shutil.copytree(prepared, tmp_path / "engines")
-    [path] = records(engines)
-    record = json.loads(path.read_bytes())
-    record["step_ms"] = {"64": [1.0, 2.0], "256": [1.0, longer_ms]}
-    path.write_text(json.dumps(record))
-    trt = TensorRT(Device())
-    engine = opened(made, engines, trt)
-    for sampling in SAMPLINGS:
-        solo(engine, segment(60, nfe=5, sampling=sampling))
-    assert trt.device.counts["context"] == 3 * contexts + len(("condition", "update", "vocoder"))
-    assert (engine.max_batch, trt.device.counts["build"]) == (lanes, 0)
-    given = [segment(n, nfe=2, seed=n, guidance=0.0, reference=20) for n in (40, 50)]
-    opened_lanes = [engine.open(one) for one in given]
-    trt.device.counts.clear()
-    engine.step([lane.id for lane in opened_lanes])
-    # Both in the bucket of 64 frames: a step and an update for each.
-    assert trt.device.counts["run"] + trt.device.counts["replay"] == 4
-    engine.shutdown()
-    assert not trt.device.wrong
-
-
 def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:
     assert len(list(prepared.glob("*.engine"))) == len(ENGINES)
     [path] = records(prepared)
     record = json.loads(path.read_bytes())
     assert sorted(record["engines"]) == sorted(ENGINES)
-    assert record["in_float32"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
+    assert record["arithmetic"] == record["refused"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
     assert sorted(record["worst"]) == ["condition", "sample", "step", "step_keys", "step_reply", "vocoder"]
     assert 0 < max(record["worst"].values()) < 1e-4, "the fake computes as the CPU does, padded"
     trt = TensorRT(Device())
@@ -175,12 +137,13 @@ def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> No
     engine.shutdown()
 
 
-def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made: Bundle) -> None:
+@pytest.mark.parametrize("longest", [256, 900, 4096])
+def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: Bundle, longest: int) -> None:
     lines: list[str] = []
 
     class Exact:
-        manifest = made.manifest
-        longest_reference = 255
+        manifest = replace(made.manifest, max_frames=longest)
+        longest_reference = min(1126, longest - 1)
 
         def condition(self, given: Any) -> Array:
             return np.ones(1)
@@ -190,43 +153,42 @@ def test_every_bucket_is_compared_at_both_ends_and_in_every_number_of_rows(made:
 
     found: set[tuple[str, int, int, int]] = set()
 
-    def steps(engine: Any, exact: Any, segments: Any, graphs: Any, rows: int, bound: float) -> Any:
-        for given in segments:
-            known = len(given.reference_log_mel)
-            exactly = given.sampling == "exact"
-            frames, reference = (given.frames, 0) if exactly else (given.frames - known, known)
-            found.update((graph, frames, reference, rows) for graph in graphs)
+    def steps(engine: Any, exact: Any, given: Any, graphs: Any) -> Any:
+        known = len(given.reference_log_mel)
+        frames, reference = (given.frames, 0) if given.sampling == "exact" else (given.frames - known, known)
+        assert given.frames <= longest
+        found.update((graph, frames, reference, 2 if given.guidance else 1) for graph in graphs)
         return iter(())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "_steps", steps)
         patch.setattr(gate.agreement, "share", lambda *_: 0.0)
         vocabulary = contract.read_vocabulary(made.vocab)
-        lines += map(str, gate.compare(Exact(), Exact(), vocabulary, (64, 128, 256), 2))  # type: ignore[arg-type]
-    assert {(n, p) for graph, n, p, _ in found if graph == "step"} == {
-        (2, 0), (64, 0), (65, 0), (128, 0), (129, 0), (256, 0),
-    }  # fmt: skip
+        lines += map(str, gate.compare(Exact(), Exact(), vocabulary))  # type: ignore[arg-type]
+    rows = {(n, r) for graph, n, _, r in found if graph == "step"}
     replies = {(n, p) for graph, n, p, _ in found if graph == "step_reply"}
     assert replies == {(n, p) for graph, n, p, _ in found if graph == "step_keys"}
-    for low, high in ((1, 64), (65, 128), (129, 255)):
-        for least, most in ((1, 64), (65, 128), (129, 255)):
-            inside = {(n, p) for n, p in replies if low <= n <= high and least <= p <= most}
-            if low + least <= 256:
-                assert inside, (low, least)
-                assert any(n == low for n, _ in inside) and any(p == least for _, p in inside)
-    assert {line.split()[2] for line in lines if line.startswith("vocoder")} == {"16", "128", "256"}
+    ends = [*(end for end in build.RANGES if end < longest), longest]
+    for least, most in zip((1, *(end + 1 for end in ends)), ends, strict=False):
+        for count in (1, 2):
+            assert {n for n, r in rows if r == count and least <= n <= most} >= {most}
+            assert any(least <= n < least + 64 for n, r in rows if r == count)
+        assert any(least <= n < least + 64 for n, _ in replies)
+    assert len({p for _, p in replies}) == min(len(ends) + 1, 3)
+    frames = {int(line.split()[2]) for line in lines if line.startswith("vocoder")}
+    assert frames == {n for n in gate.LENGTHS if n < longest} | {longest}
 
 
 # What is wrong
 
 
-def nan_in_one_bucket(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+def nan_in_one_size(stem: str, inputs: dict[str, Array], output: Array) -> Array:
     wrong = stem == "step" and inputs["latents"].shape[1] == 256
     return np.full_like(output, np.nan) if wrong else output
 
 
 def drift_in_two_rows(stem: str, inputs: dict[str, Array], output: Array) -> Array:
-    return output * 1.05 if stem == "step_reply" and len(inputs["latents"]) == 2 else output
+    return output * 1.05 if stem == "step" and len(inputs["latents"]) == 2 else output
 
 
 def blank_vocoder(stem: str, inputs: dict[str, Array], output: Array) -> Array:
@@ -240,8 +202,8 @@ def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array
 @pytest.mark.parametrize(
     ("what", "graph", "message"),
     [
-        (nan_in_one_bucket, "step", "step at 65 frames: inf off, 0.001 allowed"),
-        (drift_in_two_rows, "step_reply", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+        (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
+        (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
         (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
         (wrong_condition, "condition", "condition at 16 frames: "),
     ],
@@ -269,6 +231,36 @@ def test_a_graph_that_cannot_be_built_is_built_in_float32(bundle: Bundle, engine
     trt = TensorRT(Device())
     trt.refused = {"vocoder"}
     assert opened(bundle, engines, trt).backend == "tensorrt (vocoder in float32)"
+
+
+def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
+    both = {FLOAT32: {"step": "a.onnx", "vocoder": "b.onnx"}, FLOAT32_SUMS: {"step": "c.onnx"}}
+    half = replace(made.manifest, precision="fp16", variants={**made.manifest.variants, **both})
+    answers = {
+        graph: [safer(half, graph, now) for now in (None, *Arithmetic)] for graph in ("step", "vocoder")
+    }
+    sums, tf32, float32 = Arithmetic
+    assert answers == {
+        "step": [sums, tf32, float32, None], "vocoder": [tf32, tf32, float32, None]
+    }  # fmt: skip
+    assert [a.variant for a in Arithmetic] == [FLOAT32_SUMS, FLOAT32, FLOAT32]
+    single = replace(half, precision="fp32")
+    assert [safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
+    assert safer(half, "update", None) is None
+
+
+def test_tf32_is_tried_before_float32(demo: Bundle, engines: Path) -> None:
+    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return output * 0 if stem == "vocoder" else output
+
+    trt = falsified(wrong)
+    engine = opened(demo, engines, trt)
+    assert engine.backend == "tensorrt (vocoder in TF32)"
+    engine.shutdown()
+    assert trt.in_tf32 == {"vocoder_float32"}
+    again = falsified(wrong)
+    opened(demo, engines, again).shutdown()
+    assert not again.device.counts["build"]
 
 
 def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
@@ -321,6 +313,7 @@ def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, e
         change(engines)
         trt = TensorRT(Device())
         opened(made, engines, trt).shutdown()
+        assert not trt.in_tf32
         assert (trt.device.counts["build"], trt.device.counts["run"] > 0) == (builds, True), change
         again = TensorRT(Device())
         opened(made, engines, again).shutdown()
@@ -337,14 +330,14 @@ def test_the_old_engines_stay_until_the_new_ones_have_passed(
     before = record.read_bytes()
     bundle = without_float32(bundle)
     with pytest.raises(BundleError):
-        opened(bundle, engines, falsified(blank_vocoder, "10.4.0"))
+        opened(bundle, engines, falsified(blank_vocoder, "10.17.0"))
     assert old < {path.name for path in engines.glob("*.engine")}
     assert record.read_bytes() == before
-    opened(bundle, engines, TensorRT(Device(), "10.4.0")).shutdown()
+    opened(bundle, engines, TensorRT(Device(), "10.17.0")).shutdown()
     assert len(list(engines.glob("*.engine"))) == 2 * len(ENGINES), "a bundle to go back to"
     third = replace(bundle.manifest, family="third")
     (bundle.folder / contract.MANIFEST).unlink()
-    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.4.0")).shutdown()
+    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.17.0")).shutdown()
     assert len(records(engines)) == 2
     assert not old & {path.name for path in engines.glob("*.engine")}
 
@@ -401,11 +394,11 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
         return lines
 
     lines = planned(engines)
-    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.3.0, in {engines}"
+    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.16.0, in {engines}"
     assert [line.split()[:5] for line in lines[2:8]] == [
         [name, "profiles", count, "to", "build"]
         for name, count in zip(
-            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111444", strict=True
+            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111111", strict=True
         )
     ]
     assert "minutes for each engine; none was built here yet" in lines[8]
@@ -413,10 +406,6 @@ def test_a_dry_run_says_what_is_missing_and_builds_nothing(
     assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
     assert not engines.exists()
     lines = planned(prepared)
-    assert [line.split(",")[0] for line in lines if line.startswith("a step of ")] == [
-        "a step of 64 frames",
-        "a step of 256 frames",
-    ]
     assert lines[-1] == "nothing to do: the engines were compared with the CPU's numbers and passed"
     shutil.copytree(prepared, engines)
     next(path for path in engines.glob("*.engine")).unlink()
@@ -437,26 +426,48 @@ def test_progress_is_reported(made: Bundle, engines: Path) -> None:
     lines: list[str] = []
     opened(made, engines, report=lines.append)
     assert lines[0].startswith("engines for Orin")
-    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 4") for line in lines)
-    assert any(line.startswith("comparing: step_reply at 64 frames after ") for line in lines)
+    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 1;") for line in lines)
+    assert any(line.startswith("comparing: step_reply at 150 frames after 106: ") for line in lines)
     assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
 
 
-def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(made: Bundle, engines: Path) -> None:
+def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
+    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first report within TensorRT's build raises; what was built before stays."""
+    monkeypatch.setattr(build, "REPORT_S", 0.01)
+    raised, trt = threading.Event(), TensorRT(Device())
 
     def stop(line: str) -> None:
         if line.startswith("building the engine of step: Building "):
+            raised.set()
             raise Interrupted
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "REPORT_S", 0.0)
-        with pytest.raises(Interrupted):
-            opened(made, engines, report=stop)
+    built = trt.device.counts
+    trt.before_build = lambda: bool(built["build"] < 3 or raised.wait(PATIENCE_S))
+    with pytest.raises(Interrupted):
+        opened(made, engines, trt, report=stop)
     assert len(list(engines.glob("*.engine"))) == 3 and not records(engines)
     trt = TensorRT(Device())
     opened(made, engines, trt).shutdown()
     assert trt.device.counts["build"] == 3
+
+
+def test_attention_that_is_not_fused_is_said(
+    bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
+) -> None:
+    trt, lines = TensorRT(Device()), list[str]()
+    trt.unfused = {"step_keys"}
+    opened(bundle, engines, trt, report=lines.append).shutdown()
+    assert "attention fused kernels: step 1, step_reply 1" in lines
+    assert "attention not fused in step_keys: steps take more than twice as long" in lines
+    with installed(trt.device, trt):
+        assert lines[-3:-1] == [
+            line for line in prepare.plan(bundle, TrtBackend(engines), 2).lines() if line.startswith("atten")
+        ]
+    found = checked(bundle, engines, tmp_path, capsys)
+    assert found["level"] == "WARN" and "TensorRT fused no attention in step_keys" in found["value"]
+    assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
 
 
 def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
@@ -492,6 +503,7 @@ def test_check_reports_the_state_of_the_engines(
 ) -> None:
     found = checked(made, prepared, tmp_path, capsys)
     assert found["level"] == "PASS" and found["value"].startswith("6 built, at most ")
+    assert found["value"].endswith(", fused attentions: step 1, step_keys 1, step_reply 1")
     found = checked(made, tmp_path / "none", tmp_path, capsys)
     assert (found["level"], found["value"]) == (
         "WARN",
@@ -513,7 +525,7 @@ def test_the_command_builds_and_says_what_it_does(
     device = Device()
     with installed(device, TensorRT(device)):
         assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
-        assert "step_keys    profiles 4   to build" in capsys.readouterr().out
+        assert "step_keys    profiles 1   to build" in capsys.readouterr().out
         assert main(["prepare", "--config", str(config)]) == 0
         assert capsys.readouterr().out.endswith("agrees with the CPU's numbers\nprepared\n")
         assert main(["prepare", "--dry-run", "--config", str(config)]) == 0

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import MAX_NFE, noise, time_grid
 from appliance.engine.flow import RELEASE_FRAMES, Flow
-from appliance.engine.loading import load
+from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
@@ -23,9 +24,9 @@ from tests.engine.lanes import (
     BATCHED,
     MIXED,
     SAMPLINGS,
-    Bucketed,
+    Padded,
     Watched,
-    WatchedBuckets,
+    WatchedPadded,
     Watching,
     moved,
     relative,
@@ -47,25 +48,24 @@ def run(engine: Synthesizer, ids: list[int], steps: int = 1) -> None:
 # Batches
 
 
-@pytest.mark.parametrize(("sampling", "buckets"), [("exact", ()), ("short", (1400,)), ("short-kv", (1400,))])
-def test_a_padded_batch_equals_single_runs(
-    make_engine: Make, sampling: Sampling, buckets: tuple[int, ...]
-) -> None:
-    padded = make_engine(Bucketed(1, buckets), lanes=3)
-    lanes.check_a_padded_batch(padded, (60, 333, 1200), make_engine(), sampling)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_padded_batch_equals_single_runs(make_engine: Make, sampling: Sampling) -> None:
+    lanes.check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
 
 
-@pytest.mark.parametrize("bucket", [300, 301, 512])
-def test_frames_padded_beyond_the_longest_change_nothing(make_engine: Make, bucket: int) -> None:
-    padded = make_engine(Bucketed(1, (bucket,)), lanes=3)
-    lanes.check_a_padded_batch(padded, (60, 143, 300), make_engine())
+@pytest.mark.parametrize("multiple", [2, 32, 300, 512])
+def test_padding_changes_nothing(short: Bundle, make_engine: Make, multiple: int) -> None:
+    backend = Padded()
+    backend.frame_multiple = multiple
+    padded = Synthesizer(short, backend, lanes=3)
+    lanes.check_a_padded_batch(padded, (60, 143, 256), make_engine())
 
 
 def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
     lanes.check_rows_of_one_call(tiny)
 
 
-@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
     make_engine: Make, backend: type[Watching]
 ) -> None:
@@ -75,10 +75,10 @@ def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
     for found, want in zip(staggered(engine, MIXED), wanted, strict=True):
         assert relative(found, want) <= BATCHED
     rows = {run.shapes["latents"][0] for run in watched.counted("step", "step_keys", "step_reply")}
-    assert rows == {1} if watched.exact_shapes else max(rows) == 4
+    assert rows == {1} if watched.frame_multiple == 1 else max(rows) == 4
 
 
-@pytest.mark.parametrize("backend", [lambda: OrtBackend(1), Bucketed])
+@pytest.mark.parametrize("backend", [lambda: OrtBackend(1), Padded])
 @pytest.mark.parametrize("seed", range(3))
 def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
     make_engine: Make, seed: int, backend: Callable[[], OrtBackend]
@@ -159,18 +159,31 @@ def test_exact_shapes_run_each_row_alone_at_its_true_length(make_engine: Make) -
     ]
 
 
-def test_padded_rows_fill_their_buckets_and_share_calls(make_engine: Make) -> None:
-    backend = WatchedBuckets()
+def test_padded_rows_after_a_reference_run_alone_and_the_others_share_calls(make_engine: Make) -> None:
+    backend = WatchedPadded()
     engine = make_engine(backend, lanes=3)
-    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (110, 50))]
+    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (130, 50))]
     ids = [engine.open(one).id for one in given]
     backend.watch()
-    run(engine, ids)
-    found = [(r.graph, *r.shapes["latents"][:2]) for r in backend.counted("step", "step_keys")]
-    assert found == [("step_keys", 3, 64), ("step", 3, 64)]  # replies of 31, 45 and 60 frames
+    run(engine, ids, 2)
+    found = [
+        (r.graph, *r.shapes["latents"][:2], r.shapes.get("keys_0", (0, 0))[1])
+        for r in backend.counted("step", "step_keys", "step_reply")
+    ]
+    # Replies of 31, 45 and 80 frames.
+    assert found == [
+        *[("step", 3, 128, 0), ("step_keys", 1, 64, 20), ("step_keys", 1, 64, 45), ("step_keys", 1, 128, 50)],
+        *[
+            ("step", 3, 128, 0),
+            ("step_reply", 1, 64, 20),
+            ("step_reply", 1, 64, 45),
+            ("step_reply", 1, 128, 50),
+        ],
+    ]
+    assert {run.shapes["context"][1] for run in backend.counted("step_reply")} == {20, 30}
 
 
-@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
     tiny: Bundle, backend: type[Watching], sampling: Sampling
@@ -208,7 +221,7 @@ def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
     assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
 
 
-@pytest.mark.parametrize("backend", [Watched, WatchedBuckets])
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
 def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
     make_engine: Make,
     backend: type[Watching],
@@ -283,7 +296,7 @@ def test_an_engine_proves_itself_and_says_what_is_wrong(
     engine = make_engine(lanes=1)
     engine.prove()
 
-    def fail(flow: Flow, lanes: Any) -> None:
+    def fail(flow: Flow, lanes: Any, **_: Any) -> None:
         raise EngineFault("the device is lost")
 
     with monkeypatch.context() as patch:
@@ -441,7 +454,7 @@ def test_a_host_computes_modulation_and_is_shut_down_too(make_engine: Make) -> N
         def close(self) -> None:
             closed.append("host")
 
-    class Device(WatchedBuckets):
+    class Device(WatchedPadded):
         def close(self) -> None:
             closed.append("device")
 
@@ -483,6 +496,6 @@ def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
     ):
         Synthesizer(tiny, Other(1))
     with pytest.raises(BundleError, match="backend 'elsewhere' is not built in; available: tensorrt, "):
-        load(tiny, backend="elsewhere", threads=1, lanes=1)
-    engine = load(tiny, backend="ort-cpu", threads=1, lanes=2)
+        load_for(tiny, EngineConfig(backend="elsewhere", threads=1, lanes=1))
+    engine = load_for(tiny, EngineConfig(backend="ort-cpu", threads=1, lanes=2))
     assert engine.max_lanes == 2

@@ -1,9 +1,10 @@
-"""Every attribute that we use of TensorRT, as TensorRT-RTX's bindings have it, and of cuda-python; builds."""
+"""What we use of TensorRT, in its own bindings and in TensorRT-RTX's, and of cuda-python; builds."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GRAPHS, signatures
 from appliance.engine import build, cuda, trt
+from appliance.engine.synthesizer import ranges
 from appliance.errors import BundleError
 from tests import rtx as rtx_in_place
+from tests.engine import bindings
+from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.fakes.gpu import cudart
 
@@ -36,10 +40,11 @@ OBJECTS = {
     "ranges": "IOptimizationProfile",
     "cache": "ITimingCache",
     "engine": "ICudaEngine",
+    "engine.create_engine_inspector()": "EngineInspector",
     "context": "IExecutionContext",
 }
 """What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
-OURS = {"log", "profile", "source", "graph", "bound"}
+OURS = {"log", "progress", "profile", "source", "graph", "bound"}
 """Parameters of our own types among those."""
 WEAK = {
     ("layer", "precision"),
@@ -47,7 +52,7 @@ WEAK = {
     ("runtime", "BuilderFlag", "FP16"),
     ("runtime", "BuilderFlag", "OBEY_PRECISION_CONSTRAINTS"),
 }
-"""Of weak typing, which TensorRT-RTX and 11 do not have: read in TensorRT 10.3's python/src/infer."""
+"""Of weak typing, which TensorRT-RTX and 11 do not have."""
 
 
 @pytest.fixture(scope="module")
@@ -75,34 +80,76 @@ def spelt(node: ast.expr) -> str:
 
 
 USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - WEAK)
+OF_THE_BINDINGS = [path for path in USED if "__version__" not in path]
+"""The version is a text, which the package adds."""
 
 
-READ = """
-    Builder.build_serialized_network Builder.create_builder_config Builder.create_network
-    Builder.create_optimization_profile IBuilderConfig.add_optimization_profile IBuilderConfig.clear_flag
-    IBuilderConfig.create_timing_cache IBuilderConfig.progress_monitor IBuilderConfig.set_flag
-    IBuilderConfig.set_memory_pool_limit IBuilderConfig.set_timing_cache
-    ICudaEngine.create_execution_context ICudaEngine.device_memory_size_v2
-    IExecutionContext.execute_async_v3 IExecutionContext.set_device_memory IExecutionContext.set_input_shape
-    IExecutionContext.set_optimization_profile_async IExecutionContext.set_tensor_address ILayer.get_output
-    ILayer.num_outputs ILayer.type INetworkDefinition.get_input INetworkDefinition.get_layer
-    INetworkDefinition.num_inputs INetworkDefinition.num_layers IOptimizationProfile.set_shape ITensor.dtype
-    ITensor.name ITimingCache.serialize OnnxParser.get_error OnnxParser.num_errors
-    OnnxParser.parse_from_file ParserError.desc ParserError.node_name ParserError.node_operator
-    Runtime.deserialize_cuda_engine tensorrt.Builder tensorrt.BuilderFlag tensorrt.BuilderFlag.TF32
-    tensorrt.DataType tensorrt.DataType.FLOAT tensorrt.DataType.HALF
-    tensorrt.ExecutionContextAllocationStrategy tensorrt.ExecutionContextAllocationStrategy.USER_MANAGED
-    tensorrt.ILogger tensorrt.ILogger.ERROR tensorrt.ILogger.INTERNAL_ERROR tensorrt.IProgressMonitor
-    tensorrt.LayerType tensorrt.LayerType.CONSTANT tensorrt.MemoryPoolType tensorrt.MemoryPoolType.WORKSPACE
-    tensorrt.NetworkDefinitionCreationFlag tensorrt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
-    tensorrt.OnnxParser tensorrt.Runtime tensorrt.__version__
-"""
-"""What we use, as python/src of the TensorRT repository has it at v10.3.0, v10.16 and v11.1."""
+Call = tuple[tuple[str, ...], int, bool, frozenset[str]]
+"""What is called, the number of arguments by position, if more follow from a list, names of the others."""
 
 
-def test_all_that_is_used_was_read_in_the_bindings_source() -> None:
-    paths = {path for path in USED if "split" not in path}
-    assert {".".join((OBJECTS[name] or "tensorrt", *rest)) for name, *rest in paths} == set(READ.split())
+def calls(module: Any) -> Iterator[Call]:
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            for path in {*OF_THE_BINDINGS, *WEAK}:
+                if spelt(node.func) == ".".join(path):
+                    single = [one for one in node.args if not isinstance(one, ast.Starred)]
+                    named = frozenset(keyword.arg or "" for keyword in node.keywords)
+                    yield path, len(single), len(single) < len(node.args), named
+
+
+def spelt_in_the_bindings(path: tuple[str, ...]) -> str:
+    """`IExecutionContext.set_input_shape` for `context.set_input_shape`."""
+    name, *rest = path
+    return ".".join(filter(None, (OBJECTS[name], *rest)))
+
+
+@pytest.fixture(scope="module", params=bindings.WHEELS)
+def tensorrt(request: pytest.FixtureRequest) -> tuple[str, dict[str, str | None]]:
+    """A version, and the docstrings of what we use of it."""
+    return request.param, bindings.documented(
+        request.param, sorted(map(spelt_in_the_bindings, {*OF_THE_BINDINGS, *WEAK}))
+    )
+
+
+@pytest.mark.slow
+def test_each_version_has_what_is_used(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    version, found = tensorrt
+    missing = {name for name, text in found.items() if text is None}
+    assert missing == ({spelt_in_the_bindings(path) for path in WEAK} if version == "11.4" else set())
+
+
+@pytest.mark.slow
+def test_each_call_fits_the_signature_of_each_version(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    """pybind11 writes signatures into docstrings."""
+    _, found = tensorrt
+    made = {call for module in (build, trt) for call in calls(module)}
+    assert {path[-1] for path, *_ in made} >= {"OnnxParser", "execute_async_v3", "deserialize_cuda_engine"}
+    for path, *given in made:
+        text = found[spelt_in_the_bindings(path)]
+        if text is not None:
+            assert any(takes(parameters, *given) for parameters in signatures_in(text)), (path, given, text)
+
+
+def signatures_in(text: str) -> Iterator[list[tuple[str, bool]]]:
+    """Parameters but `self` of each overload: their names, and if they may be left out."""
+    for line in re.findall(r"^(?:\d+\. )?\w+\((self: .*)\) -> ", text, re.MULTILINE):
+        # Commas in the brackets of a type separate nothing.
+        flat = re.sub(r"\[[^\[\]]*\]", "", re.sub(r"\[[^\[\]]*\]", "", line))
+        yield [(part.split(":")[0].strip(), "=" in part) for part in flat.split(",")][1:]
+
+
+def takes(parameters: list[tuple[str, bool]], positional: int, more: bool, names: frozenset[str]) -> bool:
+    rest = dict(parameters[positional:])
+    needed = {name for name, optional in rest.items() if not optional}
+    return positional + more <= len(parameters) and names <= set(rest) and (more or needed <= names)
+
+
+@pytest.mark.slow
+def test_a_library_that_cannot_start_is_a_type_error(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    """As with a driver that is too old."""
+    _, found = tensorrt
+    assert (found["Builder()"], found["Runtime()"]) == ("TypeError", "TypeError")
 
 
 @pytest.mark.torch
@@ -132,6 +179,7 @@ def test_the_list_is_of_all_that_is_used() -> None:
 
 CUDA = {
     "cudaDriverGetVersion": (),
+    "cudaRuntimeGetVersion": (),
     "cudaEventCreateWithFlags": ("flags",),
     "cudaEventDestroy": ("event",),
     "cudaEventRecord": ("event", "stream"),
@@ -182,7 +230,7 @@ def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None
 def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
     source = source_of(tiny, graph)
     engine, _ = build.build(source, rtx, build.make_log(rtx))
-    assert len(source.profiles) == (4 if graph.startswith("step") else 1)
+    assert len(source.profiles) == (3 if graph.startswith("step") else 1)
     assert engine
 
 
@@ -195,11 +243,9 @@ def test_a_build_takes_the_timing_cache_of_another(rtx: Any, tiny: Bundle) -> No
 
 
 def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
-    """Two lengths and up to two rows of a step graph; any length of the others."""
     spec = signatures(bundle.manifest.dimensions)[graph]
-    frames = (64, 128) if graph.startswith("step") else (1, bundle.manifest.max_frames)
-    shapes = {"N": frames, "P": (64, 128), "R": (1, 2), "C": (30,), "S": (128,)}
-    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, shapes))
+    sizes = ranges(graph, bundle.manifest, Padded())
+    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, sizes))
 
 
 @pytest.mark.torch

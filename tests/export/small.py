@@ -37,7 +37,7 @@ from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
 from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 from tests import upstream
-from tests.engine.lanes import Bucketed
+from tests.engine.lanes import Padded
 
 MELS = 100
 MAX_FRAMES = 2304
@@ -160,9 +160,9 @@ class BuiltBundle:
         """On the CPU, at true lengths; its own variant where none is named."""
         return Synthesizer(self.bundle, OrtBackend(1), lanes=lanes, variant=variant)
 
-    def padded(self, lanes: int = 1, *buckets: int) -> Synthesizer:
-        """As a device with fixed shapes runs the default variant."""
-        return Synthesizer(self.bundle, Bucketed(1, buckets or (48, 128, 320)), lanes=lanes)
+    def padded(self, lanes: int = 1) -> Synthesizer:
+        """As a GPU runs the default variant."""
+        return Synthesizer(self.bundle, Padded(), lanes=lanes)
 
 
 class Workshop:

@@ -27,7 +27,7 @@ from appliance.engine.replay import replay
 from appliance.engine.synthesizer import Synthesizer
 from export.families import NAMED
 from export.random_checkpoint import write_random, write_random_vocos
-from tests.engine.lanes import Bucketed
+from tests.engine.lanes import Padded
 from tests.export import small
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -164,4 +164,4 @@ def forms(made: contract.Bundle) -> Iterator[tuple[str, Synthesizer]]:
     """One engine after the other: each holds the weights."""
     yield "masked", Synthesizer(made, OrtBackend(), lanes=1, variant="default")
     yield "fused", Synthesizer(made, OrtBackend(), lanes=1)
-    yield "padded", Synthesizer(made, Bucketed(0, (128, 320)), lanes=1)
+    yield "padded", Synthesizer(made, Padded(0), lanes=1)

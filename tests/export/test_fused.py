@@ -22,10 +22,10 @@ from onnxscript import opset20 as op
 
 from appliance.contract.bundle import FUSED, Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, GraphSpec, signatures
-from appliance.engine.backend import Graph, Shapes
+from appliance.engine.backend import Graph, Ranges
 from appliance.engine.ort import OrtGraph
 from appliance.engine.synthesizer import Synthesizer
-from tests.engine.lanes import BATCHED, MIXED, SAMPLINGS, Bucketed, relative, segment, solo, staggered
+from tests.engine.lanes import BATCHED, MIXED, SAMPLINGS, Padded, relative, segment, solo, staggered
 from tests.export.small import Workshop
 
 pytestmark = pytest.mark.torch
@@ -88,15 +88,15 @@ def spelled_out(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model.SerializeToString(), options)
 
 
-class SpelledOut(Bucketed):
+class SpelledOut(Padded):
     """The CPU as a runtime of fixed shapes that reads fused attention's mask whole."""
 
     name = FUSED
 
-    def load(self, name: str, path: Path, spec: GraphSpec, shapes: Shapes) -> Graph:
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
         if name in STEPS:
             return OrtGraph(spelled_out(path), self._run_options)
-        return super().load(name, path, spec, shapes)
+        return super().load(name, path, spec, ranges)
 
 
 @pytest.fixture(params=BOUNDS)
@@ -164,16 +164,16 @@ def test_a_reply_in_padded_rows_is_the_default_variants(workshop: Workshop, samp
     bundle = workshop.make("v1").bundle
     given = segment(150, nfe=5, sampling=sampling)
     fused, usual = (
-        Synthesizer(bundle, SpelledOut(1, (48, 128)), lanes=1),
-        Synthesizer(bundle, Bucketed(1, (48, 128)), lanes=1),
+        Synthesizer(bundle, SpelledOut(), lanes=1),
+        Synthesizer(bundle, Padded(), lanes=1),
     )
     assert relative(solo(fused, given), solo(usual, given)) <= BATCHED
 
 
 def test_lanes_of_all_samplings_share_calls(workshop: Workshop) -> None:
     bundle = workshop.make("v1").bundle
-    fused = Synthesizer(bundle, SpelledOut(1, (48, 128)), lanes=len(MIXED))
-    alone = Synthesizer(bundle, Bucketed(1, (48, 128)), lanes=1, variant="default")
+    fused = Synthesizer(bundle, SpelledOut(), lanes=len(MIXED))
+    alone = Synthesizer(bundle, Padded(), lanes=1, variant="default")
     for found, given in zip(staggered(fused, MIXED), MIXED, strict=True):
         assert relative(found, solo(alone, given)) <= BATCHED
 

@@ -343,7 +343,7 @@ def test_float16_stays_finite_at_every_length(frames: int, sampling: Sampling, f
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 def test_padding_stays_out_of_float16_batches_too(sampling: Sampling, fp16: BuiltBundle) -> None:
     """A masked score is finite in float16, so that a softmax over padding alone is no NaN."""
-    engine, alone = fp16.padded(3, 100, 700), fp16.engine(variant="default")
+    engine, alone = fp16.padded(3), fp16.engine(variant="default")
     segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 700)]
     wanted = [lanes.solo(alone, given, 2) for given in segments]
     ids = [engine.open(given).id for given in segments]

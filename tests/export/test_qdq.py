@@ -382,11 +382,11 @@ def test_a_bundle_is_for_tensorrt_and_the_cpu_and_may_be_batched(made: BuiltBund
         assert 0.01 < errors["mel"] < 0.5  # random weights are solved in few steps
     assert manifest.parity["accepted_by"] == small.ACCEPTED["int8-qdq"]
     with pytest.raises(BundleError, match="precision int8-qdq is for tensorrt, ort-cpu, not for openvino"):
-        lanes.Bucketed.name, name = "openvino", lanes.Bucketed.name
+        lanes.Padded.name, name = "openvino", lanes.Padded.name
         try:
             made.padded()
         finally:
-            lanes.Bucketed.name = name
+            lanes.Padded.name = name
 
 
 @pytest.mark.parametrize("variant", ["default", "ort-cpu"])
@@ -402,7 +402,7 @@ def test_it_follows_float32_in_every_sampling(
 
 @pytest.mark.parametrize("sampling", lanes.SAMPLINGS)
 def test_what_shares_a_batch_changes_nothing(sampling: Sampling, made: BuiltBundle) -> None:
-    engine, alone = made.padded(3, 100, 700), made.engine(variant="default")
+    engine, alone = made.padded(3), made.engine(variant="default")
     segments = [lanes.segment(n, seed=n, sampling=sampling) for n in (60, 143, 500)]
     wanted = [lanes.solo(alone, given, 2) for given in segments]
     ids = [engine.open(given).id for given in segments]

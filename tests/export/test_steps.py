@@ -36,7 +36,7 @@ FORMS: dict[str, Callable[[BuiltBundle], Synthesizer]] = {
     "padded": lambda made: made.padded(),
     "fused": lambda made: made.engine(variant="ort-cpu"),
 }
-"""`step_keys` with an empty reference at true length, `step` padded to a bucket, one row without masks."""
+"""`step_keys` with an empty reference at true length, `step` padded, one row without masks."""
 
 
 # In the other order than `test_bundle`: side by side, each makes bundles for both.
@@ -133,7 +133,7 @@ def test_forms_agree_in_every_sampling(sampling: Sampling, reference: int, made:
 def test_a_padded_batch_equals_single_runs(
     lengths: tuple[int, ...], sampling: Sampling, made: BuiltBundle
 ) -> None:
-    padded = made.padded(len(lengths), max(lengths))
+    padded = made.padded(len(lengths))
     lanes.check_a_padded_batch(padded, lengths, made.engine(variant="default"), sampling)
 
 

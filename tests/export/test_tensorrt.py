@@ -19,13 +19,14 @@ from appliance.contract import graphs
 from appliance.contract.graphs import STEPS
 from appliance.engine import build
 from appliance.engine.build import EngineSource, Profile
-from appliance.engine.trt import TrtBackend
+from appliance.engine.synthesizer import ranges
 from export import qdq, to_onnx
 from export.bundle import MAX_FRAMES
 from export.checkpoint import load_dit
 from export.families import NAMED
 from export.graphs import Step
 from export.random_checkpoint import write_random
+from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.export.plan import Plan, PlanError
 
@@ -42,7 +43,7 @@ MAX_BLOCK_LAUNCHES = 8
 up; down; norm, gate and residual."""
 
 FRAMES = 512
-BUCKET: dict[str, plan.Range] = {
+ONE_LENGTH: dict[str, plan.Range] = {
     "C": (30, 30, 30),
     "K": (1, 16, 64),
     "N": (FRAMES, FRAMES, FRAMES),
@@ -50,9 +51,9 @@ BUCKET: dict[str, plan.Range] = {
     "R": (1, 2, 4),
     "S": (128, 128, 128),
 }
-"""Axis → sizes. Step graphs are built for one length at a time, and for some numbers of rows."""
-ANY_LENGTH = BUCKET | {"N": (64, FRAMES, 2304)}
-FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in BUCKET.items()}
+"""Axis → sizes, of which one length and one reference."""
+ANY_LENGTH = ONE_LENGTH | {"N": (64, FRAMES, 2304)}
+FIXED = {axis: (usual, usual, usual) for axis, (_, usual, _) in ONE_LENGTH.items()}
 MakePlan = Callable[..., Plan]
 
 
@@ -66,9 +67,9 @@ def made(bundle: contract.Bundle) -> MakePlan:
     """Plans of the bundle's graphs, each made once."""
     plans: dict[tuple[str, str], Plan] = {}
 
-    def make(graph: str, kind: Literal["bucket", "any length", "fixed"] = "bucket") -> Plan:
+    def make(graph: str, kind: Literal["one length", "any length", "fixed"] = "one length") -> Plan:
         if (graph, kind) not in plans:
-            ranges = {"bucket": BUCKET, "any length": ANY_LENGTH, "fixed": FIXED}[kind]
+            ranges = {"one length": ONE_LENGTH, "any length": ANY_LENGTH, "fixed": FIXED}[kind]
             shapes = plan.profile(inputs(bundle, graph), ranges)
             plans[graph, kind] = plan.read(plan.build(bundle.graph(graph), shapes))
         return plans[graph, kind]
@@ -82,7 +83,7 @@ def inputs(bundle: contract.Bundle, graph: str) -> tuple[graphs.TensorSpec, ...]
 
 @pytest.mark.parametrize("graph", graphs.GRAPHS)
 def test_builds(graph: str, made: MakePlan) -> None:
-    assert made(graph, "bucket" if graph in STEPS else "any length").launches
+    assert made(graph, "one length" if graph in STEPS else "any length").launches
 
 
 @pytest.mark.parametrize("graph", STEPS)
@@ -128,7 +129,7 @@ def quantised(bundle: contract.Bundle, tmp_path_factory: pytest.TempPathFactory)
     def make(graph: str) -> Plan:
         path = folder / f"{graph}.onnx"
         qdq.quantise(bundle.graph(graph), path, scheme)
-        return plan.read(plan.build(path, plan.profile(inputs(bundle, graph), BUCKET)))
+        return plan.read(plan.build(path, plan.profile(inputs(bundle, graph), ONE_LENGTH)))
 
     return make
 
@@ -162,7 +163,7 @@ def test_int8_leaves_one_attention_kernel_in_each_block(
 
 
 BUNDLES = {"fp16": DEMO, "fp32": Path(__file__).resolve().parents[1] / "tiny/bundle"}
-MAX_FLOAT32_LAUNCHES = {"step": 30, "step_keys": 38, "step_reply": 36}
+MAX_FLOAT32_LAUNCHES = {"step": 34, "step_keys": 38, "step_reply": 36}
 """Of the two blocks of the tiny bundle. TensorRT-RTX fuses no attention in float32."""
 
 
@@ -172,25 +173,19 @@ def planned(path: Path, spec: graphs.GraphSpec, profile: Profile) -> Plan:
     return plan.read(build.build(source, trt, build.make_log(trt))[0])
 
 
-LENGTHS = len(TrtBackend.buckets) + 1
+MAX_ASSERTS = 100
+"""Checks on the host, made when a shape has changed; TensorRT-RTX has up to 88 for ranges."""
 
 
 @pytest.mark.parametrize(
-    ("precision", "bucket"), [*(("fp16", bucket) for bucket in range(LENGTHS)), ("fp32", LENGTHS - 1)]
+    ("precision", "number"), [*(("fp16", number) for number in range(len(build.RANGES) + 1)), ("fp32", 1)]
 )
 @pytest.mark.parametrize("graph", STEPS)
-def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int) -> None:
-    """Every length, the numbers of rows in turn."""
-    rows = TrtBackend.max_batch - bucket % TrtBackend.max_batch
+def test_a_profile_of_a_step_graph(precision: str, graph: str, number: int) -> None:
+    """Over a range of lengths the kernels are those of a single one."""
     bundle = contract.read(BUNDLES[precision])
     spec = graphs.signatures(bundle.manifest.dimensions)[graph]
-    frames = (*TrtBackend.buckets, bundle.manifest.max_frames)
-    shapes = {"R": (1, TrtBackend.max_batch), "N": frames, "P": frames, "C": (graphs.CONTEXT,), "S": (128,)}
-    [profile] = [
-        one
-        for one in build.profiles_of(spec, shapes)
-        if (one.axes["N"][1], one.axes["R"][1]) == (frames[bucket], rows)
-    ]
+    profile = build.profiles_of(spec, ranges(graph, bundle.manifest, Padded()))[number]
     made = planned(bundle.graph(graph), spec, profile)
     if precision == "fp16":
         assert made.mha_count == bundle.manifest.arch.depth
@@ -199,8 +194,8 @@ def test_a_profile_of_a_step_graph(precision: str, graph: str, bucket: int) -> N
     else:
         assert made.mha_count == 0
         assert len(made.launches) <= MAX_FLOAT32_LAUNCHES[graph]
-    if "P" not in profile.axes:  # within a profile the reference's length alone varies
-        assert made.asserts == ()
+    assert len(made.asserts) <= MAX_ASSERTS
+    print(f"{graph} {profile.axes['N']}: {made.block_launches}, {len(made.asserts)} checks")
 
 
 @pytest.mark.parametrize("graph", ["condition", "update", "vocoder"])
@@ -222,21 +217,20 @@ def test_a_step_of_v1_base(tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     to_onnx.export(Step(weights, arch, 100, MAX_FRAMES, torch.float16), spec, path)
     del weights
-    made = planned(path, spec, Profile({"N": (768,) * 3, "R": (2,) * 3, "S": (128,) * 3}))
+    made = planned(path, spec, Profile({"N": (576, 1280, 1280), "R": (1, 2, 2), "S": (128,) * 3}))
     shutil.rmtree(tmp_path)
     assert made.mha_count == arch.depth
     assert max(made.block_launches) <= MAX_BLOCK_LAUNCHES
-    assert made.asserts == ()
 
 
 # The reader sees what these look for.
 
 
 def test_a_length_that_varies_is_checked_at_run_time(made: MakePlan) -> None:
-    varying, bucket = made("step", "any length").asserts, made("step").asserts
-    assert len(varying) > len(bucket) > 0
+    varying, single = made("step", "any length").asserts, made("step").asserts
+    assert len(varying) > len(single) > 0
     assert any("out of bounds [64, 2304]" in message for message in varying)
-    assert not any("64, 2304]" in message for message in bucket)
+    assert not any("64, 2304]" in message for message in single)
 
 
 def test_attention_whose_shares_are_read_is_not_fused(bundle: contract.Bundle, tmp_path: Path) -> None:

@@ -46,25 +46,20 @@ def installed(
         sys.modules.update(before)
 
 
-def open_on(device: Device, buckets: tuple[int, ...] | None = None) -> OrtCudaBackend:
+def open_on(device: Device) -> OrtCudaBackend:
     """The backend on a fake device."""
     with installed(device):
-        backend = OrtCudaBackend()
-    if buckets is not None:
-        backend.buckets = buckets
-    return backend
+        return OrtCudaBackend()
 
 
 def open_trt_on(
     device: Device,
     engines: Path,
-    buckets: tuple[int, ...] | None = None,
     max_batch: int | None = None,
     trt: tensorrt.TensorRT | None = None,
 ) -> TrtBackend:
     """The TensorRT backend on a fake device, with its engines in a folder."""
     with installed(device, trt or tensorrt.TensorRT(device)):
         backend = TrtBackend(engines)
-    backend.buckets = backend.buckets if buckets is None else buckets
     backend.max_batch = backend.max_batch if max_batch is None else max_batch
     return backend

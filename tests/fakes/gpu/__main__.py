@@ -11,8 +11,7 @@ from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
 
-# Warm-ups of few sizes.
-OrtCudaBackend.buckets = TrtBackend.buckets = (256,)
+# A quick warm-up.
 OrtCudaBackend.max_batch = TrtBackend.max_batch = 2
 
 device = Device()

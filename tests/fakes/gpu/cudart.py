@@ -41,6 +41,7 @@ class cudaDeviceProp:
     name: bytes
     major: int
     minor: int
+    multiProcessorCount: int
 
 
 OK = cudaError_t.cudaSuccess
@@ -63,6 +64,7 @@ class Runtime:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.version = 12060
         self.start: cudaError_t = OK
         """What the first call finds: a driver, a device or neither."""
 
@@ -76,10 +78,15 @@ class Runtime:
         return (OK if device == 0 else cudaError_t.cudaErrorInvalidValue,)
 
     def cudaGetDeviceProperties(self, device: int) -> tuple[cudaError_t, cudaDeviceProp]:
-        return OK, cudaDeviceProp(self.device.name.encode(), *self.device.compute_capability)
+        return OK, cudaDeviceProp(
+            self.device.name.encode(), *self.device.compute_capability, self.device.multiprocessors
+        )
 
     def cudaDriverGetVersion(self) -> tuple[cudaError_t, int]:
         return OK, self.device.driver
+
+    def cudaRuntimeGetVersion(self) -> tuple[cudaError_t, int]:
+        return OK, self.version
 
     def cudaMalloc(self, size: int) -> tuple[cudaError_t, int | None]:
         address = self.device.allocate(size, "device")
@@ -225,5 +232,5 @@ class Runtime:
 
     def _settle_all(self) -> None:
         """cudaFree waits for the device."""
-        for stream in self.device.streams.values():
+        for stream in [*self.device.streams.values()]:
             self._settle(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
@@ -69,6 +70,8 @@ class Stream:
         self.failure: BaseException | None = None
         self.capture: Capture | None = None
         self._work: deque[Callable[[], None]] = deque()
+        self._running = threading.RLock()
+        """Any thread may wait for the device."""
 
     def take(self, node: Node) -> None:
         """Enqueue this, or capture it."""
@@ -84,11 +87,12 @@ class Stream:
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Do what was enqueued, in order, until the condition holds."""
-        while self._work and not until():
-            try:
-                self._work.popleft()()
-            except BaseException as error:
-                self.failure = self.failure or error
+        with self._running:
+            while self._work and not until():
+                try:
+                    self._work.popleft()()
+                except BaseException as error:
+                    self.failure = self.failure or error
 
 
 class Device:
@@ -97,6 +101,7 @@ class Device:
     def __init__(self, memory_bytes: int = 1 << 34) -> None:
         self.memory_bytes = memory_bytes
         self.name, self.compute_capability, self.driver = "Orin", (8, 7), 12060
+        self.multiprocessors = 16
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         """What was done wrong, also where nobody looked at the error."""
@@ -126,12 +131,12 @@ class Device:
 
     def outside_a_capture(self, what: str) -> None:
         """Raises WrongUse for what would wait, allocate or free while a stream is captured."""
-        if any(stream.capture is not None for stream in self.streams.values()):
+        if any(stream.capture is not None for stream in [*self.streams.values()]):
             raise self.refuse(f"{what} while a stream is captured")
 
     def allocated(self, kind: str) -> int:
         """Bytes that are allocated now."""
-        return sum(block.size for block in self._blocks[kind].values())
+        return sum(block.size for block in [*self._blocks[kind].values()])
 
     def allocate(self, size: int, kind: str) -> int:
         """Poisoned memory; 0 when the device has no more."""

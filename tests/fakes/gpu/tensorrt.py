@@ -4,11 +4,16 @@ An engine is a description of its graph, which ONNX Runtime computes in the devi
 order of the stream, from addresses and shapes as they were when it was enqueued.
 
 From the public sources of 10.3, 10.16 and 11.1: names and signatures; addresses at multiples of 256 bytes
-(NvInferRuntime.h); False, None or an error in the log where TensorRT refuses; that work on the stream of a
-context's profile and on the stream of a run is not ordered by TensorRT. Guessed: the words of its errors;
-that an engine of another driver or device is refused and never merely slow; how large working memory is.
+(NvInferRuntime.h); False, None or an error in the log where TensorRT refuses, RuntimeError for a profile,
+TypeError where the library cannot start (pyCore.cpp); that work on the stream of a context's profile and on
+the stream of a run is not ordered by TensorRT. Seen in TensorRT-RTX: nearly all of a build is one step.
 Of CUDA graphs, from trtexec's source and TensorRT's issue 3798: an ordinary run comes before a capture, and a
 graph is void once the context that it was captured from has changed.
+
+Guesses, which hide real failures: the words of errors; how an inspector names fused attention of several
+profiles (one profile: issue 4397); that an engine of another driver or device is refused and never merely
+slow; how large working memory is; float32 sums in every product, and the same numbers whatever the profile,
+the tactic or the neighbours in a batch (issue 4796); that the only device is an Orin.
 """
 
 from __future__ import annotations
@@ -61,6 +66,17 @@ class BuilderFlag(enum.Enum):
     OBEY_PRECISION_CONSTRAINTS = 2
 
 
+class ProfilingVerbosity(enum.Enum):
+    LAYER_NAMES_ONLY = 0
+    NONE = 1
+    DETAILED = 2
+
+
+class LayerInformationFormat(enum.Enum):
+    ONELINE = 0
+    JSON = 1
+
+
 class DataType(enum.Enum):
     FLOAT = 0
     HALF = 1
@@ -101,9 +117,11 @@ class TensorRT:
     IProgressMonitor = IProgressMonitor
     DataType = DataType
     LayerType = LayerType
+    ProfilingVerbosity = ProfilingVerbosity
+    LayerInformationFormat = LayerInformationFormat
     ExecutionContextAllocationStrategy = ExecutionContextAllocationStrategy
 
-    def __init__(self, device: Device, version: str = "10.3.0") -> None:
+    def __init__(self, device: Device, version: str = "10.16.0") -> None:
         self.device, self.__version__ = device, version
         self.refused: set[str] = set()
         """Graphs, by the stem of their file, that cannot be built."""
@@ -113,20 +131,37 @@ class TensorRT:
         """Graphs whose runs end a capture."""
         self.contexts = 1 << 20
         """How many contexts the device has memory for."""
+        self.unstartable: set[str] = set()
+        """Builder or Runtime, where the library cannot start."""
+        self.unfused: set[str] = set()
+        """Graphs in which no attention is fused."""
+        self.in_tf32: set[str] = set()
+        """Graphs that were built with ten bits of mantissa, TensorRT's default."""
+        self.refused_profiles: set[int] = set()
         self.before_build: Callable[[], None] = lambda: None
+        """What happens while a build makes no callback, which is nearly all of its time."""
         self.falsify: Callable[[str, dict[str, NDArray[Any]], NDArray[Any]], NDArray[Any]] | None = None
         """Given a graph's stem, its inputs and its first output, what the engine writes instead."""
         self.patch = 0
         """Of the libraries: engines depend on it, and nothing tells it."""
-        self.Builder = partial(Builder, self)
+        self.Builder = partial(self._start, Builder)
         self.OnnxParser = partial(OnnxParser, self)
-        self.Runtime = partial(Runtime, self)
+        self.Runtime = partial(self._start, Runtime)
+
+    def _start(self, kind: type, log: ILogger) -> Any:
+        if kind.__name__ in self.unstartable:
+            log.log(ILogger.ERROR, "CUDA initialization failure with error: 35")
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+        return kind(self, log)
 
     @property
     def platform(self) -> list[Any]:
         """What an engine and a timing cache are valid for."""
         d = self.device
-        return [self.__version__, self.patch, d.driver, list(d.compute_capability), d.name]
+        return [
+            *(self.__version__, self.patch, d.driver, list(d.compute_capability), d.name),
+            d.multiprocessors,
+        ]
 
 
 class Input:
@@ -241,7 +276,7 @@ class Profile:
         if not len(min) == len(opt) == len(max) or not all(
             0 <= a <= b <= c for a, b, c in zip(min, opt, max, strict=True)
         ):
-            raise ValueError(f"inconsistent shapes of {input}: {min} {opt} {max}")
+            raise RuntimeError("Shape provided for min is inconsistent with other shapes.")
         self.shapes[input] = [tuple(min), tuple(opt), tuple(max)]
 
 
@@ -258,6 +293,8 @@ class Config:
         self._trt = trt
         self.profiles: list[Profile] = []
         self.workspace = 0
+        self.profiling_verbosity = ProfilingVerbosity.LAYER_NAMES_ONLY
+        self.max_aux_streams = -1
         self.cleared: list[BuilderFlag] = []
         self.flags: set[BuilderFlag] = set()
         self.timing = TimingCache({"for": trt.platform, "timed": []})
@@ -307,6 +344,7 @@ class Builder:
     def build_serialized_network(self, network: Network, config: Config) -> bytes | None:
         trt = self._trt
         stem = _stem(network.path)
+        # One step for nearly all of the build, as TensorRT-RTX makes it of a graph that is one node.
         if (monitor := config.progress_monitor) is not None:
             monitor.phase_start("Building", None, 2)
             monitor.step_complete("Building", 0)
@@ -320,6 +358,11 @@ class Builder:
                 raise trt.device.refuse("a strongly typed network takes no precision flags")
         elif not network.check_types(config.flags):
             raise trt.device.refuse("the network's types are left to TensorRT")
+        for profile in config.profiles:
+            measured = [stem, *sorted(profile.shapes.items())]
+            if (kept := json.loads(json.dumps(measured))) not in config.timing.content["timed"]:
+                trt.device.counts["timed"] += 1
+                config.timing.content["timed"].append(kept)
         if stem in trt.refused or (network.strongly_typed and stem in trt.refused_strongly_typed):
             self._log.log(ILogger.ERROR, f"no implementation\nfor a node of {stem}")
             return None
@@ -334,20 +377,16 @@ class Builder:
                     self._log.log(ILogger.ERROR, f"profile does not fit {given.name} {given.shape}: {shapes}")
                     return None
         if BuilderFlag.TF32 not in config.cleared:
-            raise trt.device.refuse("float32 would be computed with ten bits of mantissa")
+            trt.in_tf32.add(stem)
         if not config.profiles:
             self._log.log(ILogger.ERROR, "there is no profile")
             return None
         trt.device.counts["build"] += 1
-        for profile in config.profiles:
-            measured = [stem, *sorted(profile.shapes.items())]
-            if (kept := json.loads(json.dumps(measured))) not in config.timing.content["timed"]:
-                trt.device.counts["timed"] += 1
-                config.timing.content["timed"].append(kept)
         described = {
             "for": trt.platform,
             "graph": network.path,
             "profiles": [profile.shapes for profile in config.profiles],
+            "detailed": config.profiling_verbosity is ProfilingVerbosity.DETAILED,
         }
         body = json.dumps(described).encode()
         return hashlib.sha256(body).digest() + body
@@ -374,6 +413,7 @@ class Engine:
         self.device, self.trt, self.log = trt.device, trt, log
         self.stem, self.falsify = _stem(described["graph"]), trt.falsify
         self.profiles: list[dict[str, list[list[int]]]] = described["profiles"]
+        self.is_detailed: bool = described["detailed"]
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(
@@ -387,6 +427,9 @@ class Engine:
         """Differs from graph to graph, so that shared memory has to grow."""
         return max(4 * math.prod(three[2]) for shapes in self.profiles for three in shapes.values())
 
+    def create_engine_inspector(self) -> EngineInspector:
+        return EngineInspector(self)
+
     def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> Context | None:
         if self.device.counts["context"] >= self.trt.contexts:
             self.log.log(ILogger.ERROR, "no memory")
@@ -395,6 +438,22 @@ class Engine:
             self.device.allocate(self.device_memory_size_v2, "device")
         self.device.counts["context"] += 1
         return Context(self)
+
+
+class EngineInspector:
+    """A step graph has one fused attention, and one other layer, a profile."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def get_engine_information(self, format: LayerInformationFormat) -> str:
+        layers: list[Any] = []
+        engine = self._engine
+        for number in range(len(engine.profiles)):
+            is_fused = engine.stem.startswith("step") and engine.stem not in engine.trt.unfused
+            for name in (f"_gemm_mha_v2_myl{number}_5" if is_fused else "softmax_myl0_5", "gemm_myl0_6"):
+                layers.append({"Name": name, "LayerType": "kgen"} if engine.is_detailed else name)
+        return json.dumps({"Layers": layers})
 
 
 class Context:
@@ -424,6 +483,8 @@ class Context:
         self._device.stream(stream_handle)
         if profile_index >= len(self.engine.profiles):
             raise self._device.refuse(f"no profile {profile_index}")
+        if profile_index in self.engine.trt.refused_profiles:
+            raise RuntimeError("Error in set optimization profile async.")
         self._profile = (profile_index, stream_handle)
         self._shapes = {}
         return True

@@ -1,0 +1,120 @@
+"""Modelled time of a reply on a GPU: its calls at the sizes that the engine gives them, at assumed speeds.
+
+Assumed, not measured: the shares of the peak, and the bytes that pointwise work moves. Launches are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.bench.devices import Mode
+from appliance.bench.graph_work import bytes_moved, count, speedups
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.schedule import time_grid
+from appliance.engine.costs import StepCall
+from appliance.engine.cuda import FRAME_MULTIPLE
+from appliance.engine.flow import calls_alone
+from appliance.job import Segment
+
+REACHED: Mapping[str, float] = {"linear": 0.6, "convolution": 0.6, "attention": 0.4, "rest": 1.0}
+"""Share of the peak in FP16, by class; attention is fused."""
+INT8_GAIN = 0.73
+"""Share of their double peak that INT8 products keep of what FP16 ones reach."""
+BANDWIDTH_REACHED = 0.83
+POINTWISE_BYTES = 30.0
+"""Bytes that norms, rotations, gates and activations of a block move per frame and channel."""
+FIRST_PIECE_S = 1.5
+"""Speech of the first piece of a stream."""
+LANE_ROWS = 2
+
+
+@dataclass(frozen=True)
+class ReplyTime:
+    """A guided reply in one piece."""
+
+    sampling: Sampling
+    steps_s: float
+    other_s: float
+    """Condition and vocoder."""
+    first_audio_s: float
+    """Of a stream whose first piece has FIRST_PIECE_S."""
+    padding: float
+    """Arithmetic of the steps over that at true lengths."""
+
+    @property
+    def total_s(self) -> float:
+        return self.steps_s + self.other_s
+
+
+class ReplyModel:
+    def __init__(self, bundle: Bundle, mode: Mode) -> None:
+        """Counts the bundle's graphs. Raises BundleError."""
+        self._bundle, self._mode = bundle, mode
+        self._works = {graph: count(bundle, graph) for graph in ("condition", "step", "vocoder")}
+        self._speed = {name: gain * INT8_GAIN for name, gain in speedups(bundle).items()}
+
+    def reply(self, sampling: Sampling, frames: int, reference: int, nfe: int) -> ReplyTime:
+        """Time of `frames` after a `reference`, both in frames."""
+        calls, exactly = (self._calls(sampling, frames, reference, nfe, n) for n in (FRAME_MULTIPLE, 1))
+        piece = min(frames, round(FIRST_PIECE_S * self._bundle.manifest.mel.frames_per_second))
+        first = self._calls(sampling, piece, reference, nfe, FRAME_MULTIPLE)
+        return ReplyTime(
+            sampling,
+            sum(map(self._step_s, calls)),
+            self._other_s(frames, reference),
+            sum(map(self._step_s, first)) + self._other_s(piece, reference),
+            sum(map(self._operations, calls)) / sum(map(self._operations, exactly)),
+        )
+
+    def _calls(
+        self, sampling: Sampling, frames: int, reference: int, nfe: int, multiple: int
+    ) -> list[StepCall]:
+        defaults = self._bundle.manifest.defaults
+        segment = Segment(
+            index=0,
+            text="",
+            ids=np.zeros(1, np.int32),
+            frames=frames + reference,
+            reference_log_mel=np.zeros((reference, 1), np.float32),
+            reference_frames=reference,
+            times=time_grid(nfe, grid=defaults.grid, sway=defaults.sway),
+            guidance=2.0,
+            sampling=sampling,
+        )
+        return [call for step in range(nfe) for call in calls_alone(segment, step, multiple, LANE_ROWS)]
+
+    def _of_step(self, call: StepCall) -> dict[str, float]:
+        """Operations by class."""
+        return {
+            name: linear * call.tokens + quadratic * call.pairs
+            for name, (_, linear, quadratic) in self._works["step"].flops.items()
+        }
+
+    def _operations(self, call: StepCall) -> float:
+        return sum(self._of_step(call).values())
+
+    def _step_s(self, call: StepCall) -> float:
+        arch = self._bundle.manifest.arch
+        pointwise = POINTWISE_BYTES * arch.depth * arch.dim * call.tokens
+        return self._compute_s(self._of_step(call)) + self._moved_s(pointwise)
+
+    def _other_s(self, frames: int, reference: int) -> float:
+        return sum(
+            max(
+                self._compute_s(work.at(size)), self._moved_s(bytes_moved(self._bundle, graph, size, work, 2))
+            )
+            for graph, size in (("condition", reference + frames), ("vocoder", frames))
+            for work in [self._works[graph]]
+        )
+
+    def _compute_s(self, flops: Mapping[str, float]) -> float:
+        return sum(
+            operations / (self._mode.flops * REACHED[name] * self._speed.get(name, 1.0))
+            for name, operations in flops.items()
+        )
+
+    def _moved_s(self, many: float) -> float:
+        return many / (self._mode.bytes_per_s * BANDWIDTH_REACHED)

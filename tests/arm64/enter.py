@@ -1,0 +1,84 @@
+"""Run a program of an arm64 root under qemu, in namespaces of its own; the host's registry stays as it is.
+
+    python -m tests.arm64.enter ROOT PROGRAM...
+
+Needs root and Linux 6.7, from which on a user namespace has a registry of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+
+QEMU = "/usr/bin/qemu-aarch64-static"
+ENVIRONMENT = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LC_ALL": "C.UTF-8",
+    # The nearest to Orin's Cortex-A78AE: the same dot products and float16, no SVE.
+    "QEMU_CPU": "cortex-a76",
+}
+CORE = """processor\t: {}
+BogoMIPS\t: 62.50
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x0
+CPU part\t: 0xd42
+CPU revision\t: 1
+
+"""
+"""Of Orin in /proc/cpuinfo: ONNX Runtime ends at its import where it reads x86's."""
+ELF_OF_ARM = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
+ENTER = """set -e
+root=$1 qemu=$2
+shift 2
+ip link set lo up
+mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+printf %s "$qemu" > /proc/sys/fs/binfmt_misc/register
+mount -t proc proc "$root/proc"
+mount --bind "$root/run/cpuinfo" "$root/proc/cpuinfo"
+mount -t sysfs -o ro sysfs "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/dev/shm"
+exec chroot "$root" "$@"
+"""
+CLONE_NEWUSER = 0x10000000
+
+
+def map_every_id() -> None:
+    """Enter a user namespace whose ids are the host's: packages create users and change owners in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent, (entered, enter) = os.getpid(), os.pipe()
+    if (outside := os.fork()) == 0:
+        os.read(entered, 1)
+        for ids in ("uid_map", "gid_map"):
+            Path(f"/proc/{parent}/{ids}").write_text("0 0 65536\n")
+        os._exit(0)
+    if libc.unshare(CLONE_NEWUSER):
+        raise OSError(ctypes.get_errno(), "unshare")
+    os.write(enter, b".")
+    _, status = os.waitpid(outside, 0)
+    if status:
+        raise OSError("the ids of the user namespace cannot be mapped")
+    os.setgroups([])
+    os.setgid(0)
+    os.setuid(0)
+
+
+def main(root: str, *program: str) -> None:
+    cores = "".join(map(CORE.format, range(os.cpu_count() or 1)))
+    Path(root, "run/cpuinfo").write_text(cores)
+    map_every_id()
+    # F: opened now, outside of the root.
+    qemu = f":qemu-aarch64:M::{ELF_OF_ARM}:{MASK}:{QEMU}:F"
+    own = ("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child", "--net")
+    command = (*own, "sh", "-c", ENTER, "sh", root, qemu, *program)
+    os.execvpe(command[0], command, ENVIRONMENT)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,79 @@
+"""The packages of both JetPacks: the bindings that their GPU backends need, of the CUDA of their drivers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.debian import package
+from scripts.debian.package import MACHINES, PYTHONS
+from tests.debian.made import ALONE, ARCH, ROOT, needs_dpkg, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.once, needs_dpkg]
+DRIVERS = {"6": "12.6.", "7": "13.2."}
+"""JetPack → CUDA of its driver."""
+ELF_AARCH64 = 183
+OPEN = """
+import importlib.metadata, sys
+sys.path.insert(0, sys.argv[1])
+from cuda.bindings import runtime
+from appliance.engine.cuda import DeviceMemory
+from appliance.errors import ApplianceError
+print([found.version for found in importlib.metadata.distributions(path=sys.argv[1:])
+       if found.name in ("cuda-python", "cuda-bindings")])
+try:
+    DeviceMemory("tensorrt").close()
+except ApplianceError as error:
+    print(error)
+"""
+"""What TensorRT's backend does before it asks for TensorRT, which JetPack has."""
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """The unpacked package of a (JetPack, architecture); removed, since temporary files may be in memory."""
+    jetpack, arch = request.param
+    made = package.build(tmp_path, package.Flavour(arch, jetpack), "none")
+    run("dpkg-deb", "-x", made, tmp_path / "root")
+    made.unlink()
+    yield tmp_path / "root" / package.LIBRARY
+    shutil.rmtree(tmp_path / "root")
+
+
+def interpreter(version: str) -> Path:
+    """That Python; skips the test where scripts/test found none."""
+    here = ROOT / f".venvs/py{version.replace('.', '')}/bin/python"
+    found = here if here.exists() else shutil.which(f"python{version}")
+    if not found:
+        pytest.skip(f"Python {version} is not installed")
+    return Path(found)
+
+
+@pytest.mark.parametrize(
+    ("library", "jetpack"), [((jetpack, ARCH), jetpack) for jetpack in PYTHONS], indirect=["library"]
+)
+def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> None:
+    """Of this machine's package, under the JetPack's Python: there is no more to miss than a device."""
+    command = (interpreter(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
+    ran = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    versions, *refusal = ran.stdout.splitlines()
+    assert versions.startswith(f"['{DRIVERS[jetpack]}") and versions.count("'") == 2
+    assert not refusal or "no NVIDIA device" in refusal[0]
+
+
+@pytest.mark.parametrize(
+    ("library", "jetpack"), [((jetpack, "arm64"), jetpack) for jetpack in PYTHONS], indirect=["library"]
+)
+def test_the_jetsons_package_is_for_its_machine(library: Path, jetpack: str) -> None:
+    """Every extension is for arm64 and this Python, CUDA's bindings among them."""
+    tag = f"cpython-{PYTHONS[jetpack].replace('.', '')}-{MACHINES['arm64']}-linux-gnu"
+    assert (library / f"cuda/bindings/runtime.{tag}.so").exists()
+    for path in library.rglob("*.so*"):
+        head = path.read_bytes()[:20]
+        assert (head[:4], int.from_bytes(head[18:], "little")) == (b"\x7fELF", ELF_AARCH64), path
+        assert ".cpython-" not in path.name or tag in path.name, path
