@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import os
 import sys
@@ -21,7 +20,7 @@ from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.durable import publish
-from export import calibration, cases, checkpoint, fused, graphs, parity, precision, qdq, to_onnx
+from export import calibration, cases, checkpoint, graphs, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.families import Family, with_mels_for
 from export.licence import licence
@@ -218,14 +217,13 @@ class StepWriter:
             return {"default": files | cpu}
         kinds = {"step": graphs.Step, "step_keys": graphs.StepKeys, "step_reply": graphs.StepReply}
         for name, kind in kinds.items():
-            files[name] = self._trace(name, functools.partial(self._step, kind))
-            if name != "step":
-                to_onnx.share_weights(self.folder / files[name], self.folder / files["step"])
+            files[name] = self._trace_step(name, kind, files.get("step"))
         variants = {"default": files}
         if contract.FUSED in BACKENDS[self.precision]:
-            variants[contract.FUSED] = {name: f"{name}_fused.onnx" for name in kinds}
-            for name, file in variants[contract.FUSED].items():
-                fused.fuse(self.folder / files[name], self.folder / file, self.arch.heads)
+            variants[contract.FUSED] = {
+                name: self._trace_step(name, kind, files["step"], "cuda", "_fused")
+                for name, kind in kinds.items()
+            }
         if self.precision == "fp32":
             return variants | {"ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
         wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
@@ -241,10 +239,7 @@ class StepWriter:
         """Write the single-row step graphs for a CPU, sharing the weights of the graph `weights`."""
         made: dict[str, str] = {}
         for name, kind in (("step_keys", graphs.StepKeys), ("step_reply", graphs.StepReply)):
-            make = functools.partial(self._step, kind, single=True)
-            traced = self.folder / self._trace(name, make, "_traced")
-            if weights is not None:
-                to_onnx.share_weights(traced, self.folder / weights)
+            traced = self.folder / self._trace_step(name, kind, weights, "single", "_traced")
             made[name] = f"{name}_{suffix}.onnx"
             rewrite(traced, self.folder / made[name])
             for left in (traced, traced.with_name(f"{traced.name}.data")):
@@ -260,8 +255,23 @@ class StepWriter:
         gc.collect()
         return path.name
 
-    def _step(self, kind: type[graphs.Step], single: bool = False) -> nn.Module:
-        return kind(self.dit(), self.arch, self.mels, self.max_frames, self.compute, single=single)
+    def _trace_step(
+        self,
+        name: str,
+        kind: type[graphs.Step],
+        weights: str | None,
+        form: graphs.Form = "standard",
+        suffix: str = "",
+    ) -> str:
+        """Write one step graph, sharing the weights of the graph `weights`; return its file name."""
+
+        def make() -> nn.Module:
+            return kind(self.dit(), self.arch, self.mels, self.max_frames, self.compute, form)
+
+        file = self._trace(name, make, suffix)
+        if weights is not None:
+            to_onnx.share_weights(self.folder / file, self.folder / weights)
+        return file
 
 
 @dataclass

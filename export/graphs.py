@@ -8,19 +8,23 @@ float32 operations cast explicitly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Arch, Vocoder
+from appliance.contract.graphs import MAX_OPSET
 from appliance.contract.mel import MelSpec
 from export.model import bigvgan
 
 Weights = Mapping[str, Tensor]
+Form = Literal["standard", "single", "cuda"]
+"""Step graphs of standard operators for rows; for one unpadded row on a CPU and for rows on a GPU with ONNX
+Runtime's own operators."""
 
 ROTARY_BASE = 10_000.0
 TIME_FREQUENCIES = 128
@@ -310,86 +314,90 @@ class Attention(nn.Module):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(self.compute)
 
 
-class SingleAttention(Attention):
-    """Attention of one row without padding, with ONNX Runtime's fused operators for a CPU."""
+class FusedAttention(Attention):
+    """Attention of padded rows with ONNX Runtime's fused operators."""
 
     def forward(
         self,
         x: Tensor,
         positions: Positions,
-        bias: Tensor | None,
+        mask: Tensor | None,
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (N, D) → (N − begin, D), keys and values (1, N, A). Ignores `bias`; else as `Attention`."""
-        inner = self.heads * self.head_dim
-        qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
+        """As `Attention`, but for the `mask` of `Step.attended` in place of a bias."""
+        q, k, v = self.qkv(x).chunk(3, dim=-1)  # equal parts: others need copies from the host
         if self.norms:
-            qk = self._rms_norm(qk.unflatten(-1, (2 * self.heads, -1))).flatten(2)
-        q, k = self._rotate(qk, positions).chunk(2, dim=-1)
-        keys, values = k, v
-        if kept is not None:
-            keys, values = (torch.cat(pair, dim=1) for pair in zip(kept, (k, v), strict=True))
-        q = q[:, begin:] if begin else q
-        attributes = {"num_heads": self.heads, "scale": 1.0}
-        y = contrib("MultiHeadAttention", (q, keys, values), q, attributes)
-        return self.out(y.flatten(0, 1)), k, v
+            q, k = self._rms_norm(torch.cat([q, k], dim=-1).unflatten(-1, (2 * self.heads, -1))).chunk(2, 2)
+            q, k = q.flatten(2), k.flatten(2)
+        q, k = self._rotate(q, positions), self._rotate(k, positions)
+        y = self._attend(q, k, v, mask, kept, begin)
+        return self.out(y), k, v
 
-    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:  # (1, N, 2·A)
-        turning = self.rotated_heads * self.head_dim
-        if turning == 0 or self.rotated_heads == self.heads:
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None,
+        begin: int,
+    ) -> Tensor:
+        if kept is not None:
+            k, v = (torch.cat(pair, dim=1) for pair in zip(kept, (k, v), strict=True))
+        q = q[:, begin:] if begin else q
+        given = (q, k, v) if mask is None else (q, k, v, None, mask)
+        return contrib("MultiHeadAttention", given, num_heads=self.heads, scale=1.0)
+
+    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:  # (R, N, A) or (R, N, 2·A)
+        turning, width = self.rotated_heads * self.head_dim, self.heads * self.head_dim
+        if turning in (0, width):
             return self._turned(x, positions) if turning else x
-        parts = [(a[..., :turning], a[..., turning:]) for a in x.chunk(2, dim=-1)]
+        parts = [(a[..., :turning], a[..., turning:]) for a in x.split(width, dim=-1)]
         return torch.cat(
             [part for first, rest in parts for part in (self._turned(first, positions), rest)], dim=-1
         )
 
     def _turned(self, x: Tensor, positions: Positions) -> Tensor:
         first = torch.full((1,), positions.first, dtype=torch.int64)
-        return contrib("RotaryEmbedding", (x, first, positions.cos, positions.sin), x, {})
+        return contrib("RotaryEmbedding", (x, first, positions.cos, positions.sin))
 
 
-def contrib(operator: str, inputs: tuple[Tensor, ...], like: Tensor, attributes: dict[str, Any]) -> Tensor:
-    """Call an ONNX Runtime operator whose output has the type and shape of `like`."""
-    result: Tensor = torch.onnx.ops.symbolic(
-        f"com.microsoft::{operator}", inputs, attributes, dtype=like.dtype, shape=like.shape, version=1
-    )
-    return result
-
-
-class Block(nn.Module):
-    """DiT block: modulated attention and feed-forward."""
-
-    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype, single: bool) -> None:
-        super().__init__()
-        self.compute = compute
-        attention = SingleAttention if single else Attention
-        self.attention = attention(weights, f"{name}.attn", arch, compute)
-        self.up, self.down = (
-            Matrix(weights[f"{name}.ff.ff.{k}.weight"], weights[f"{name}.ff.ff.{k}.bias"], compute)
-            for k in ("0.0", "2")
-        )
+class SingleAttention(FusedAttention):
+    """Fused attention of one row without padding, x (N, D): one rotation for q and k."""
 
     def forward(
         self,
         x: Tensor,
-        rows: Tensor,
         positions: Positions,
-        bias: Tensor | None,
+        mask: Tensor | None,
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x (…, N, D) → frames from `begin` on (…, N − begin, D), keys and values (…, N, A) of all frames.
+        """x (N, D) → (N − begin, D), keys and values (1, N, A); else as `Attention`."""
+        inner = self.heads * self.head_dim
+        qk, v = self.qkv(x)[None].split((2 * inner, inner), dim=-1)
+        if self.norms:
+            qk = self._rms_norm(qk.unflatten(-1, (2 * self.heads, -1))).flatten(2)
+        q, k = self._rotate(qk, positions).chunk(2, dim=-1)
+        return self.out(self._attend(q, k, v, mask, kept, begin).flatten(0, 1)), k, v
 
-        `rows` (…, 6, D): shift, scale, gate of attention, then of feed-forward.
-        """
-        shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows.split(1, dim=-2)
-        y = modulate(x, shift_a, scale_a, self.compute)
-        y, keys, values = self.attention(y, positions, bias, kept, begin)
-        x = (x[..., begin:, :] if begin else x) + gate_a.to(self.compute) * y
-        y = modulate(x, shift_f, scale_f, self.compute)
-        y = self.down(F.gelu(self.up(y), approximate="tanh"))
-        return x + gate_f.to(self.compute) * y, keys, values
+
+def contrib(operator: str, inputs: tuple[Tensor | None, ...], **attributes: float) -> Tensor:
+    """Call an operator of ONNX Runtime's own; else as `symbol`."""
+    return symbol(f"com.microsoft::{operator}", inputs, version=1, **attributes)
+
+
+def symbol(
+    operator: str, inputs: tuple[Tensor | None, ...], version: int = MAX_OPSET, **attributes: float
+) -> Tensor:
+    """Call an ONNX operator whose output has the type and shape of its first input."""
+    like = inputs[0]
+    assert like is not None
+    result: Tensor = torch.onnx.ops.symbolic(
+        operator, inputs, attributes, dtype=like.dtype, shape=like.shape, version=version
+    )
+    return result
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
@@ -402,11 +410,74 @@ def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> T
     return (layer_norm(x) * (1.0 + scale) + shift).to(compute)
 
 
+def fused_modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
+    """AdaLN as one operator, which computes in float32; 1 is already in `scale`, and all are `compute`.
+
+    ONNX Runtime's operator takes a weight and a bias for each row (R, 1, D), from 1.21 on.
+    """
+    return symbol("LayerNormalization", (x, scale, shift), epsilon=NORM_EPS)
+
+
+def fused_add(x: Tensor, y: Tensor) -> Tensor:
+    """x + y. ONNX Runtime 1.23 would fuse Add with the norm after it, and then refuse that norm's weights."""
+    return symbol("Sum", (x, y))
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Parts of a step graph that differ by its form."""
+
+    attention: type[Attention]
+    modulate: Callable[[Tensor, Tensor, Tensor, torch.dtype], Tensor] = modulate
+    add: Callable[[Tensor, Tensor], Tensor] = torch.add
+
+
+OPERATORS: Mapping[Form, Operators] = {
+    "standard": Operators(Attention),
+    "single": Operators(SingleAttention),
+    "cuda": Operators(FusedAttention, fused_modulate, fused_add),
+}
+
+
+class Block(nn.Module):
+    """DiT block: modulated attention and feed-forward."""
+
+    def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype, form: Form) -> None:
+        super().__init__()
+        self.compute, self.use = compute, OPERATORS[form]
+        self.attention = self.use.attention(weights, f"{name}.attn", arch, compute)
+        self.up, self.down = (
+            Matrix(weights[f"{name}.ff.ff.{k}.weight"], weights[f"{name}.ff.ff.{k}.bias"], compute)
+            for k in ("0.0", "2")
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        rows: Sequence[Tensor],
+        positions: Positions,
+        bias: Tensor | None,
+        kept: tuple[Tensor, Tensor] | None = None,
+        begin: int = 0,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """x (…, N, D) → frames from `begin` on (…, N − begin, D), keys and values (…, N, A) of all frames.
+
+        `rows` (…, 1, D) each: shift, scale, gate of attention, then of feed-forward.
+        """
+        shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = rows
+        y = self.use.modulate(x, shift_a, scale_a, self.compute)
+        y, keys, values = self.attention(y, positions, bias, kept, begin)
+        x = self.use.add(x[..., begin:, :] if begin else x, gate_a.to(self.compute) * y)
+        y = self.use.modulate(x, shift_f, scale_f, self.compute)
+        y = self.down(F.gelu(self.up(y), approximate="tanh"))
+        return self.use.add(x, gate_f.to(self.compute) * y), keys, values
+
+
 class Step(nn.Module):
     """Velocity of rows; see `appliance.contract.graphs.step`.
 
     The `single` form takes one unpadded row (R = 1) and ignores `lengths`; on (N, D) runtimes fuse biases and
-    modulation into products and norms.
+    modulation into products and norms. In the `cuda` form nothing may precede a reference.
     """
 
     def __init__(
@@ -416,15 +487,15 @@ class Step(nn.Module):
         mels: int,
         max_frames: int,
         compute: torch.dtype,
-        *,
-        single: bool = False,
+        form: Form = "standard",
     ) -> None:
         super().__init__()
-        self.depth, self.compute, self.single = arch.depth, compute, single
+        self.depth, self.compute = arch.depth, compute
+        self.form, self.single, self.use = form, form == "single", OPERATORS[form]
         self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
         self.position_conv = PositionConv(weights, compute)
         self.blocks = nn.ModuleList(
-            [Block(weights, f"transformer_blocks.{i}", arch, compute, single) for i in range(arch.depth)]
+            [Block(weights, f"transformer_blocks.{i}", arch, compute, form) for i in range(arch.depth)]
         )
         self.skip = (
             Matrix(weights["long_skip_connection.weight"], None, compute)
@@ -438,20 +509,25 @@ class Step(nn.Module):
         angle = angles(positions, rates(arch.dim_head) if rate is None else rate)
         self.cos, self.sin = kept_float(angle.cos()), kept_float(angle.sin())
         self.frame = nn.Buffer(torch.arange(positions, dtype=torch.int32))
+        self.ones = kept_float(torch.tensor([*[0, 1, 0, 0, 1, 0] * arch.depth, 0, 1])[:, None])
 
     def forward(
         self, latents: Tensor, condition: Tensor, mod_table: Tensor, step_index: Tensor, lengths: Tensor
     ) -> Tensor:
-        valid = self.valid(0, latents.shape[1], None, lengths)
+        frames = latents.shape[1]
+        valid = self.valid(0, frames, None, lengths)
         rows = self.modulation(mod_table, step_index)
         x = start = self.embed([latents], [condition], valid)
+        seen, positions = self.attended(valid, x, lengths, frames, frames), self.positions(0, frames)
         for i, block in enumerate(self.blocks):
-            x, _, _ = block(x, rows_of(i, rows), Positions(self.cos, self.sin), score_bias(valid, x))
+            x, _, _ = block(x, rows_of(i, rows), positions, seen)
         return self.velocity(x, start, rows)
 
-    def modulation(self, table: Tensor, index: Tensor) -> Tensor:
-        """Modulation (…, 6·depth + 2, D) of each sequence."""
+    def modulation(self, table: Tensor, index: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Modulation (…, 6·depth + 2, D) of each sequence; in the `cuda` form as separate rows (R, 1, D)."""
         rows = table.index_select(0, index)
+        if self.form == "cuda":
+            return (rows + self.ones).to(self.compute).split(1, dim=1)
         return rows[0] if self.single else rows
 
     def unbatched(self, x: Tensor) -> Tensor:
@@ -475,28 +551,50 @@ class Step(nn.Module):
         first = self.frame[before : before + 1]
         return (index < first + lengths[:, None]) & (index >= first - before_lengths[:, None])
 
+    def attended(
+        self, valid: Tensor | None, like: Tensor, lengths: Tensor, queries: int, keys: int
+    ) -> Tensor | None:
+        """Bias of scores (R, 1, 1, keys); in the `cuda` form a mask (3·R + 2) int32.
+
+        The mask has each row's number of keys, the starts of its queries in the flattened batch and their
+        end, the starts of its keys and their end: `MASK_1D_KEY_SEQ_LEN_START` of ONNX Runtime's
+        memory-efficient kernel. Others misread it, so `engine/ort_cuda.py` requests the kernel by name. ONNX
+        Runtime 1.31 sets the first start of keys to 0 and the last to R·keys, which they are. Sizes are
+        slices, as in `valid`.
+        """
+        if valid is None:
+            return None
+        if self.form != "cuda":
+            return ((~valid).to(like.dtype) * MASKED_SCORE)[:, None, None]
+        row = self.frame[: lengths.shape[0] + 1]
+        starts = [row * self.frame.narrow(0, many, 1) for many in (queries, keys)]
+        return torch.cat([lengths, *starts])
+
+    def positions(self, first: int, frames: int) -> Positions:
+        """Positions from the frame `first` on."""
+        if self.form != "cuda":
+            return Positions(self.cos, self.sin, first)
+        cos, sin = (table[first : first + frames].to(self.compute) for table in (self.cos, self.sin))
+        return Positions(cos, sin)
+
     def embed(self, latents: list[Tensor], condition: list[Tensor], valid: Tensor | None) -> Tensor:
         """Embed concatenated parts of a sequence: (R, N, M) and (R, N, D) each → (…, N, D)."""
         y, seen = (self.unbatched(torch.cat(a, dim=1) if len(a) > 1 else a[0]) for a in (latents, condition))
         x = self.from_latents(y.to(self.compute)) + seen
-        return x + self.position_conv(x, valid)
+        return self.use.add(x, self.position_conv(x, valid))
 
-    def velocity(self, x: Tensor, start: Tensor, rows: Tensor) -> Tensor:
+    def velocity(self, x: Tensor, start: Tensor, rows: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Final projection: (…, N, D) → (R, N, M)."""
         if self.skip is not None:
             x = self.skip(torch.cat([x, start], dim=-1))
-        shift, scale = rows[..., 6 * self.depth :, :].split(1, dim=-2)
-        return self.batched(self.out(modulate(x, shift, scale, self.compute)).float())
+        shift, scale = rows_of(self.depth, rows)
+        return self.batched(self.out(self.use.modulate(x, shift, scale, self.compute)).float())
 
 
-def rows_of(block: int, rows: Tensor) -> Tensor:
-    """Modulation (…, 6, D) of one block."""
-    return rows[..., 6 * block : 6 * block + 6, :]
-
-
-def score_bias(valid: Tensor | None, like: Tensor) -> Tensor | None:
-    """Bias of attention scores: (R, L) → (R, 1, 1, L)."""
-    return None if valid is None else ((~valid).to(like.dtype) * MASKED_SCORE)[:, None, None]
+def rows_of(block: int, rows: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Modulation rows (…, 1, D) of one block; two of the final norm."""
+    part = slice(6 * block, 6 * block + 6)
+    return rows[..., part, :].split(1, dim=-2) if isinstance(rows, Tensor) else rows[part]
 
 
 class StepKeys(Step):
@@ -513,15 +611,16 @@ class StepKeys(Step):
         reference_condition: Tensor,
         reference_lengths: Tensor,
     ) -> tuple[Tensor, ...]:
-        begin = reference.shape[1]
-        valid = self.valid(begin, latents.shape[1], reference_lengths, lengths)
+        begin, frames = reference.shape[1], latents.shape[1]
+        valid = self.valid(begin, frames, reference_lengths, lengths)
         rows = self.modulation(mod_table, step_index)
         x = start = self.embed([reference, latents], [reference_condition, condition], valid)
-        bias, positions = score_bias(valid, x), Positions(self.cos, self.sin)
+        positions, keys, many = self.positions(0, begin + frames), begin + frames, reference_lengths + lengths
         kept = []
         for i, block in enumerate(self.blocks):
-            last = i == self.depth - 1
-            x, k, v = block(x, rows_of(i, rows), positions, bias, begin=begin if last else 0)
+            first = begin if i == self.depth - 1 else 0
+            seen = self.attended(valid, x, many, keys - first, keys)
+            x, k, v = block(x, rows_of(i, rows), positions, seen, begin=first)
             kept += [k[:, :begin], v[:, :begin]]
         return self.velocity(x, start[..., begin:, :], rows), *kept
 
@@ -548,10 +647,11 @@ class StepReply(Step):
             [context_condition, condition],
             self.valid(seen, frames, reference_lengths, lengths),
         )[..., seen:, :]
-        bias = score_bias(self.valid(begin, frames, reference_lengths, lengths), x)
-        positions = Positions(self.cos, self.sin, begin)
+        valid = self.valid(begin, frames, reference_lengths, lengths)
+        attended = self.attended(valid, x, reference_lengths + lengths, frames, begin + frames)
+        positions = self.positions(begin, frames)
         for i, block in enumerate(self.blocks):
-            x, _, _ = block(x, rows_of(i, rows), positions, bias, kept=(kept[2 * i], kept[2 * i + 1]))
+            x, _, _ = block(x, rows_of(i, rows), positions, attended, kept=(kept[2 * i], kept[2 * i + 1]))
         return self.velocity(x, start, rows)
 
 
