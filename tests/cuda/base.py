@@ -1,7 +1,7 @@
 """A bundle as wide as v1_Base, written in the workshop: `python -m tests.cuda.base FOLDER [BLOCKS]`.
 
 Its weights are one number, since nothing computes with them, and few of the 22 equal blocks are traced: that
-costs half a minute, all of them two and a half.
+costs half a minute, all of them two.
 """
 
 from __future__ import annotations
