@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FUSED, Bundle, Licence, Manifest, Vocoder
 from appliance.contract.graphs import STEPS, signatures
-from export import fused, graphs, to_onnx
+from export import graphs, to_onnx
 from export.families import NAMED
 from export.model.dit import DiT
 from export.model.vocos import Vocos
@@ -38,22 +39,22 @@ def write(folder: Path, blocks: int) -> Bundle:
         models = DiT(arch, len(VOCABULARY), mel.mels), Vocos(VOCOS_MEL_24KHZ)
     dit, vocos = map(_constant, models)
     sizes = (dit, arch, mel.mels, MAX_FRAMES, torch.float16)
-    modules = {
+    modules: dict[str, Callable[[], nn.Module]] = {
         "modulation": lambda: graphs.Modulation(dit, arch, torch.float16),
         "condition": lambda: graphs.Condition(*sizes),
         "update": graphs.Update,
         "vocoder": lambda: graphs.Vocos(vocos, mel, vocoder, torch.float16),
-        "step": lambda: graphs.Step(*sizes),
-        "step_keys": lambda: graphs.StepKeys(*sizes),
-        "step_reply": lambda: graphs.StepReply(*sizes),
     }
     specs = signatures(contract.dimensions(arch, mel.mels, "fp16"))
     for name, make in modules.items():
         to_onnx.export(make(), specs[name], folder / f"{name}.onnx")
-    for name in STEPS:
-        if name != "step":
-            to_onnx.share_weights(folder / f"{name}.onnx", folder / "step.onnx")
-        fused.fuse(folder / f"{name}.onnx", folder / f"{name}_fused.onnx", arch.heads)
+    kinds = dict(zip(STEPS, (graphs.Step, graphs.StepKeys, graphs.StepReply), strict=True))
+    for form, suffix in (("standard", ""), ("cuda", "_fused")):
+        for name, kind in kinds.items():
+            path = folder / f"{name}{suffix}.onnx"
+            to_onnx.export(kind(*sizes, form), specs[name], path)
+            if path.name != "step.onnx":
+                to_onnx.share_weights(path, folder / "step.onnx")
     (folder / contract.VOCAB).write_text("".join(f"{token}\n" for token in VOCABULARY), "utf-8")
     manifest = Manifest(
         format=contract.FORMAT,
@@ -63,7 +64,7 @@ def write(folder: Path, blocks: int) -> Bundle:
         vocoder=vocoder,
         precision="fp16",
         variants={
-            "default": {name: f"{name}.onnx" for name in modules},
+            "default": {name: f"{name}.onnx" for name in (*modules, *STEPS)},
             FUSED: {name: f"{name}_fused.onnx" for name in STEPS},
         },
         backends=(FUSED,),
