@@ -230,6 +230,10 @@ class StepWriter:
         rows = {name: f"{name}_rows_float32.onnx" for name in kinds}
         for name, file in {**wide, **rows}.items():
             precision.widen(self.folder / files[name], self.folder / file)
+        if self.precision == "fp16":  # INT8 products are summed exactly
+            variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in kinds}
+            for name, file in sums.items():
+                precision.sum_in_float32(self.folder / files[name], self.folder / file)
         cpu = self._cpu_steps(precision.widen, "float32", files["step"])
         return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
 

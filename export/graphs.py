@@ -395,7 +395,7 @@ def symbol(
     like = inputs[0]
     assert like is not None
     result: Tensor = torch.onnx.ops.symbolic(
-        operator, inputs, attributes, dtype=like.dtype, shape=like.shape, version=version
+        operator, inputs, {**attributes}, dtype=like.dtype, shape=like.shape, version=version
     )
     return result
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from appliance.contract.bundle import FLOAT32, FUSED, Bundle, Precision, Sampling
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, Bundle, Precision, Sampling
 from appliance.contract.graphs import CONTEXT, kept_names, signatures
 from appliance.contract.mel import log_mel
 from appliance.contract.schedule import time_grid
@@ -209,8 +209,9 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
                 report.rows.extend(_samples(engine, expected, variant))
             elif expected.coarse is not None:
                 report.rows.extend(_lossy(engine, expected.coarse, variant))
-    if FUSED in bundle.manifest.variants and expected.trajectories:  # its other graphs are the default's
-        report.rows.extend(velocities(Graphs(bundle, FUSED), expected.trajectories[0]))
+    for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
+        if variant in bundle.manifest.variants and expected.trajectories:
+            report.rows.extend(velocities(Graphs(bundle, variant), expected.trajectories[0]))
     report.samplings = measure_samplings(bundle).samplings
     return report
 

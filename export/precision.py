@@ -1,4 +1,4 @@
-"""Precision rewrites for the CPU: float32 arithmetic on float16 weights, and dynamic INT8.
+"""Precision rewrites: float32 arithmetic and dynamic INT8 for a CPU, float32 sums for a GPU.
 
 float16 graphs themselves are traced with the casts of `graphs.py`.
 """
@@ -65,6 +65,33 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
             maker.output[list(maker.output).index(output.name)] = wide
             casts.append(helper.make_node("Cast", [wide], [output.name], to=TensorProto.FLOAT16))
     return casts
+
+
+def sum_in_float32(source: Path, out: Path) -> None:
+    """Write the float16 graph `source` with its weight products between casts, sharing its weight file.
+
+    TensorRT makes products of float16 numbers with float32 sums of them; without, it may sum in float16.
+    """
+    model = onnx.load(source, load_external_data=False)
+    graph = model.graph
+    names = {product.node.name for product in products_of(graph)}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        if node.name not in names:
+            nodes.append(node)
+            continue
+        wide = [f"{node.name}_{place}" for place in range(3)]
+        nodes += [
+            helper.make_node("Cast", [name], [to], to=TensorProto.FLOAT)
+            for name, to in zip(node.input, wide, strict=False)
+        ]
+        nodes.append(helper.make_node("MatMul", wide[:2], wide[2:], name=node.name))
+        nodes.append(helper.make_node("Cast", wide[2:], [*node.output], to=TensorProto.FLOAT16))
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+    del graph.value_info[:]
+    onnx.save(model, out)
 
 
 def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:

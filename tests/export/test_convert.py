@@ -67,7 +67,7 @@ def test_every_variant_is_compared_and_the_old_measurement_is_kept(
     manifest = converted.manifest
     assert (manifest.format, manifest.precision) == (contract.FORMAT, "fp16")
     variants = {"default", "ort-cpu", contract.FLOAT32}
-    assert set(manifest.variants) == variants | {contract.FUSED}
+    assert set(manifest.variants) == variants | {contract.FUSED, contract.FLOAT32_SUMS}
     rows = manifest.parity["rows"]
     compared = {row["variant"]: row["error"] for row in rows if row["against"] == "format 1.0"}
     assert set(compared) == variants

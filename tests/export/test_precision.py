@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from appliance.contract.bundle import FLOAT32, FUSED, Bundle, Sampling
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, FUSED, Bundle, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.engine.condition import padded_ids, padded_mel
 from appliance.engine.replay import replay
@@ -123,23 +123,26 @@ def test_variants_share_one_file_of_weights(fp16: BuiltBundle) -> None:
     assert sorted(path.name for path in fp16.bundle.folder.glob("step*")) == [
         "step.onnx",
         "step.onnx.data",
+        "step_float32_sums.onnx",
         "step_fused.onnx",
         "step_keys.onnx",
         "step_keys_float32.onnx",
+        "step_keys_float32_sums.onnx",
         "step_keys_fused.onnx",
         "step_keys_rows_float32.onnx",
         "step_reply.onnx",
         "step_reply_float32.onnx",
+        "step_reply_float32_sums.onnx",
         "step_reply_fused.onnx",
         "step_reply_rows_float32.onnx",
         "step_rows_float32.onnx",
     ]
     variants = fp16.bundle.manifest.variants
-    cpu, rows, fused = (variants[variant] for variant in ("ort-cpu", FLOAT32, FUSED))
+    cpu, rows, fused, sums = (variants[v] for v in ("ort-cpu", FLOAT32, FUSED, FLOAT32_SUMS))
     assert set(cpu) == {"condition", "step_keys", "step_reply", "vocoder"}
     assert set(rows) == {*cpu, "step"}
-    assert set(fused) == {"step", "step_keys", "step_reply"}
-    for own, masks in ((cpu, {"frame"}), (rows, set()), (fused, set())):
+    assert set(fused) == set(sums) == {"step", "step_keys", "step_reply"}
+    for own, masks in ((cpu, {"frame"}), (rows, set()), (fused, set()), (sums, set())):
         for name, file in own.items():
             narrow, wide = (stored(path) for path in (fp16.bundle.graph(name), fp16.bundle.folder / file))
             without = masks if name.startswith("step") else set()
@@ -351,3 +354,22 @@ def test_padding_stays_out_of_float16_batches_too(sampling: Sampling, fp16: Buil
         engine.step(ids)
     for lane_id, given, want in zip(ids, segments, wanted, strict=True):
         assert lanes.relative(lanes.moved(engine, lane_id, given), want) <= 1e-3
+
+
+@pytest.mark.parametrize("name", ["step", "step_keys", "step_reply"])
+def test_every_weight_product_is_summed_in_float32(name: str, fp16: BuiltBundle) -> None:
+    """The weights stay float16, and so does all between the products."""
+    usual, summed = (
+        onnx.shape_inference.infer_shapes(onnx.load(fp16.bundle.graph(name, variant)))
+        for variant in ("default", FLOAT32_SUMS)
+    )
+    products = {product.node.name for product in precision.products_of(usual.graph)}
+    made = {n.name: n for n in summed.graph.node if n.op_type == "MatMul"}
+    makers = {output: node for node in summed.graph.node for output in node.output}
+    assert products and products < made.keys(), "attention's are as they were"
+    for product in products:
+        casts = [makers[given] for given in made[product].input]
+        assert [[a.i for a in cast.attribute] for cast in casts] == [[TensorProto.FLOAT]] * 2
+    rest = [n.op_type for n in usual.graph.node]
+    kept = [n.op_type for n in summed.graph.node]
+    assert Counter(kept) - Counter(rest) == Counter({"Cast": 3 * len(products)})

@@ -16,6 +16,7 @@ import torch
 
 from appliance.contract import bundle as contract
 from appliance.contract import graphs
+from appliance.contract.bundle import FLOAT32_SUMS
 from appliance.contract.graphs import STEPS
 from appliance.engine import build
 from appliance.engine.build import EngineSource, Profile
@@ -196,6 +197,16 @@ def test_a_profile_of_a_step_graph(precision: str, graph: str, number: int) -> N
         assert len(made.launches) <= MAX_FLOAT32_LAUNCHES[graph]
     assert len(made.asserts) <= MAX_ASSERTS
     print(f"{graph} {profile.axes['N']}: {made.block_launches}, {len(made.asserts)} checks")
+
+
+@pytest.mark.parametrize("graph", STEPS)
+def test_float32_sums_cost_no_launch(graph: str, made: MakePlan, bundle: contract.Bundle) -> None:
+    """The casts around a product become part of its kernel, which still reads float16."""
+    shapes = plan.profile(inputs(bundle, graph), ONE_LENGTH)
+    summed = plan.read(plan.build(bundle.graph(graph, FLOAT32_SUMS), shapes))
+    assert len(summed.launches) == len(made(graph).launches)
+    reads = {launch.reads[:2] for launch in summed.launches if launch.kind == "fully_connected"}
+    assert reads == {("half", "half")}
 
 
 @pytest.mark.parametrize("graph", ["condition", "update", "vocoder"])
