@@ -114,7 +114,8 @@ class OrtCudaBackend(DeviceMemory):
             "enable_cuda_graph": str(int(is_step)),
         }
         usual = self._runtime.SessionOptions()
-        # Weights between working memory break it into pieces that do not fit the next length.
+        # Else each new length would ask for one piece of working memory, and weights lie between the pieces.
+        usual.enable_mem_pattern = False
         usual.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
         session = load_session(self._runtime, path, usual, [(PROVIDER, options)])
         # Without its libraries the provider is replaced by the CPU one, with a line in the log.
