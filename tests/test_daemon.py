@@ -455,7 +455,7 @@ def test_what_the_box_lacks_while_loading_is_tried_again(
     def load_engine(*arguments: Any, **options: Any) -> Any:
         raise fault
 
-    monkeypatch.setattr("appliance.engine.loading.load", load_engine)
+    monkeypatch.setattr("appliance.engine.loading._load", load_engine)
     assert daemon.main(write_config(tmp_path), []) == status
     assert f"appliance serve: {words}" in capsys.readouterr().err
 

@@ -330,7 +330,9 @@ def longest_reference(manifest: Manifest) -> int:
 
 def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
     """The sizes at which a graph runs on a backend; TensorRT's profiles are made from them."""
-    least = backend.frame_multiple if graph in STEPS else 1
+    least = 1
+    if graph in STEPS:
+        least = backend.frame_multiple
     longest = padded(manifest.max_frames, least)
     return {
         # Rows of several lanes are batched only where they have no reference.
