@@ -24,10 +24,10 @@ import yaml
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"
-PATIENCE_S = 30.0
 
 
 def free_port() -> int:

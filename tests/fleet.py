@@ -30,7 +30,8 @@ from typing import Any
 from appliance import cli
 from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, free_port, running
+from tests.daemons import BUNDLE, ROOT, Running, free_port, running
+from tests.patience import PATIENCE_S
 
 CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")

@@ -25,6 +25,7 @@ from appliance.box.system import Box
 from appliance.voices import VoiceStore
 from tests.daemons import ROOT, reference_wav
 from tests.killing import in_a_process_of_its_own, killed
+from tests.patience import PATIENCE_S
 from tests.test_voices import SPEC
 
 IS_ROOT = os.geteuid() == 0
@@ -370,7 +371,7 @@ def test_commands(tmp_path: Path) -> None:
     def run(name: str, sysroot: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / name), str(tmp_path / "f")]
         environment = {**os.environ, "F5_SYSROOT": str(tmp_path / sysroot)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert run("backup", "old").returncode == 0
     ran = run("backup", "old")

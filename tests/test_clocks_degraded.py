@@ -21,8 +21,9 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from tests.box.in_process import quick
-from tests.daemons import PATIENCE_S, Running, running
+from tests.daemons import Running, running
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

@@ -33,7 +33,8 @@ from appliance.errors import EngineFault
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, reference_wav, running, write_config
+from tests.daemons import BUNDLE, ROOT, Running, reference_wav, running, write_config
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -90,9 +91,9 @@ def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
         call = stub.StreamSynthesize(request(LONG, nfe_steps=16))
         assert next(iter(call)).WhichOneof("message") == "header"
         call.cancel()
-        begun = time.monotonic()
         assert stub.Synthesize(request(), timeout=PATIENCE_S).audio
-        assert time.monotonic() - begun < 5.0
+        # Of the cancelled stream, 640 steps, little has been made by then.
+        assert 'f5_requests_now{state="running"} 0.0' in box.http("/metrics")[1]
     status = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
     assert status in box.http("/metrics")[1]
 
@@ -265,7 +266,9 @@ STREAMS = 3
 @pytest.fixture
 def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
     """A daemon that has made long streams of which nobody reads more than the header."""
-    with running(tmp_path, engine={"lanes": STREAMS - 1}, server={"stream_buffer_s": 600.0}) as box:
+    with running(
+        tmp_path, engine={"lanes": STREAMS - 1}, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}
+    ) as box:
         box.add_voice()
         with box.channel() as channel:
             asked = request(
@@ -288,9 +291,7 @@ def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
 
 def test_readers_that_do_not_read_do_not_hold_up_the_end(lazy_readers: tuple[Running, list[Any]]) -> None:
     box, calls = lazy_readers
-    begun = time.monotonic()
-    assert box.stop() == Exit.OK
-    assert time.monotonic() - begun < 10.0, "server.drain_s is 20"
+    assert box.stop() == Exit.OK, "server.drain_s is an hour"
     for call in calls:
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
@@ -531,7 +532,7 @@ def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
         try:
             use()
         finally:
-            if not ended.wait(5.0):
+            if not ended.wait(PATIENCE_S):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     ended = threading.Event()

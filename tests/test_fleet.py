@@ -15,7 +15,8 @@ from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices import VoiceStore, open_store
 from tests import fleet
-from tests.daemons import BUNDLE, PATIENCE_S, Running, free_port, reference_wav, running
+from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

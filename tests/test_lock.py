@@ -25,12 +25,15 @@ from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig
 from tests import daemons
 from tests.daemons import ROOT, Running, running
+from tests.patience import PATIENCE_S
 
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 
 
 def openssl(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,7 +43,7 @@ def readme_certificate(folder: Path) -> None:
     readme = (ROOT / "appliance/rpc/README.md").read_text("utf-8")
     (command,) = re.findall(r"^sudo (openssl req -x509 .*?tls\.crt)$", readme, re.DOTALL | re.MULTILINE)
     command = command.replace("IP:$(hostname -I | cut -d' ' -f1)", "DNS:localhost,IP:127.0.0.1")
-    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=30)
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
 def signed(folder: Path, name: str, days: int, *more: str) -> None:
@@ -185,7 +188,9 @@ def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
     """Connect with openssl's client; return success, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
-    done = subprocess.run(command, input="", capture_output=True, text=True, errors="replace", timeout=30)
+    done = subprocess.run(
+        command, input="", capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+    )
     return "Cipher is (NONE)" not in done.stdout and done.returncode == 0, done.stdout
 
 
@@ -375,7 +380,7 @@ def test_unusable_certificates_are_refused_at_start(
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 78, done.stderr
     assert message in done.stderr.splitlines()[-1]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.once
 
 BREACHES = {
@@ -43,7 +45,7 @@ def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
     """Run the import linter on a checkout; it goes by the modules that lie there."""
     command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_import_rules_hold(checkout: Path) -> None:

@@ -20,7 +20,8 @@ from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.voices import VoiceStore
-from tests.daemons import PATIENCE_S, Running, reference_wav, running
+from tests.daemons import Running, reference_wav, running
+from tests.patience import PATIENCE_S
 from tests.test_voices import SPEC, wav
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]

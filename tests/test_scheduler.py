@@ -34,10 +34,10 @@ from appliance.scheduler.admission import Admission
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
 from appliance.scheduler.playout import Demand, Job, Result
 from tests.fakes_engine import FakeEngine, samples_of, segment
+from tests.patience import PATIENCE_S, scaled
 
 CALL_S = 0.01
 """Time that each call of the fake engine takes, and is estimated to take."""
-PATIENCE_S = 30.0
 
 
 class Bench:
@@ -827,7 +827,7 @@ def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         Terms("a"),
         lambda result: missed.set() if isinstance(result, DeadlineMissed) else None,
         now,
-        deadline=now + 0.3,
+        deadline=now + scaled(0.5),
         buffer_s=-1.0,
     )
     with looping() as scheduler:

@@ -24,12 +24,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.daemon import Exit
 from appliance.rpc import appliance_pb2 as pb
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, write_config
+from tests.daemons import BUNDLE, ROOT, Running, write_config
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, scaled
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-WATCHDOG_S = 6.0
+WATCHDOG_S = scaled(6.0)
 PERIOD_S = WATCHDOG_S / 10
 """Time between two messages to the watchdog."""
 LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
@@ -256,7 +257,9 @@ def test_an_address_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         box.await_true(lambda: any("has no address 192.0.2.1" in text for text in box.messages("STATUS")))
         box.await_message("EXTEND_TIMEOUT_USEC")
         inside = ["nsenter", "--net", "--target", str(box.process.pid)]
-        subprocess.run([*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=60)
+        subprocess.run(
+            [*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=PATIENCE_S
+        )
         box.await_message("READY")
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests import lookups
 from tests.daemons import write_config
+from tests.patience import PATIENCE_S
 
 REPORTS_FROM = (1, 31)
 MODEL = "appliance/demo/bundle/vocoder.onnx"
 PLAIN = f"import onnxruntime; onnxruntime.InferenceSession({MODEL!r}, providers=['CPUExecutionProvider'])"
-PATIENCE_S = 90.0
 
 reports = pytest.mark.skipif(
     tuple(map(int, importlib.metadata.version("onnxruntime").split(".")[:2])) < REPORTS_FROM,
@@ -33,7 +33,7 @@ def environment(home: Path) -> dict[str, str]:
 def run(code: str, home: Path) -> set[str]:
     """Run Python code as a new user; return the files that it has left at home."""
     home.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-c", code], env=environment(home), check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], env=environment(home), check=True, timeout=PATIENCE_S)
     return {path.name for path in home.rglob("*") if path.is_file()}
 
 
@@ -87,4 +87,4 @@ def test_a_daemon_looks_up_no_name(tmp_path: Path) -> None:
     finally:
         for process in started:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE_S)

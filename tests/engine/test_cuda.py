@@ -25,7 +25,6 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
-from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     check_a_device_that_fails,
@@ -38,6 +37,7 @@ from tests.fakes.gpu import installed, open_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 

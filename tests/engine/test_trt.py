@@ -29,7 +29,6 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.synthesizer import Synthesizer, ranges
 from appliance.engine.trt import TrtBackend
 from appliance.errors import ApplianceError, BundleError, EngineFault, StorageError
-from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     MIXED,
@@ -46,6 +45,7 @@ from tests.fakes.gpu import installed, open_trt_on, tensorrt
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -572,7 +572,7 @@ def test_two_that_need_one_engine_build_it_once(
 
     monkeypatch.setattr(build, "locked", locked)
     trt = TensorRT(device)
-    trt.before_build = lambda: bool(second_waits.wait(5))
+    trt.before_build = lambda: bool(second_waits.wait(PATIENCE_S))
     backends = [open_trt_on(device, engines, trt=trt) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         graphs = list(threads.map(lambda backend: loaded(backend, tiny), backends))

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.daemons import PATIENCE_S, ROOT, Running, free_port, running
+from tests.daemons import ROOT, Running, free_port, running
+from tests.patience import PATIENCE_S
 
 
 @dataclass

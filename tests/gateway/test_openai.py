@@ -19,8 +19,8 @@ import soundfile
 from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.fields import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
-from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Answer, Gateway
+from tests.patience import PATIENCE_S
 
 LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
 BOTH = {**LINE, "text": LINE["input"], "ref_audio_path": "ann.wav"}

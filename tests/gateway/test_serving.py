@@ -24,9 +24,10 @@ from appliance.errors import ApplianceError, ConfigError
 from appliance.gateway import app, serving
 from appliance.gateway.failures import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
-from tests.daemons import PATIENCE_S, Running, free_port, running, write_config
+from tests.daemons import Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE, until
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -147,14 +148,14 @@ def test_open_to_network_is_said_in_its_own_section() -> None:
 def test_the_exit_statuses_are_those_of_its_table() -> None:
     for arguments, status in ((["--set", "gateway.listen=0.0.0.0:1"], 78), (["--set", "gateway.x=1"], 78)):
         command = [sys.executable, "-m", "appliance", "gateway", *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert (ran.returncode, ran.stderr.count("\n")) == (status, 1), ran.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         arguments = ["--set", f"gateway.listen=127.0.0.1:{taken.getsockname()[1]}"]
         command = [sys.executable, "-m", "appliance", "gateway", *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert ran.returncode == 75 and "cannot listen on" in ran.stderr
 
 
