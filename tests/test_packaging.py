@@ -19,13 +19,14 @@ BREACHES = {
     "contract": ("appliance/contract/breach.py", "import soundfile"),
     "grpc": ("appliance/engine/breach.py", "import grpc"),
     "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
-    "openvino": ("appliance/engine/synthesizer.py", "import openvino"),
+    "openvino": ("appliance/engine/engine.py", "import openvino"),
     "riva": ("appliance/text/breach.py", "import riva"),
-    "tensorrt": ("appliance/engine/synthesizer.py", "import tensorrt"),
+    "tensorrt": ("appliance/engine/engine.py", "import tensorrt"),
     "http": ("appliance/text/breach.py", "import starlette"),
     "gateway": ("appliance/gateway/breach.py", "from appliance import scheduler"),
     "root-scripts": ("appliance/box/checks/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
+    "circles": ("appliance/contract/breach.py", "from appliance import config"),
 }
 """Import rule of pyproject.toml → a file and a line that break it, and no other rule."""
 
