@@ -17,7 +17,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Change, Pause, Reference, Request, Segment, Segmentation
+from appliance.request import Change, Pause, Reference, Request, Segment, Segmentation
 from appliance.text.rewrite import MOST_CHARACTERS
 from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, split_low_latency
 from appliance.text.written import Written

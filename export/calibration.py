@@ -22,9 +22,9 @@ from appliance.contract.graphs import GraphSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Bound, Graph, Ranges, Tensor
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
 from export.cases import Case, FloatArray, read_case
 from export.precision import products_of
 

@@ -24,7 +24,7 @@ from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary
 from appliance.engine.cases import TEXT, samples, transcript
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
-from appliance.job import Segment
+from appliance.request import Segment
 from export.model.dit import DiT, sample
 
 FloatArray = NDArray[np.float32]

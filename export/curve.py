@@ -15,9 +15,9 @@ from tqdm import tqdm
 from appliance.contract.bundle import Arch, Bundle
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
 from export import calibration, parity, qdq
 from export.calibration import CALIBRATED
 from export.cases import GATE_NFES, Trajectory, distance, read_case

@@ -22,9 +22,9 @@ from appliance.contract.mel import log_mel
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.backend import Graph
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
 from export.cases import (
     GATE_NFES,

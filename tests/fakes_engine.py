@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.errors import Interrupted
-from appliance.job import Cost, FloatArray, PassedOver, Segment
+from appliance.request import Cost, FloatArray, PassedOver, Segment
 
 HOP = 256
 RATE_HZ = 24_000

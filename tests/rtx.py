@@ -1,7 +1,7 @@
 """TensorRT-RTX in the place of TensorRT where only it is installed: for `scripts/gpu-check`, no backend.
 
-Its Python interface is TensorRT's (`tests/engine/test_trt_bindings.py` looks each name up). Kernels are
-compiled when a context is made, on the device.
+Its Python interface is TensorRT's (test_trt_bindings.py looks each name up). Kernels are compiled when a
+context is made, on the device.
 """
 
 from __future__ import annotations

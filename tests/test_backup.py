@@ -22,11 +22,11 @@ from appliance.box import backup
 from appliance.box.backup import LISTING, Failure
 from appliance.box.root import Root
 from appliance.box.system import Box
-from appliance.voices import VoiceStore
+from appliance.voices.store import VoiceStore
 from tests.daemons import ROOT, reference_wav
 from tests.killing import in_a_process_of_its_own, killed
 from tests.patience import PATIENCE_S
-from tests.test_voices import SPEC
+from tests.voices.test_store import SPEC
 
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())

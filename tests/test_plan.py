@@ -20,8 +20,8 @@ from appliance.contract import bundle
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary
 from appliance.errors import InvalidRequest
-from appliance.job import Direction, Features, Pause, Reference, Request, Segment, Segmentation
 from appliance.plan import SHORT_TEXT_BYTES, Planner, duration_frames, spoken_transcript
+from appliance.request import Direction, Features, Pause, Reference, Request, Segment, Segmentation
 from appliance.text.chinese import to_tokens
 from tests.contract.golden import generate
 from tests.daemons import BUNDLE

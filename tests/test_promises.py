@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.config import SchedulerConfig
-from appliance.job import Priority, RequestCounts
+from appliance.request import Priority, RequestCounts
 from tests.benchmarks.simulator import (
     DEVICES,
     LAUNCH_BOUND,

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped, Unavailable
-from appliance.job import Playout, Priority, SegmentAudio
+from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.loop import MAX_PAUSED
 from appliance.scheduler.playout import Job, State
 from tests.test_scheduler import Bench, pieces

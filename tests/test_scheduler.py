@@ -29,7 +29,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
+from appliance.request import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
 from appliance.scheduler.playout import Demand, Job, Result

@@ -150,7 +150,11 @@ def jetson(tmp_path_factory: pytest.TempPathFactory) -> Jetson:
     jetson = well(tmp_path_factory.mktemp("planted") / "box")
     plant(jetson)
     for unit, identifier, message in (
-        ("f5-appliance", "python", "INFO appliance.daemon: the engine failed: RuntimeError: CUDA error 801"),
+        (
+            "f5-appliance",
+            "python",
+            "INFO appliance.serve.daemon: the engine failed: RuntimeError: CUDA error 801",
+        ),
         (
             "f5-appliance",
             "systemd",
@@ -216,7 +220,7 @@ def test_nothing_that_was_planted_is_in_it(files: dict[str, str]) -> None:
 
 def test_what_the_maker_needs_is_in_it(jetson: Jetson, files: dict[str, str]) -> None:
     journal = files["journal-f5-appliance.txt"]
-    assert "INFO appliance.daemon: … engine failed: RuntimeError: CUDA error 801" in journal
+    assert "INFO appliance.serve.daemon: … engine failed: RuntimeError: CUDA error 801" in journal
     assert "Main process exited, code=exited, status=70/SOFTWARE" in journal
     assert "tpc_pg_mask: 16" in files["journal-nvpmodel.txt"]
     assert (
@@ -352,7 +356,7 @@ def test_its_name_says_nothing_of_the_box() -> None:
         ("the engine failed: RuntimeError: CUDA error 801", "… engine failed: RuntimeError: CUDA error 801"),
         ("Hello Anna, your code is 4711", "… code …"),
         ("4711", "…"),
-        ("appliance.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.daemon: ready …"),
+        ("appliance.serve.daemon: ready on 127.0.0.1:50051 and /run/x", "appliance.serve.daemon: ready …"),
         ("voice ann left out of the list", "voice … out …"),
         ("draining for up to 20 s", "draining …"),
         ("", ""),

@@ -170,7 +170,9 @@ def test_the_figure_shows_the_layers_of_the_import_rule() -> None:
     [layers] = [rule["layers"] for rule in rules if rule["id"] == "route"]
     nodes, arrows = figure()
     del nodes["export"]
-    assert list(nodes.values()) == [[part.strip(" ()") for part in layer.split("|")] for layer in layers]
+    assert list(nodes.values()) == [
+        [part.strip(" ()") for part in re.split("[|:]", layer)] for layer in layers
+    ]
     assert [arrow for arrow in arrows if arrow[0] != "export"] == list(itertools.pairwise(nodes))
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from appliance import daemon
-from appliance.engine.synthesizer import Synthesizer
-from appliance.metrics import Metrics
+from appliance.engine.engine import Synthesizer
+from appliance.serve import daemon
+from appliance.serve.metrics import Metrics
 
 PLACES: dict[str, type] = {"warm_up": Synthesizer, "step": Synthesizer, "spoken": Metrics}
 

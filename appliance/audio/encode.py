@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from appliance.audio import compress
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding
+from appliance.request import Encoding
 
 RATES_HZ = (8_000, 48_000)
 """Lowest and highest output rate."""

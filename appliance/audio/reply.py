@@ -10,7 +10,7 @@ import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
-from appliance.job import Encoding, FloatArray, SegmentAudio
+from appliance.request import Encoding, FloatArray, SegmentAudio
 
 
 class Reply:

@@ -38,8 +38,8 @@ from appliance.bench.reply_model import REACHED, ReplyModel
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
+from appliance.engine.engine import SAMPLINGS
 from appliance.engine.ort import Timed, products, profile
-from appliance.engine.synthesizer import SAMPLINGS
 
 CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)

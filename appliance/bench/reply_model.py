@@ -17,7 +17,7 @@ from appliance.contract.schedule import time_grid
 from appliance.engine.costs import StepCall
 from appliance.engine.cuda import FRAME_MULTIPLE
 from appliance.engine.flow import calls_alone
-from appliance.job import Segment
+from appliance.request import Segment
 
 REACHED: Mapping[str, float] = {"linear": 0.6, "convolution": 0.6, "attention": 0.4, "rest": 1.0}
 """Share of the peak in FP16, by class; attention is fused."""

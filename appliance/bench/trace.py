@@ -25,7 +25,7 @@ from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome
 from appliance.bench.output import aligned, write_json
 from appliance.client import AsyncClient
-from appliance.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
+from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
 CONNECTIONS = 4
 TIMEOUT_S = 600.0

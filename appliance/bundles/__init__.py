@@ -1,7 +1,7 @@
 """Installing another bundle: `source` copies it, `store` puts it in use or goes back, `restart` proves it."""
 
+from appliance.bundles.installed import BundleStore
 from appliance.bundles.restart import Restart, load_on_cpu, running_folder
 from appliance.bundles.source import ARCHIVES
-from appliance.bundles.store import BundleStore
 
 __all__ = ["ARCHIVES", "BundleStore", "Restart", "load_on_cpu", "running_folder"]

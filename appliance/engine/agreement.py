@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from appliance.contract.schedule import time_grid
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import FloatArray, Segment
+from appliance.engine.engine import Synthesizer
+from appliance.request import FloatArray, Segment
 
 NFE, FINE_NFE = 7, 32
 ALLOWED = 0.25

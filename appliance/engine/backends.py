@@ -6,7 +6,7 @@ import logging
 
 from appliance.config import EngineConfig
 from appliance.engine.backend import Backend
-from appliance.engine.build import Report
+from appliance.engine.tensorrt.build import Report
 from appliance.errors import BundleError
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = lo
     Raises BundleError for an unknown backend, or one that is not installed.
     """
     if name == "tensorrt":
-        from appliance.engine.trt import TrtBackend
+        from appliance.engine.tensorrt.trt import TrtBackend
 
         return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":

@@ -13,7 +13,7 @@ from appliance.contract.bundle import Manifest, Sampling
 from appliance.contract.mel import MelSpec, log_mel
 from appliance.contract.schedule import noise
 from appliance.contract.tokens import Vocabulary
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 
 VOICES = resources.files("appliance") / "demo" / "voices"
 VOICE = "slt"

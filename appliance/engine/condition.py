@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine.backend import Backend, Graph, Tensor
 from appliance.engine.flow import RELEASE_FRAMES
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 
 
 class Conditioner:

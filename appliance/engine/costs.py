@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.job import Cost, Segment
+from appliance.request import Cost, Segment
 
 logger = logging.getLogger(__name__)
 

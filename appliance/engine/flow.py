@@ -12,7 +12,7 @@ from appliance.contract.graphs import CONTEXT, Dimensions, signatures
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 from appliance.engine.costs import StepCall
 from appliance.engine.rows import PADDED, Rows
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
 """Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""

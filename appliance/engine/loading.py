@@ -9,16 +9,16 @@ from typing import cast
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine import prepare
 from appliance.engine.backends import AUTO, open_backend
-from appliance.engine.build import Report
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
-from appliance.engine.gate import Comparison, compare_steps
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import check_integers
-from appliance.engine.prepare import OpenBackend
-from appliance.engine.synthesizer import Synthesizer
-from appliance.engine.trt import TrtBackend
+from appliance.engine.tensorrt import prepare
+from appliance.engine.tensorrt.build import Report
+from appliance.engine.tensorrt.gate import Comparison, compare_steps
+from appliance.engine.tensorrt.prepare import OpenBackend
+from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import (
     ApplianceError,
     BundleError,
@@ -28,7 +28,7 @@ from appliance.errors import (
     OutOfDeviceMemory,
     StorageError,
 )
-from appliance.job import PassedOver
+from appliance.request import PassedOver
 
 logger = logging.getLogger(__name__)
 

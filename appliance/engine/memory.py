@@ -12,7 +12,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
 from appliance.engine.backend import Backend, Bound, Graph, HostArray, Ranges, Tensor
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.engine import Synthesizer
 
 
 def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:

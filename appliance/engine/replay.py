@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import InvalidRequest
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 
 REQUIRED = ("cond", "ids", "n_frames", "noise")
 OPTIONAL = ("guidance", "sway", "grid", "sampling")

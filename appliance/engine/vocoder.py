@@ -7,7 +7,7 @@ import numpy as np
 from appliance.contract.bundle import Vocoder
 from appliance.engine.backend import Backend, Graph, Tensor
 from appliance.engine.flow import RELEASE_FRAMES
-from appliance.job import FloatArray
+from appliance.request import FloatArray
 
 
 class Decoder:

@@ -23,11 +23,12 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from appliance.addresses import AddressInUse, AddressNotOurs, await_addresses, cannot_listen
-from appliance.box.notify import Notifier
+from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.gateway.app import daemon_address, make_app
+from appliance.serve.network import await_addresses
+from appliance.serve.notify import Notifier
 
 logger = logging.getLogger(__name__)
 

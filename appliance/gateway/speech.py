@@ -20,7 +20,7 @@ from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
 from appliance.gateway.failures import Refusal, refusal_of
 from appliance.gateway.fields import COMMON_NAMES
-from appliance.job import Encoding as JobEncoding
+from appliance.request import Encoding as JobEncoding
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import grpc
 from google.protobuf.runtime_version import VersionError
 
-from appliance.prompts import Prompts
 from appliance.rpc.synthesizer import SynthesizerService
-from appliance.voices import VoiceStore
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import VoiceStore
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from appliance import words
+from appliance.audio import words
 from appliance.audio.reply import Reply
+from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
 from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
-from appliance.job import Encoding, Playout, SegmentAudio
+from appliance.request import Encoding, Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import Context, OpenCall, current_task
 from appliance.rpc.replies import utterance_message, word_messages
@@ -25,7 +26,6 @@ from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
 from appliance.scheduler.playout import Job, State, Utterance, next_change
 from appliance.scheduler.workload import Clock
-from appliance.words import Word
 
 logger = logging.getLogger(__name__)
 

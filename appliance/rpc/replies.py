@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from appliance.job import Encoding, PassedOver, Request, Segmentation, Terms, Timings
+from appliance.audio.words import Word
+from appliance.request import Encoding, PassedOver, Request, Segmentation, Terms, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
 from appliance.scheduler.playout import State, Utterance
 from appliance.text.sayable import NOTHING
-from appliance.words import Word
 
 STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}
 SPOKEN = "SPOKEN"

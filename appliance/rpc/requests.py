@@ -11,7 +11,7 @@ from typing import TypeVar
 from appliance.audio.encode import check_encoding, check_rate
 from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
+from appliance.request import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.text.clean import clean
 from appliance.text.normalise import normalise

@@ -28,14 +28,14 @@ from appliance.errors import (
     UnsupportedEncoding,
     VoiceNotFound,
 )
-from appliance.job import Reference
-from appliance.prompts import Prompts
+from appliance.request import Reference
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import Context
 from appliance.rpc.extra import ExtraService
 from appliance.rpc.replies import word_messages
 from appliance.rpc.synthesizer import SynthesizerService
-from appliance.voices import MAX_PAGE, VoiceStore
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import MAX_PAGE, VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 VOICE = "F5"

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from appliance.audio.words import Word
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
-from appliance.job import Timings
+from appliance.request import Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import Context, send
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import request_id_of, request_of
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.written import Written
-from appliance.words import Word
 
 if TYPE_CHECKING:
     from appliance.rpc.synthesis_call import SynthesisCall

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from appliance import words
+from appliance.audio import words
+from appliance.audio.phrases import Key, Phrase, Phrases, key_of
 from appliance.audio.reply import Reply
+from appliance.audio.words import Word
 from appliance.contract.bundle import Manifest
-from appliance.job import Request, Segment, SegmentAudio, Timings
-from appliance.phrases import Key, Phrase, Phrases, key_of
 from appliance.plan import Planner
+from appliance.request import Request, Segment, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.calls import OpenCall
 from appliance.rpc.replies import header_message, trailers
@@ -23,7 +24,6 @@ from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
 from appliance.scheduler.playout import Job, Result
 from appliance.scheduler.workload import Clock
-from appliance.words import Word
 
 logger = logging.getLogger(__name__)
 

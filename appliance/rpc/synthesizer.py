@@ -22,7 +22,7 @@ from appliance.errors import (
     RequestNotFound,
     TooManyCalls,
 )
-from appliance.job import Request, SegmentAudio, Timings
+from appliance.request import Request, SegmentAudio, Timings
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.calls import Context, current_task, remaining_s

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from appliance.errors import Cancelled, UploadsFull
-from appliance.prompts import give_way
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.calls import Context
-from appliance.voices import Voice, VoiceStore
+from appliance.voices.prompts import give_way
+from appliance.voices.store import Voice, VoiceStore
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from appliance.errors import ApplianceError, DeadlineMissed, Overloaded, QueueFull, RateLimited
-from appliance.job import Cost, Priority, Segment
+from appliance.request import Cost, Priority, Segment
 from appliance.scheduler.playout import Demand, Job
 from appliance.scheduler.workload import Workload
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from appliance.job import Cost, FloatArray, PassedOver, Segment
+from appliance.request import Cost, FloatArray, PassedOver, Segment
 from appliance.scheduler.playout import Job
 
 

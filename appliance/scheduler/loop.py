@@ -30,7 +30,7 @@ from appliance.errors import (
     Superseded,
     Unavailable,
 )
-from appliance.job import FloatArray, PassedOver, RequestCounts, Segment, SegmentAudio, Terms
+from appliance.request import FloatArray, PassedOver, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.admission import Admission
 from appliance.scheduler.calls import Engine, EngineCall, EngineLane
 from appliance.scheduler.picking import next_call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from appliance.job import WORTHWHILE
+from appliance.request import WORTHWHILE
 from appliance.scheduler.calls import EngineCall
 from appliance.scheduler.playout import Demand, Job
 from appliance.scheduler.workload import Workload

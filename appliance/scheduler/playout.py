@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from appliance.errors import ApplianceError
-from appliance.job import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
 
 Result = SegmentAudio | ApplianceError
 """Delivered by a job: audio, until its last segment or an error."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from appliance.config import SchedulerConfig
 from appliance.errors import ApplianceError
-from appliance.job import Terms
+from appliance.request import Terms
 from appliance.scheduler.calls import Engine, EngineCall
 from appliance.scheduler.playout import Channel, Demand, Job, State, Utterance
 

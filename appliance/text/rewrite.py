@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from appliance.job import Change
+from appliance.request import Change
 
 MOST_CHANGES = 32
 MOST_CHARACTERS = 60

@@ -8,7 +8,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from appliance.contract.tokens import Vocabulary
-from appliance.job import Change, Direction, Handling, Pause, Spoken
+from appliance.request import Change, Direction, Handling, Pause, Spoken
 from appliance.text import ssml
 from appliance.text.chat import rewrite, tidied
 from appliance.text.chinese import to_tokens

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 
 from appliance.contract import bundle
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
 from tests.daemons import BUNDLE
 from tests.engine.lanes import MIXED, SAMPLINGS, FloatArray, moved
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from appliance.audio import compress
 from appliance.audio.encode import Encoder, check_encoding, check_rate, encode, pcm16
 from appliance.errors import InvalidRequest, UnsupportedEncoding
-from appliance.job import Encoding
+from appliance.request import Encoding
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.once

@@ -20,7 +20,7 @@ from appliance.audio.encode import (
     wav_header,
 )
 from appliance.errors import InvalidRequest
-from appliance.job import Encoding
+from appliance.request import Encoding
 
 
 def noise(samples: int) -> np.ndarray:

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from appliance import cli
-from appliance import trace as recording
 from appliance.bench.contender import NAME, contender, started
 from appliance.bench.trace import read, summary
 from appliance.client import CallFailed, Client, End, Header, Reply
 from appliance.config import SchedulerConfig
 from appliance.errors import Cancelled, EngineFault
-from appliance.job import Priority
-from appliance.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
+from appliance.request import Priority
+from appliance.scheduler import trace as recording
+from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
 from tests.benchmarks import simulator
 from tests.daemons import BUNDLE
 from tests.test_scheduler import CALL_S, Bench

@@ -31,9 +31,9 @@ from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import SAMPLINGS
 from appliance.engine.loading import load_for
-from appliance.engine.synthesizer import SAMPLINGS
-from appliance.job import Segment
+from appliance.request import Segment
 from export import precision
 from export.cli import main as export
 from export.families import family

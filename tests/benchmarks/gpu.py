@@ -40,9 +40,9 @@ from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import Segment
+from appliance.request import Segment
 from export.families import Family, family
 from tests.benchmarks import stand_in
 from tests.benchmarks.stages import Check, Rows, Stage, failed, fill, say, tried, write

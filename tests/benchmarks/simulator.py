@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from appliance.audio.reference import complete_transcript, prepare
 from appliance.bench import devices, graph_work
 from appliance.config import EngineConfig, SchedulerConfig
 from appliance.contract import bundle as bundles
@@ -36,7 +35,8 @@ from appliance.contract.tokens import read_vocabulary
 from appliance.engine.costs import CostTable
 from appliance.engine.loading import load_for
 from appliance.errors import ApplianceError
-from appliance.job import (
+from appliance.plan import Planner
+from appliance.request import (
     Cost,
     FloatArray,
     Playout,
@@ -48,10 +48,10 @@ from appliance.job import (
     SegmentAudio,
     Terms,
 )
-from appliance.plan import Planner
 from appliance.scheduler import Scheduler
 from appliance.scheduler.playout import Job, Result
 from appliance.text import chinese
+from appliance.voices.reference import complete_transcript, prepare
 
 FRAMES_PER_S = 93.75
 SILENCE: FloatArray = np.zeros(0, np.float32)

@@ -21,12 +21,12 @@ from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, GraphSpec, signatu
 from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Bound
 from appliance.engine.backends import open_backend
+from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import import_runtime, load_session
 from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import Segment
+from appliance.request import Segment
 from tests.cuda import runtime
 from tests.cuda.conftest import BLOCKS, ROOT
 from tests.cuda.runtime import Card, Runtime

@@ -131,7 +131,7 @@ def broken(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A still later version whose daemon ends when it starts."""
     out = tmp_path_factory.mktemp("broken") / "broken.deb"
     with repacked(package, "99", out) as root:
-        (root / "usr/lib/f5-appliance/appliance/daemon.py").write_text("raise SystemExit(70)\n")
+        (root / "usr/lib/f5-appliance/appliance/serve/daemon.py").write_text("raise SystemExit(70)\n")
     return out
 
 

@@ -13,8 +13,8 @@ import pytest
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.engine.backend import Backend
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
 from tests.engine.lanes import Padded
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device

@@ -14,10 +14,10 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
 from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 from tests.fakes.gpu.device import Device
 
 BATCHED = 2e-5

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.engine.costs import CLAMP, LEARNING, CostTable, StepCall, Steps
 from appliance.engine.flow import calls_alone
-from appliance.job import Segment
+from appliance.request import Segment
 from tests.engine.lanes import segment
 
 pytestmark = pytest.mark.once

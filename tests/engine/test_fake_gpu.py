@@ -13,7 +13,7 @@ import pytest
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
-from appliance.engine import build
+from appliance.engine.tensorrt import build
 from appliance.errors import EngineFault
 from tests.fakes.gpu import open_trt_on
 from tests.fakes.gpu.cudart import Runtime, cudaMemcpyKind

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from appliance.contract.bundle import Sampling
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.engine import Synthesizer
 from appliance.engine.vocoder import Decoder
 from appliance.errors import EngineFault, Interrupted
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 from tests.engine.lanes import (
     BATCHED,
     SAMPLINGS,

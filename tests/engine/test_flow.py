@@ -14,7 +14,7 @@ from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import GraphSpec, signatures
 from appliance.contract.schedule import MAX_NFE, time_grid
 from appliance.engine.backend import Graph, HostArray, Ranges, Tensor
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.engine import Synthesizer
 from appliance.errors import BundleError, EngineFault
 from tests.engine.lanes import SAMPLINGS, Padded, Watched, WatchedPadded, Watching, segment, solo
 

@@ -17,13 +17,13 @@ from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Backend
 from appliance.engine.backends import open_backend
+from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError
-from appliance.job import FloatArray, Segment
+from appliance.request import FloatArray, Segment
 from tests.engine.lanes import SAMPLINGS, relative, segment
 
 pytestmark = pytest.mark.gpu

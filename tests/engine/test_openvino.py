@@ -22,12 +22,12 @@ from appliance.contract.graphs import signatures
 from appliance.engine import agreement, openvino
 from appliance.engine.backend import Graph, HostArray
 from appliance.engine.backends import open_backend
+from appliance.engine.engine import Synthesizer
 from appliance.engine.openvino import OpenVinoBackend, Precision, product_s
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError, EngineFault
-from appliance.job import FloatArray, Segment
-from appliance.voices import open_store
+from appliance.request import FloatArray, Segment
+from appliance.voices.store import open_store
 from tests import daemons
 from tests.engine import lanes
 

@@ -151,7 +151,7 @@ from pathlib import Path
 from appliance.contract import bundle
 from appliance.engine import condition, flow, vocoder
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
+from appliance.engine.engine import Synthesizer
 from tests.engine.lanes import segment
 
 def resident():
@@ -189,7 +189,7 @@ def test_a_long_segment_leaves_no_working_memory_behind(tiny: Bundle, root: Path
 
 def test_the_runtime_is_imported_only_when_it_is_used() -> None:
     code = (
-        "import sys, appliance.engine.ort, appliance.engine.synthesizer;"
+        "import sys, appliance.engine.ort, appliance.engine.engine;"
         "sys.exit('onnxruntime' in sys.modules or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

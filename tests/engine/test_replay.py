@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.replay import read_case, replay, write_result
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import EngineFault, InvalidRequest
 from tests.engine.lanes import relative, solo
 

@@ -14,8 +14,8 @@ import pytest
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, kept_names
 from appliance.engine.condition import padded_ids, padded_mel
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import FloatArray, Segment
+from appliance.engine.engine import Synthesizer
+from appliance.request import FloatArray, Segment
 from tests.engine.lanes import SAMPLINGS, relative, segment
 
 pytestmark = pytest.mark.once

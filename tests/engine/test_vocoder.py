@@ -8,7 +8,7 @@ import pytest
 from appliance.contract.bundle import Bundle, Vocoder
 from appliance.contract.graphs import signatures
 from appliance.engine.vocoder import Decoder
-from appliance.job import FloatArray
+from appliance.request import FloatArray
 from tests.engine.lanes import Watched, relative, segment
 
 pytestmark = pytest.mark.once

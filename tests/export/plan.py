@@ -102,7 +102,7 @@ def require() -> None:
 
 
 def runtime() -> Any:
-    """TensorRT-RTX as `appliance.engine.build` uses TensorRT: builds for SM 86, described in detail."""
+    """TensorRT-RTX, used as `engine/tensorrt/build.py` uses TensorRT: for SM 86, described in detail."""
     require()
     import tensorrt_rtx_bindings as trt
 

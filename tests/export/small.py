@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import FloatArray
+from appliance.request import FloatArray
 from export import bundle, cases, parity, to_onnx
 from export.cases import Case
 from export.cli import main

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper
 
 from appliance.contract import bundle as contract
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
 from appliance.errors import BundleError
 from export import graphs, parity
 from export.bundle import BundleFailed

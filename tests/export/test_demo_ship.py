@@ -12,15 +12,15 @@ import pytest
 import soundfile
 import torch
 
-from appliance.audio.reference import complete_transcript, prepare
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from appliance.contract.tokens import read_vocabulary
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import Reference, Request, Segmentation
 from appliance.plan import Planner
+from appliance.request import Reference, Request, Segmentation
 from appliance.text.chinese import to_tokens
+from appliance.voices.reference import complete_transcript, prepare
 from export.checkpoint import load_dit, load_vocos
 from export.demo import averaging, letters, ship, store, vocoder_train
 from export.demo.cli import main

@@ -19,11 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from appliance.audio.reference import complete_transcript
 from appliance.contract.mel import log_mel
 from appliance.contract.tokens import Vocabulary
 from appliance.plan import spoken_transcript
 from appliance.text.chinese import to_tokens
+from appliance.voices.reference import complete_transcript
 from export.checkpoint import build_vocos, load_vocos
 from export.demo import (
     batches,

@@ -22,9 +22,9 @@ import yaml
 
 from appliance.contract import bundle as contract
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
 from export.families import NAMED
 from export.random_checkpoint import write_random, write_random_vocos
 from tests.engine.lanes import Padded

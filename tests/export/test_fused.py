@@ -23,8 +23,8 @@ from onnxscript import opset20 as op
 from appliance.contract.bundle import FUSED, Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, GraphSpec, signatures
 from appliance.engine.backend import Graph, Ranges
+from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtGraph
-from appliance.engine.synthesizer import Synthesizer
 from tests.engine.lanes import BATCHED, MIXED, SAMPLINGS, Padded, relative, segment, solo, staggered
 from tests.export.small import Workshop
 

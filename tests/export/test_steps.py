@@ -16,9 +16,9 @@ from appliance.contract import graphs as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import CONTEXT
 from appliance.contract.schedule import time_grid
+from appliance.engine.engine import Synthesizer
 from appliance.engine.replay import replay
-from appliance.engine.synthesizer import Synthesizer
-from appliance.job import FloatArray
+from appliance.request import FloatArray
 from tests.engine import lanes
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop

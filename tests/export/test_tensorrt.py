@@ -18,9 +18,9 @@ from appliance.contract import bundle as contract
 from appliance.contract import graphs
 from appliance.contract.bundle import FLOAT32_SUMS
 from appliance.contract.graphs import STEPS
-from appliance.engine import build
-from appliance.engine.build import EngineSource, Profile
-from appliance.engine.synthesizer import ranges
+from appliance.engine.engine import ranges
+from appliance.engine.tensorrt import build
+from appliance.engine.tensorrt.build import EngineSource, Profile
 from export import qdq, to_onnx
 from export.bundle import MAX_FRAMES
 from export.checkpoint import load_dit

@@ -17,13 +17,13 @@ import pytest
 
 from appliance import access, config
 from appliance.access import Role
-from appliance.box.notify import Notifier
 from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
 from appliance.gateway import app, serving
 from appliance.gateway.failures import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
+from appliance.serve.notify import Notifier
 from tests.daemons import Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE, until

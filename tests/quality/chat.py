@@ -17,7 +17,7 @@ from pathlib import Path
 
 from appliance.config import SynthesisConfig
 from appliance.contract.tokens import read_vocabulary
-from appliance.job import Handling, Segmentation
+from appliance.request import Handling, Segmentation
 from appliance.text.sayable import Front
 from export.demo.speech_metrics import Errors, MetricError, Recogniser
 from tests.quality.mouth import Mouth, references_in

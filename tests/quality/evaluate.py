@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from appliance.contract.bundle import Sampling
 from appliance.errors import ApplianceError
-from appliance.job import FloatArray, Segmentation
+from appliance.request import FloatArray, Segmentation
 from export.demo.corpus import FOLDER, Clip, CorpusError, audio, read_clips
 from export.demo.engines import SAMPLE_RATE_HZ
 from export.demo.speech_metrics import PACKAGES, MetricError

@@ -16,14 +16,14 @@ from appliance.contract import bundle
 from appliance.contract.bundle import Sampling
 from appliance.contract.mel import log_mel
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine import synthesizer
+from appliance.engine import engine as synthesizer
 from appliance.engine.flow import LaneState
 from appliance.engine.ort import OrtBackend
-from appliance.job import FloatArray, Request, Segment, Segmentation
 from appliance.plan import Planner
+from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text import chinese
 from appliance.text.clean import clean
-from appliance.voices import open_store
+from appliance.voices.store import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")
 

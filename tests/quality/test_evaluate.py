@@ -11,7 +11,7 @@ import pytest
 import soundfile
 
 from appliance.contract.bundle import Sampling
-from appliance.job import FloatArray, Segmentation
+from appliance.request import FloatArray, Segmentation
 from export.demo import corpus as corpora
 from export.demo.corpus import Clip, CorpusError
 from export.demo.sentences import Split

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from appliance.job import FloatArray
+from appliance.request import FloatArray
 from export.demo.corpus import SAMPLE_RATE_HZ, audio, read_clips
 from export.demo.speech_metrics import RATE_HZ, Errors, MetricError, Recogniser, Silence, plain, resample
 from tests.quality.mouth import read_sound

@@ -16,7 +16,7 @@ import pytest
 
 from appliance.config import SynthesisConfig
 from appliance.contract.bundle import MANIFEST
-from appliance.job import Segmentation
+from appliance.request import Segmentation
 from export.demo.corpus import audio, read_clips
 from export.demo.engines import SAMPLE_RATE_HZ
 from tests.daemons import BUNDLE, reference_wav

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from appliance.job import Segmentation
+from appliance.request import Segmentation
 from export.demo.speech_metrics import Aligner
 from tests.quality.mouth import Mouth, references_in
 from tests.quality.words import BUNDLE, LINES, measure

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from appliance import words
+from appliance.audio import words
+from appliance.audio.words import Word
 from appliance.config import SynthesisConfig
-from appliance.job import Segmentation
-from appliance.words import Word
+from appliance.request import Segmentation
 from export.demo.speech_metrics import Aligner, MetricError
 from tests.quality.mouth import Mouth, references_in
 

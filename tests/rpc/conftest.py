@@ -23,9 +23,8 @@ from appliance.config import SchedulerConfig, ServerConfig, SynthesisConfig
 from appliance.contract import bundle
 from appliance.contract.bundle import Manifest
 from appliance.contract.mel import MelSpec
-from appliance.job import Reference, Request, Segment, Timings
 from appliance.plan import Planner
-from appliance.prompts import Prompts
+from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.extra import extra_services
 from appliance.rpc.queue import QueueService
@@ -37,7 +36,8 @@ from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.text.split import Budgets
 from appliance.text.written import Written
-from appliance.voices import VoiceStore
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
 from tests.patience import PATIENCE_S

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from appliance.phrases import Phrases
+from appliance.audio.phrases import Phrases
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import listen as rpc

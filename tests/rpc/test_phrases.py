@@ -12,8 +12,8 @@ import grpc
 import numpy as np
 import pytest
 
-from appliance.job import Request, Segment
-from appliance.phrases import Phrases
+from appliance.audio.phrases import Phrases
+from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.patience import PATIENCE_S

@@ -25,11 +25,11 @@ from appliance.audio.compress import Compressor
 from appliance.audio.ogg import OpusPackets
 from appliance.config import SynthesisConfig
 from appliance.errors import VoiceNotFound
-from appliance.job import Encoding, Handling, Spoken
-from appliance.prompts import Prompts
+from appliance.request import Encoding, Handling, Spoken
 from appliance.rpc import riva as module
 from appliance.rpc.extra import extra_services
-from appliance.voices import VoiceStore
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import VoiceStore
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection, speech_wav
@@ -287,7 +287,7 @@ async def test_bare_samples_of_a_prompt_get_a_header(stub: Any) -> None:
 async def test_prompts_in_memory_are_bounded_and_one_in_use_is_kept(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("appliance.prompts.KEPT", 3)
+    monkeypatch.setattr("appliance.voices.prompts.KEPT", 3)
     prompts = Prompts(box.store)
     name, held = await prompts.lend(speech_wav(0.5), "Hi.")
     names = [(await prompts.lend(speech_wav(0.3 + number / 100), "Hi."))[0] for number in range(5)]

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.audio.reply import Reply
 from appliance.config import SchedulerConfig, SynthesisConfig
-from appliance.job import Request, RequestCounts, Segment, Segmentation
+from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc, workers
 from appliance.rpc.synthesis_call import SynthesisCall

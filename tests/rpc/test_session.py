@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
-from appliance.job import RequestCounts
+from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from tests.fakes_engine import samples_of, segment
 from tests.patience import PATIENCE_S, scaled

@@ -18,7 +18,7 @@ from google.rpc import error_details_pb2, status_pb2
 from appliance.audio import encode
 from appliance.config import SchedulerConfig
 from appliance.errors import EngineFault
-from appliance.job import FloatArray, RequestCounts
+from appliance.request import FloatArray, RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import DETAILS_KEY

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from appliance.contract.tokens import read_vocabulary
-from appliance.job import Direction
+from appliance.request import Direction
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import request_of
 from appliance.text.sayable import NOTHING, Front

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from appliance import daemon
 from appliance.box.clocks import published
-from appliance.box.notify import Notifier
-from appliance.box.supervision import SILENCE_S, Supervision
 from appliance.config import GatewayConfig, ServerConfig
-from appliance.daemon import Exit
 from appliance.gateway import serving
+from appliance.serve import daemon
+from appliance.serve.daemon import Exit
+from appliance.serve.notify import Notifier
+from appliance.serve.supervision import SILENCE_S, Supervision
 from scripts.debian.package import COMMANDS
 from tests.patience import PATIENCE_S
 from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values

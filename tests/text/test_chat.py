@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract.tokens import Vocabulary, read_vocabulary
-from appliance.job import Handling, Spoken
+from appliance.request import Handling, Spoken
 from appliance.text.chinese import pinyin, to_tokens
 from appliance.text.languages.numbers import chinese, english, english_ordinal, english_year
 from appliance.text.line import Manners

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
-from appliance.job import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, Spoken
 from appliance.text import pronounce, ssml
 from appliance.text.normalise import normalise
 from tests.text.test_chat import front

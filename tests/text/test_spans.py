@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.contract.tokens import Vocabulary
-from appliance.job import Handling, Pause, Spoken
+from appliance.request import Handling, Pause, Spoken
 from appliance.text import rewrite
 from appliance.text.line import Manners
 from appliance.text.sayable import Front

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.engine.ort_cuda import OrtCudaBackend
-from appliance.engine.trt import TrtBackend
+from appliance.engine.tensorrt.trt import TrtBackend
 from tests.fakes.gpu import cudart, onnxruntime_gpu, tensorrt
 from tests.fakes.gpu.device import Device
 

@@ -6,7 +6,7 @@ import sys
 
 from appliance.cli import main
 from appliance.engine.ort_cuda import OrtCudaBackend
-from appliance.engine.trt import TrtBackend
+from appliance.engine.tensorrt.trt import TrtBackend
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT

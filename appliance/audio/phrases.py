@@ -1,0 +1,97 @@
+"""Cache of finished replies, keyed by all of their inputs; the least recently used are evicted."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from appliance.request import Segment, SegmentAudio
+
+Key = bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Phrase:
+    """A whole reply at the model's rate, before cross-fade, resampling and encoding."""
+
+    segments: tuple[SegmentAudio, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, segments: Sequence[SegmentAudio], seed: int) -> Phrase:
+        """Copy the engine's audio, whose samples may lie in a larger buffer."""
+        return cls(tuple(replace(one, samples=one.samples.copy()) for one in segments), seed)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.samples.nbytes for segment in self.segments)
+
+
+class Phrases:
+    """A bounded cache of phrases. Any thread may use it."""
+
+    def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
+        """Keep at most `limit_bytes` of samples; with `drawn_seeds` also of requests without a seed."""
+        self._limit_bytes, self._drawn_seeds = limit_bytes, drawn_seeds
+        self._kept: OrderedDict[Key, Phrase] = OrderedDict()
+        self._lock = threading.Lock()
+        self.size_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def takes(self, *, seeded: bool) -> bool:
+        """True if replies to requests with (or without) a seed are kept."""
+        return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
+
+    def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
+        """Return the index of the first key that is kept, and its phrase. Counts one hit or miss."""
+        with self._lock:
+            for index, key in enumerate(keys):
+                if (phrase := self._kept.get(key)) is not None:
+                    self._kept.move_to_end(key)
+                    self.hits += 1
+                    return index, phrase
+            self.misses += 1
+            return None
+
+    def keep(self, key: Key, phrase: Phrase) -> None:
+        """Keep a phrase, and evict others for it; one above the limit is not kept."""
+        with self._lock:
+            if (before := self._kept.pop(key, None)) is not None:
+                self.size_bytes -= before.size_bytes
+            if phrase.size_bytes > self._limit_bytes:
+                return
+            self._kept[key] = phrase
+            self.size_bytes += phrase.size_bytes
+            while self.size_bytes > self._limit_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self.size_bytes -= oldest.size_bytes
+
+
+def key_of(segments: Sequence[Segment], made_by: str, *, seeded: bool) -> Key:
+    """Digest of all that determines the samples: every field of the segments, and the engine (`made_by`).
+
+    The fields include the reference's features, so a replaced voice has other keys. The seed counts only if
+    `seeded`.
+    """
+    digest = hashlib.sha256(made_by.encode())
+    known: dict[int, bytes] = {}  # segments share their reference
+    for segment in segments:
+        for field in fields(segment):
+            value = getattr(segment, field.name)
+            if field.name == "seed" and not seeded:
+                continue
+            if isinstance(value, np.ndarray):
+                if id(value) not in known:
+                    own = hashlib.sha256(f"{value.dtype} {value.shape} ".encode())
+                    own.update(np.ascontiguousarray(value).data)
+                    known[id(value)] = own.digest()
+                digest.update(known[id(value)])
+            else:
+                digest.update(f"{field.name}={value!r};".encode())
+    return digest.digest()

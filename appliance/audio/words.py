@@ -1,0 +1,147 @@
+"""Word timings: estimated from the spelling before synthesis, then from pauses in the audio."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from appliance.request import FloatArray, Segment
+
+# Weights and lengths were fitted to chat lines of the demo voices; `python -m tests.quality.words` measures
+# the timings on other lines.
+LEAD_S, TAIL_S = 0.03, 0.18
+"""Estimated silence before and after the words of a segment."""
+IDEOGRAPH, DIGIT = 4.0, 4.0
+"""Weights; a letter has 1, and a group of vowels 1 more."""
+FINAL = 2.0
+"""Additional weight of a word before a pause."""
+WINDOW_S = 0.01
+QUIET_DB = 25.0
+"""Level of pauses below a segment's 95th percentile."""
+PAUSE_S = 0.1
+"""Shorter silences may be the closure of a consonant."""
+REACH_S = 0.6
+"""Largest distance of a pause from its estimated time."""
+
+_HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_TOKENS = re.compile(rf"[{_HAN}]|[^\s{_HAN}]+")
+_IDEOGRAPHS = re.compile(f"[{_HAN}]")
+_VOWELS = re.compile("[aeiouyàáâäãåèéêëìíîïòóôöõùúûü]+")
+_PAUSE = re.compile(r"[,.?!;:…，。？！；：、—]\W*$")
+
+
+@dataclass(frozen=True)
+class Word:
+    """Start and end of a word, in seconds of the reply."""
+
+    text: str
+    """Word with its punctuation, or one Chinese character."""
+    start_s: float
+    end_s: float
+    segment: int
+
+    def moved(self, seconds: float, segments: int) -> Word:
+        """The word in a reply with so much before it."""
+        return Word(self.text, self.start_s + seconds, self.end_s + seconds, self.segment + segments)
+
+
+def planned(segments: Sequence[Segment]) -> list[Word]:
+    """Estimate the words of a reply, in order and without overlap."""
+    words: list[Word] = []
+    for segment, start_s in zip(segments, starts_s(segments), strict=True):
+        sound_s = segment.audio_s - segment.pause_s
+        lead_s, tail_s = min(LEAD_S, 0.1 * sound_s), min(TAIL_S, 0.2 * sound_s)
+        end_s = start_s + sound_s - tail_s
+        words += _spread(split(segment.text), start_s + lead_s, end_s, segment.index)
+    return words
+
+
+def starts_s(segments: Sequence[Segment]) -> list[float]:
+    """Return the start of each segment's audio in the reply."""
+    return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
+
+
+def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: int) -> list[Word]:
+    """Time the words of a segment that begins at `start_s` of the reply by its own (samples,).
+
+    Pauses are matched to the punctuation near them. The cross-fade with the next segment is left out.
+    """
+    sound_s = segment.audio_s - segment.pause_s
+    texts = split(segment.text)
+    sounds = _sounds(samples[: round(sound_s * rate_hz)], rate_hz) or [(0.0, sound_s)]
+    begin_s, end_s = sounds[0][0], sounds[-1][1]
+    pauses = [(left[1], right[0]) for left, right in itertools.pairwise(sounds)]
+    words: list[Word] = []
+    for number, text in enumerate(texts[:-1], 1):
+        if not _PAUSE.search(text):
+            continue
+        clause, rest = texts[len(words) : number], texts[number:]
+        share = sum(map(weight, clause)) / sum(map(weight, [*clause, *rest]))
+        expected_s = begin_s + share * (end_s - begin_s)
+        pause = _nearest([pause for pause in pauses if pause[0] > begin_s], expected_s)
+        if pause is not None:
+            words += _spread(clause, start_s + begin_s, start_s + pause[0], segment.index)
+            begin_s = pause[1]
+    words += _spread(texts[len(words) :], start_s + begin_s, start_s + end_s, segment.index)
+    return words
+
+
+def split(text: str) -> list[str]:
+    """Split a text into words with their punctuation."""
+    words: list[str] = []
+    begun = 0
+    for token in _TOKENS.finditer(text):
+        # Punctuation alone is no word: a dash belongs to the word before it, or at the start to the next.
+        if words and not (_is_word(token[0]) and _is_word(words[-1])):
+            words[-1] = text[begun : token.end()]
+        else:
+            begun = token.start()
+            words.append(token[0])
+    return words
+
+
+def weight(word: str) -> float:
+    """Relative duration of a word, in letters."""
+    letters = sum(character.isalnum() for character in word)
+    letters += len(_VOWELS.findall(word.lower()))
+    ideographs, digits = len(_IDEOGRAPHS.findall(word)), sum(map(str.isdigit, word))
+    long = (IDEOGRAPH - 1) * ideographs + (DIGIT - 1) * digits
+    return max(letters + long, 1.0) + (FINAL if _PAUSE.search(word) else 0.0)
+
+
+def _is_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _spread(texts: Sequence[str], begin_s: float, end_s: float, segment: int) -> list[Word]:
+    """Words one after the other, with durations in proportion to their weights."""
+    ends = list(itertools.accumulate(map(weight, texts), initial=0.0))
+    at = [min(begin_s + (end_s - begin_s) * end / max(ends[-1], 1.0), end_s) for end in ends]
+    return [Word(text, *when, segment) for text, when in zip(texts, itertools.pairwise(at), strict=True)]
+
+
+def _nearest(pauses: Sequence[tuple[float, float]], expected_s: float) -> tuple[float, float] | None:
+    """Pause within REACH_S of the expected time; a longer one is preferred to a nearer one."""
+    distances = {pause: abs(sum(pause) / 2 - expected_s) for pause in pauses}
+    near = [pause for pause, distance in distances.items() if distance < REACH_S]
+    return max(near, key=lambda pause: pause[1] - pause[0] - 0.3 * distances[pause], default=None)
+
+
+def _sounds(samples: FloatArray, rate_hz: int) -> list[tuple[float, float]]:
+    """(begin, end) in seconds of sounds between pauses of at least PAUSE_S."""
+    window = round(WINDOW_S * rate_hz)
+    count = len(samples) // window
+    if not count:
+        return []
+    power = np.mean(np.square(samples[: count * window].reshape(count, window), dtype=np.float64), axis=1)
+    level_db = 10 * np.log10(power + 1e-10)
+    loud = np.flatnonzero(level_db > np.percentile(level_db, 95) - QUIET_DB)
+    gaps = np.flatnonzero(np.diff(loud) > PAUSE_S / WINDOW_S)
+    first, last = np.append(0, gaps + 1), np.append(gaps, len(loud) - 1)
+    return [
+        (float(loud[a]) * WINDOW_S, float(loud[b] + 1) * WINDOW_S) for a, b in zip(first, last, strict=True)
+    ]

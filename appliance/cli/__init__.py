@@ -1,0 +1,58 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Callable, Sequence
+
+from appliance.bench import BenchError
+from appliance.cli import check, enrolling, measuring, operating, serving, speaking
+from appliance.cli.arguments import FAILED, Failure
+from appliance.client import CallFailed
+from appliance.errors import ApplianceError
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "serve": ("run the daemon", serving.add_serve),
+    "gateway": ("HTTP for clients that speak no gRPC", serving.add_gateway),
+    "prepare": ("build the GPU's engines before the first start", serving.add_prepare),
+    "say": ("speak a text through the daemon", speaking.add_say),
+    "cancel": ("end a request by its id", speaking.add_cancel),
+    "queue": ("what waits and sounds; skip, clear, pause, resume", speaking.add_queue),
+    "voices": ("list, add, show, remove and copy reference voices", enrolling.add_voices),
+    "tokens": ("make, list and revoke the tokens of clients, on the box", operating.add_tokens),
+    "admin": ("operate the running daemon, on the box", operating.add_admin),
+    "bundle": ("install another bundle, and go back, on the box", operating.add_bundle),
+    "check": ("is everything well? exits with 0, or 1 or 2 if not", check.add_arguments),
+    "replay": ("one given case on the device's engine", serving.add_replay),
+    "bench": ("measure a running daemon", measuring.add_bench),
+}
+"""Each command's help, and the function that adds its arguments and sets its `run`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of another encoding shows a mark where it lacks a letter.
+        sys.stdout.reconfigure(errors="replace")
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except (ApplianceError, BenchError, Failure) as error:
+        print(f"appliance {options.command}: {error}", file=sys.stderr)
+    except CallFailed as error:
+        absent = f"no daemon answers at {options.address}; start one with `appliance serve`"
+        print(f"appliance {options.command}: {absent if error.unreachable else error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        pass
+    return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="appliance", description="F5-TTS as a voice box, over gRPC.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (about, add_arguments) in COMMANDS.items():
+        add_arguments(commands.add_parser(name, help=about))
+    return parser

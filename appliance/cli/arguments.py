@@ -1,0 +1,84 @@
+"""Arguments that several commands take, and what is made of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from appliance.client import Client, Credentials
+from appliance.config import LOOPBACK_GRPC
+
+FAILED = 1
+"""Exit status of every command but `serve` and `check`, which have their own; argparse exits with 2."""
+TOKEN = "APPLIANCE_TOKEN"
+
+
+class Failure(Exception):
+    """Failure of a command; the message is one line for a person."""
+
+
+def sysroot() -> tuple[str, str]:
+    """Folders of tests in place of / and of the system's tools."""
+    return os.environ.get("F5_SYSROOT", ""), os.environ.get("F5_TOOLS", "")
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--address", default=LOOPBACK_GRPC, help="host:port or unix:PATH of the daemon (%(default)s)"
+    )
+    add_credentials(parser)
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--authority", type=Path, metavar="PEM", help="speak TLS with a daemon of this certificate"
+    )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"absent: the variable {TOKEN}")
+    parser.add_argument("--certificate", type=Path, metavar="PEM", help="of one's own, if it asks for one")
+    parser.add_argument("--key", type=Path, metavar="PEM", help="of that certificate")
+
+
+def client(options: argparse.Namespace) -> Client:
+    return Client(options.address, credentials(options))
+
+
+def credentials(options: argparse.Namespace) -> Credentials:
+    token = read_file(options.token_file).decode("ascii", "replace") or os.environ.get(TOKEN, "")
+    return Credentials(
+        read_file(options.authority), token.strip(), read_file(options.certificate), read_file(options.key)
+    )
+
+
+def read_file(path: Path | None) -> bytes:
+    try:
+        return b"" if path is None else path.read_bytes()
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, help="YAML; without one, the defaults alone")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="over the file; repeatable"
+    )
+
+
+def print_line(line: str) -> None:
+    print(line, flush=True)
+
+
+def add_pronounce(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pronounce", action="append", default=[], metavar="WORD=SAID", help="say a name right; repeatable"
+    )
+
+
+def pronunciations(options: argparse.Namespace) -> dict[str, str]:
+    words = {}
+    for pair in options.pronounce:
+        word, equals, spoken = pair.partition("=")
+        if not equals:
+            raise Failure(f"--pronounce {pair}: must be WORD=SAID")
+        words[word] = spoken
+    return words

@@ -1,0 +1,357 @@
+"""`appliance check`: checks of the box (box/checks), and of the application: config, bundle, voices, speech.
+
+exit status  meaning
+0            nothing is wrong
+1            something should be seen to
+2            something is broken
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from appliance.box import checks, platform
+from appliance.box.checks import Finding, Level
+from appliance.box.clocks.modes import POWER_MODE_LINE, power_mode
+from appliance.box.show.findings import table, wants_colour
+from appliance.box.system import Box, open_box
+from appliance.cli.arguments import add_config
+from appliance.client import CallFailed, Client
+from appliance.config import Config, load
+from appliance.contract import bundle
+from appliance.errors import ApplianceError, BundleError, ConfigError
+from appliance.request import Request, Segmentation
+
+SPEAK_S = 60.0
+SENTENCE = "Ready."
+MEASURED = "Thanks for the follow, and welcome to the stream."
+SEED = 1
+EXACT_BACKEND: Final = "ort-cpu"
+GPU_BACKENDS = ("tensorrt", "ort-cuda")
+GPU_REMEDY = (
+    "mend what it names; then engine.backend: auto, and sudo systemctl restart f5-appliance. TensorRT: "
+    "sudo apt install python3-libnvinfer; cuda-python: sudo apt install --reinstall ./FILE.deb"
+)
+NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
+
+
+class CheckFailed(Exception):
+    """Failure of a check; the message is one line for a person."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help=f"some checks: application, {', '.join(NAMES)}"
+    )
+    parser.add_argument("--no-speak", action="store_true", help="no real synthesis")
+    parser.add_argument("--quick", action="store_true", help="sizes of the bundle's files, not their hashes")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the checks and print the findings; the exit status is that of the worst."""
+    only = {name.strip() for name in options.only.split(",") if name.strip()}
+    if unknown := only - {*NAMES, "application"}:
+        print(f"appliance check: no check is called {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    inspection = Inspection(options, os.environ)
+    findings = [*_box_findings(inspection.box, only), *_application_findings(inspection, only)]
+    if options.json:
+        print(json.dumps(checks.document(findings)))
+    else:
+        print(table(findings, colour=wants_colour(sys.stdout.isatty(), os.environ)))
+    return checks.exit_code(findings)
+
+
+def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
+    """Findings of the box's checks, but those that the application has too."""
+    application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
+    selected = (only or set(checks.CHECKS)) & set(checks.CHECKS) - application
+    if selected:
+        yield from checks.run_checks(box, only=selected)
+
+
+def _application_findings(inspection: Inspection, only: set[str]) -> list[Finding]:
+    """Findings of the application's checks; only `config` if that fails."""
+    every = not only or "application" in only
+    selected = {name for name in CHECKS if name in only or (every and name not in ON_DEMAND)}
+    if inspection.options.no_speak:
+        selected -= {"synthesis"}
+    if not selected:
+        return []
+    config = inspection.config_finding
+    if config.level is Level.FAIL:
+        return [config]
+    findings = [config] if every or "config" in only else []
+    for name, check in CHECKS.items():
+        if name in selected - {"config"}:
+            findings.append(_run_check(name, check, inspection))
+    return findings
+
+
+class Inspection:
+    """Configuration and daemon that the application's checks share."""
+
+    def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
+        self.options = options
+        self.config = Config()
+        self.config_finding = self._load()
+        sysroot = environment.get("F5_SYSROOT") or str(self.config.device.sysroot)
+        self.box = open_box(sysroot, environment.get("F5_TOOLS", ""))
+
+    def _load(self) -> Finding:
+        path: Path | None = self.options.config
+        try:
+            self.config = load(path, self.options.set)
+            if path is not None:
+                _compare_power_mode(path)
+        except ApplianceError as error:
+            if _is_forbidden(error):
+                return Finding("config", Level.SKIP, NEEDS_ROOT)
+            remedy = "correct the line that it names; configs/appliance.yaml has every key with its default"
+            return Finding("config", Level.FAIL, str(error), "only known keys, each of its kind", remedy)
+        return Finding("config", Level.PASS, str(path or "defaults"))
+
+    @cached_property
+    def manifest(self) -> bundle.Manifest:
+        return bundle.read(self.config.bundle.path, verify=False).manifest
+
+    @property
+    def address(self) -> str:
+        return self.config.server.listen
+
+    @cached_property
+    def serving(self) -> str:
+        """Health of the whole daemon. Raises CheckFailed without an answer."""
+        with Client(self.address) as client:
+            try:
+                return client.health()
+            except CallFailed as error:
+                why = "no daemon answers" if error.status == "UNAVAILABLE" else error.message
+                raise CheckFailed(f"{self.address}: {why}") from error
+
+
+def _compare_power_mode(path: Path) -> None:
+    """Raise ConfigError if root's commands, which have no YAML, would read another power mode."""
+    try:
+        same = power_mode(path.read_text("utf-8")) == (load(path).device.power_mode or "")
+    except ValueError:
+        same = False
+    if not same:
+        raise ConfigError(f"{path}: device.power_mode: has to be written as {POWER_MODE_LINE}")
+
+
+def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: Inspection) -> Finding:
+    try:
+        return check(inspection)
+    except CheckFailed as error:
+        return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
+    except ApplianceError as error:
+        if _is_forbidden(error):
+            return Finding(name, Level.SKIP, NEEDS_ROOT)
+        return Finding(name, Level.FAIL, str(error), LIMITS.get(name, ""), REMEDIES.get(name, ""))
+    except Exception as error:
+        return checks.crashed(name, error)
+
+
+def _is_forbidden(error: BaseException | None) -> bool:
+    """True if the cause is a file that this user cannot read."""
+    while error is not None:
+        if isinstance(error, PermissionError):
+            return True
+        error = error.__cause__
+    return False
+
+
+# The checks.
+
+
+def _bundle(inspection: Inspection) -> Finding:
+    folder = inspection.config.bundle.path
+    read = bundle.read(folder, verify=not inspection.options.quick)
+    manifest = read.manifest
+    for name, file in manifest.files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != file.size_bytes:
+            raise CheckFailed(f"{path}: missing, or not {file.size_bytes} bytes long")
+    summary = f"{manifest.family} {manifest.precision}, weights {manifest.licence.weights}"
+    figures = {"family": manifest.family, "precision": manifest.precision}
+    return checks.passed("bundle", summary, LIMITS["bundle"], figures)
+
+
+def _voices(inspection: Inspection) -> Finding:
+    from appliance.voices.store import open_store
+
+    try:
+        manifest = inspection.manifest
+    except BundleError as error:
+        return checks.skipped("voices", NEEDS_ROOT if _is_forbidden(error) else "not without the bundle")
+    store = open_store(inspection.config.voices, manifest)
+    problems, count = store.check(), len(store.names())
+    figures = {"voices": count, "unusable": len(problems)}
+    if problems:
+        value = "; ".join(problems)
+        return Finding("voices", Level.FAIL, value, LIMITS["voices"], REMEDIES["voices"], figures)
+    return checks.passed("voices", f"{count} readable", LIMITS["voices"], figures)
+
+
+def _daemon(inspection: Inspection) -> Finding:
+    value = f"{inspection.address}: {inspection.serving}"
+    if inspection.serving != "SERVING":
+        raise CheckFailed(value)
+    return checks.passed("daemon", value)
+
+
+def _synthesis(inspection: Inspection) -> Finding:
+    if inspection.serving != "SERVING":
+        return checks.skipped("synthesis", "the daemon is not serving")
+    with Client(inspection.address) as client:
+        voice = next(client.voices(), None)
+        if voice is None:
+            return checks.skipped("synthesis", "no voice is stored; `appliance voices add` stores one")
+        queue = client.queue()
+        if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
+            return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
+        # A seed that was used before could be answered without the engine.
+        seed = secrets.randbits(32)
+        try:
+            reply = client.stream(SENTENCE, voice.name, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
+        except CallFailed as error:
+            if error.status != "RESOURCE_EXHAUSTED":
+                raise CheckFailed(str(error)) from error
+            remedy = "wait, then look again"
+            return Finding("synthesis", Level.WARN, "the daemon is too busy", LIMITS["synthesis"], remedy)
+    if not reply.audio_s:
+        raise CheckFailed("the daemon sent no audio")
+    samples = memoryview(reply.audio).cast("h")
+    peak = max(max(samples), -min(samples))
+    figures = {
+        "audio_s": round(reply.audio_s, 3),
+        "wall_s": round(reply.wall_s, 3),
+        "peak": peak,
+        "backend": reply.header.backend,
+        "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
+    }
+    if not peak:
+        raise CheckFailed("what it said is silence")
+    value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
+    passed_over = "; ".join(f"{one.backend} passed over: {one.reason}" for one in reply.header.passed_over)
+    is_jetson = platform.identify(inspection.box.root).is_jetson
+    if is_jetson and reply.header.backend.partition(" ")[0] not in GPU_BACKENDS:
+        value += f", which is its CPU; {passed_over or 'engine.backend or its bundle allows no other'}"
+        return Finding("synthesis", Level.FAIL, value, "a Jetson speaks from its GPU", GPU_REMEDY, figures)
+    if passed_over:
+        value += f"; {passed_over}"
+    return checks.passed("synthesis", value, LIMITS["synthesis"], figures)
+
+
+def _precision(inspection: Inspection) -> Finding:
+    from appliance.contract.tokens import read_vocabulary
+    from appliance.engine import agreement, loading
+    from appliance.plan import Planner
+    from appliance.text import chinese
+    from appliance.voices.store import open_store
+
+    config = inspection.config
+    is_exact = checks.skipped("precision", f"{EXACT_BACKEND} computes in the bundle's precision")
+    if config.engine.backend == EXACT_BACKEND:
+        return is_exact
+    read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
+    store = open_store(config.voices, read.manifest)
+    if not (names := store.names()):
+        return checks.skipped("precision", "no voice is stored; `appliance voices add` stores one")
+    planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
+    guidance = read.manifest.defaults.guidance
+    request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
+    alone = replace(config.engine, lanes=1)
+    lossy = loading.load_for(read, alone)
+    if lossy.backend == EXACT_BACKEND:
+        lossy.shutdown()
+        return is_exact
+    exact = loading.load_for(read, replace(alone, backend=EXACT_BACKEND))
+    try:
+        share = agreement.share(lossy, exact, planner.plan(request)[0])
+        value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
+    finally:
+        lossy.shutdown()
+        exact.shutdown()
+    if share > agreement.ALLOWED:
+        return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
+    return checks.passed("precision", value, LIMITS["precision"], figures)
+
+
+def _engines(inspection: Inspection) -> Finding:
+    from appliance.engine.tensorrt import prepare
+
+    engine = inspection.config.engine
+    if engine.backend not in ("auto", "tensorrt"):
+        return checks.skipped("engines", f"engine.backend is {engine.backend}, which builds none")
+    if engine.backend == "auto" and importlib.util.find_spec("tensorrt") is None:
+        return checks.skipped("engines", "TensorRT is not installed")
+    read = bundle.read(inspection.config.bundle.path, verify=False)
+    record = prepare.read_record(engine.cache, read)
+    limit, remedy = LIMITS["engines"], REMEDIES["engines"]
+    if record is None:
+        value = "none for this bundle; the next start builds them for minutes"
+        return Finding("engines", Level.WARN, value, limit, remedy)
+    worst = max(record.worst, key=lambda graph: record.worst[graph])
+    figures = {
+        "arithmetic": record.arithmetic,
+        "worst": record.worst,
+        "fused_attentions": record.attentions,
+    }
+    if record.arithmetic:
+        value = "; ".join(f"{g} in {how}: {record.refused[g]}" for g, how in record.arithmetic.items())
+        remedy = "none is needed; it is slower. Built anew after an update of TensorRT"
+        return Finding("engines", Level.WARN, value, limit, remedy, figures)
+    value = f"{len(record.engines)} built, at most {record.worst[worst]:.1e} off ({worst})"
+    if plain := prepare.unfused(record.attentions):
+        value += f"; TensorRT fused no attention in {', '.join(plain)}: a step takes more than twice as long"
+        remedy = "another TensorRT may: the release notes of 10.10 name more forms that it fuses"
+        return Finding("engines", Level.WARN, value, limit, remedy, figures)
+    if record.attentions:
+        value += f", fused attentions: {', '.join(f'{g} {n}' for g, n in record.attentions.items())}"
+    return checks.passed("engines", value, limit, figures)
+
+
+CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
+    "config": lambda inspection: inspection.config_finding,
+    "bundle": _bundle,
+    "voices": _voices,
+    "engines": _engines,
+    "daemon": _daemon,
+    "synthesis": _synthesis,
+    "precision": _precision,
+}
+ON_DEMAND = ("precision",)
+"""Checks that run only when named: they compute for seconds to minutes."""
+NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
+LIMITS = {
+    "bundle": "every file as the manifest says",
+    "voices": "every stored voice can be used",
+    "daemon": "SERVING",
+    "synthesis": "a sentence becomes audible speech",
+    "engines": "built for this GPU, and right by the CPU's numbers",
+    "precision": "changes a sample by at most 25 % of what 32 in place of 7 steps do",
+}
+REMEDIES = {
+    "bundle": "copy the bundle again, whole, and point bundle.path to it",
+    "voices": "remove the voice that it names and add it again: appliance voices remove NAME",
+    "daemon": "start it with `appliance serve`; where it is installed: sudo systemctl restart f5-appliance",
+    "synthesis": "restart it: sudo systemctl restart f5-appliance; if this stays: sudo f5-support-bundle",
+    "engines": "build them now, for many minutes: "
+    "sudo -u f5-appliance appliance prepare --config /etc/f5-appliance/appliance.yaml",
+    "precision": "set engine.backend to ort-cpu",
+}

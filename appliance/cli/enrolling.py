@@ -1,0 +1,147 @@
+"""The command `voices`: list, add, update, show, remove, sync."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from appliance import config
+from appliance.cli.arguments import (
+    FAILED,
+    Failure,
+    add_address,
+    add_config,
+    add_credentials,
+    add_pronounce,
+    client,
+    credentials,
+    pronunciations,
+)
+from appliance.client import CallFailed, Client, Voice
+from appliance.rpc.appliance_pb2 import VoiceState
+
+
+def add_voices(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="all voices")
+    listing.set_defaults(run=_voices_list)
+    add = actions.add_parser("add", help="register a voice")
+    add.add_argument("name")
+    add.add_argument("audio", type=Path, help="WAV, FLAC, Ogg or MP3; at most 12 s of speech")
+    add.add_argument("--transcript", required=True, help="exactly what is said in it")
+    add.add_argument("--consent", default="", help="who agreed that this voice may be used")
+    add.add_argument("--display-name", default="", help="in any script")
+    add_pronounce(add)
+    add.add_argument("--validate-only", action="store_true", help="check everything, store nothing")
+    add.set_defaults(run=_voices_add)
+    update = actions.add_parser("update", help="change what is not its sound")
+    update.add_argument("name")
+    update.add_argument("--display-name", help="in any script")
+    add_pronounce(update)
+    update.add_argument("--forget", action="append", default=[], metavar="WORD", help="say it as it is spelt")
+    update.set_defaults(run=_voices_update)
+    show = actions.add_parser("show", help="everything that is known of a voice")
+    show.add_argument("name")
+    show.set_defaults(run=_voices_show)
+    remove = actions.add_parser("remove", help="forget a voice")
+    remove.add_argument("name")
+    remove.set_defaults(run=_voices_remove)
+    for action in (listing, add, update, show, remove):
+        add_address(action)
+    sync = actions.add_parser("sync", help="copy the voices of this box to others, by content")
+    sync.add_argument("boxes", nargs="+", metavar="BOX", help="host:port or unix:PATH of its daemon")
+    sync.add_argument("--folder", type=Path, help="absent: voices.folder of the configuration")
+    sync.add_argument("--remove", action="store_true", help="remove what this box does not have")
+    sync.add_argument("--dry-run", action="store_true", help="print what would be done")
+    add_config(sync)
+    add_credentials(sync)
+    sync.set_defaults(run=_voices_sync)
+
+
+def _voices_list(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        for voice in daemon.voices():
+            about = voice.problem or " · ".join(filter(None, (voice.display_name, voice.transcript)))
+            print(f"{voice.name:<24}  {voice.duration_s:5.1f} s  {about}")
+    return 0
+
+
+def _voices_add(options: argparse.Namespace) -> int:
+    try:
+        audio = options.audio.read_bytes()
+    except OSError as error:
+        raise Failure(f"{options.audio}: {error.strerror}") from error
+    with client(options) as daemon:
+        voice = daemon.add_voice(
+            options.name,
+            audio,
+            options.transcript,
+            consent_note=options.consent,
+            display_name=options.display_name,
+            pronunciations=pronunciations(options),
+            validate_only=options.validate_only,
+        )
+    print_voice(voice)
+    return 0
+
+
+def _voices_update(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        stored = daemon.voice(options.name).pronunciations
+        words = {word: spoken for word, spoken in stored.items() if word not in options.forget}
+        words.update(pronunciations(options))
+        print_voice(
+            daemon.update_voice(options.name, display_name=options.display_name, pronunciations=words)
+        )
+    return 0
+
+
+def _voices_show(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        print_voice(daemon.voice(options.name))
+    return 0
+
+
+def _voices_remove(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        daemon.remove_voice(options.name)
+    return 0
+
+
+def _voices_sync(options: argparse.Namespace) -> int:
+    from appliance.cli import replicate
+
+    folder = options.folder or config.load(options.config, options.set).voices.folder
+    source = replicate.read_source(folder)
+    if not source.voices:
+        raise Failure(f"{folder} holds no voice that can be used")
+    rows = [("here", name, f"damaged: {problem}") for name, problem in source.damaged.items()]
+    failed = bool(rows)
+    for address in options.boxes:
+        try:
+            with Client(address, credentials(options)) as box:
+                steps = replicate.plan(source, box.voices(), remove=options.remove)
+                if options.dry_run:
+                    rows += [(address, step.name, step.kind) for step in steps]
+                    continue
+                for step, problem in replicate.apply(steps, source, box):
+                    failed = failed or bool(problem)
+                    rows.append((address, step.name, f"{step.kind}: {problem}" if problem else step.kind))
+        except CallFailed as error:
+            failed = True
+            rows.append((address, "-", "no daemon answers" if error.unreachable else str(error)))
+    for address, name, state in rows:
+        print(f"{address:<24}  {name:<24}  {state}")
+    return FAILED if failed else 0
+
+
+def print_voice(voice: Voice) -> None:
+    for field in voice.DESCRIPTOR.fields:
+        value = getattr(voice, field.name)
+        if field.name == "warnings":
+            value = "; ".join(value)
+        elif field.name == "pronunciations":
+            value = "; ".join(f"{word}={said}" for word, said in sorted(value.items()))
+        elif field.name == "state":
+            value = VoiceState.Name(value)
+        print(f"{field.name:<14} {value}")

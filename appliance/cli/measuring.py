@@ -1,0 +1,71 @@
+"""The command `bench`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from appliance import config
+from appliance.bench import compare, guard, limit, storm, trace
+from appliance.bench import run as bench_run
+from appliance.box.system import open_box
+from appliance.cli.arguments import Failure, add_address, add_config, client, sysroot
+from appliance.config import LOOPBACK_GRPC
+from appliance.errors import ApplianceError
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
+    command = measures.add_parser("storm", help="more requests than it can serve, on a schedule of their own")
+    storm.add_arguments(command)
+    command.add_argument("--address", default=LOOPBACK_GRPC, help="host:port of the daemon (%(default)s)")
+    command = measures.add_parser("run", help="replies one at a time: how fast, and where the time goes")
+    bench_run.add_arguments(command)
+    add_address(command)
+    command.set_defaults(run=_bench_run)
+    command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    add_config(command)
+    compare.add_arguments(command)
+    command.set_defaults(run=_bench_compare)
+    command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
+    add_config(command)
+    trace.add_arguments(command)
+    command.set_defaults(run=trace.run)
+    command = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
+    limit.add_arguments(command)
+    command = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
+    add_config(command)
+    guard.add_arguments(command)
+    command.set_defaults(run=_bench_guard)
+    command = measures.add_parser("history", help="the guard's measurements as one HTML page")
+    command.add_argument("--html", type=Path, required=True, metavar="FILE")
+    command.set_defaults(run=_bench_history)
+
+
+def _bench_guard(options: argparse.Namespace) -> int:
+    try:
+        loaded = config.load(options.config, options.set)
+    except ApplianceError as error:
+        print(f"appliance bench guard: {error}", file=sys.stderr)
+        return guard.BROKEN
+    root, tools = sysroot()
+    return guard.run(loaded, open_box(root or str(loaded.device.sysroot), tools), options)
+
+
+def _bench_history(options: argparse.Namespace) -> int:
+    try:
+        guard.write_page(open_box(*sysroot()), options.html)
+    except OSError as error:
+        raise Failure(f"{options.html}: {error.strerror}") from error
+    print(options.html)
+    return 0
+
+
+def _bench_compare(options: argparse.Namespace) -> int:
+    return compare.run(options, open_box(*sysroot()))
+
+
+def _bench_run(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        return bench_run.run(daemon, options, open_box(*sysroot()))

@@ -1,0 +1,135 @@
+"""Commands on the box: tokens, admin, bundle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from appliance import access, config
+from appliance.access import Role
+from appliance.box import paths
+from appliance.box.system import open_box
+from appliance.bundles import ARCHIVES, BundleStore, Restart, load_on_cpu, running_folder
+from appliance.cli.arguments import Failure, add_config, print_line, sysroot
+from appliance.client import ADMIN_SOCKET, Operator, Status
+
+
+def add_tokens(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    making = actions.add_parser(
+        "add", help="make one and print it; it is not kept, so it cannot be shown again"
+    )
+    making.add_argument("name", help="whose it is")
+    making.add_argument(
+        "--role", action="append", choices=[role.value for role in Role], help="repeatable; absent: speak"
+    )
+    listing = actions.add_parser("list", help="names, roles and age")
+    revoking = actions.add_parser("revoke", help="refuse it from the next call on")
+    revoking.add_argument("name")
+    for action in (making, listing, revoking):
+        action.add_argument("--file", type=Path, help="absent: server.tokens of the configuration")
+        add_config(action)
+    parser.set_defaults(run=_tokens)
+
+
+def _tokens(options: argparse.Namespace) -> int:
+    path = options.file
+    if path is None:
+        configured = config.load(options.config, options.set).server.tokens
+        if not configured:
+            raise Failure("server.tokens is empty: name a file there, or with --file")
+        path = Path(configured)
+    if options.action == "add":
+        print(access.add(path, options.name, map(Role, options.role or ["speak"])))
+    elif options.action == "revoke":
+        access.revoke(path, options.name)
+    else:
+        for token in access.listed(path):
+            roles = ", ".join(role.value for role in token.roles)
+            print(f"{token.name:<24}  {roles:<24}  made {token.created}")
+    return 0
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    level = verbs.add_parser("log-level", help="until the next reload or start")
+    level.add_argument("level", choices=("debug", "info", "warning", "error"))
+    swap = verbs.add_parser("swap", help="speak from another bundle; no stream is dropped")
+    swap.add_argument("bundle", type=Path)
+    others = (
+        ("status", "what it is and does"),
+        ("drain", "finish what is under way and end"),
+        ("reload", "read the configuration again"),
+        ("self-test", "let the engine speak a silence"),
+    )
+    for command in (level, swap, *(verbs.add_parser(verb, help=about) for verb, about in others)):
+        command.add_argument(
+            "--socket", dest="address", default=ADMIN_SOCKET, help="its Unix socket (%(default)s)"
+        )
+    parser.set_defaults(run=_admin)
+
+
+def _admin(options: argparse.Namespace) -> int:
+    with Operator(options.address) as operator:
+        if options.verb == "status":
+            _print_status(operator.status())
+        elif options.verb == "drain":
+            operator.drain()
+        elif options.verb == "reload":
+            if sections := operator.reload():
+                print(f"only a restart takes over the changes in {', '.join(sections)}")
+        elif options.verb == "self-test":
+            print(f"{operator.self_test():.3f} s")
+        elif options.verb == "log-level":
+            operator.log_level(options.level)
+        else:
+            _print_status(operator.swap(str(options.bundle.absolute())))
+    return 0
+
+
+def _print_status(status: Status) -> None:
+    for field in status.DESCRIPTOR.fields:
+        value = getattr(status, field.name)
+        shown = ", ".join(value) if field.name == "paused" else value
+        if field.name == "passed_over":
+            shown = "; ".join(f"{one.backend}: {one.reason}" for one in value)
+        print(f"{field.name:<11} {shown:.0f}" if isinstance(value, float) else f"{field.name:<11} {shown}")
+
+
+def add_bundle(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="verify a bundle, load it, and put it in use")
+    install.add_argument("source", type=Path, metavar="PATH", help=f"a bundle's folder, or {ARCHIVES} of one")
+    back = actions.add_parser("back", help="put the bundle before in use again")
+    for action in (install, back):
+        action.add_argument(
+            "--restart", action="store_true", help="restart the daemon; if it does not speak then, go back"
+        )
+    for action in (install, back, actions.add_parser("list", help="which are there")):
+        add_config(action)
+    parser.set_defaults(run=_bundle)
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    installed = Path(paths.CONFIG)
+    path = options.config or (installed if installed.is_file() else None)
+    loaded = config.load(path, options.set)
+    store = BundleStore(loaded.bundle.path, print_line)
+    if options.action == "list":
+        for stored in store.stored():
+            manifest = stored.manifest
+            about = f"{manifest.family} {manifest.precision}" if manifest else stored.problem
+            print(f"{stored.use:<7}  {stored.folder}  {about}")
+        return 0
+    prove = Restart(loaded, open_box(*sysroot()).tools) if options.restart else None
+    before = running_folder(loaded)
+    if options.action == "install":
+        new = store.install(
+            options.source, lambda read: load_on_cpu(read, loaded.engine), prove=prove, running=before
+        )
+    else:
+        new = store.back(prove=prove)
+    print(f"in use: {new}" + (", and it speaks" if prove else ""))
+    if not prove and before != new:
+        print("the daemon speaks from it after: sudo systemctl restart f5-appliance")
+    return 0

@@ -1,0 +1,72 @@
+"""Commands that run a daemon: serve, gateway, prepare, replay."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from appliance import config
+from appliance.cli.arguments import Failure, add_config, print_line
+from appliance.config import SynthesisConfig
+
+
+def add_serve(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="record the engine's calls; written when it ends"
+    )
+    parser.set_defaults(run=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from appliance.serve import daemon
+
+    return daemon.main(options.config, options.set, options.trace)
+
+
+def add_gateway(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.set_defaults(run=_gateway)
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    from appliance.gateway import serving
+
+    return serving.main(options.config, options.set)
+
+
+def add_prepare(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--dry-run", action="store_true", help="say what is missing, and what it will take")
+    parser.set_defaults(run=_prepare)
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from appliance.contract import bundle
+    from appliance.engine import loading
+
+    loaded = config.load(options.config, options.set)
+    read = bundle.read(loaded.bundle.path).up_to(loaded.engine.longest_s)
+    loading.prepare_for(read, loaded.engine, print_line, dry_run=options.dry_run)
+    return 0
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("case", type=Path, metavar="CASE.npz")
+    parser.add_argument("--nfe", type=int, help="function evaluations; absent: the configuration's default")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT.npz")
+    parser.set_defaults(run=_replay)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from appliance.contract import bundle
+    from appliance.engine import replay
+
+    nfe = SynthesisConfig.nfe if options.nfe is None else options.nfe
+    try:
+        replay.replay_file(bundle.read(options.bundle), options.case, nfe, options.out)
+    except OSError as error:
+        raise Failure(f"{options.out}: {error.strerror}") from error
+    print(options.out)
+    return 0

@@ -1,0 +1,210 @@
+"""Commands of who lets it speak: say, cancel, queue."""
+
+from __future__ import annotations
+
+import argparse
+import wave
+from pathlib import Path
+
+from appliance.bench.output import aligned
+from appliance.cli.arguments import Failure, add_address, add_pronounce, client, pronunciations
+from appliance.client import ENCODINGS, PRIORITIES, SPEAK_S, Encoding, Options, Reply, Utterance
+from appliance.rpc.appliance_pb2 import UtteranceState
+
+SAMPLE_BYTES = 2
+SUFFIXES: dict[str, Encoding] = {
+    ".wav": "wav",
+    ".flac": "flac",
+    ".mp3": "mp3",
+    ".opus": "ogg_opus",
+    ".ogg": "ogg_opus",
+    ".ulaw": "mulaw",
+    ".pcm": "pcm16",
+}
+"""Encoding by suffix of the output file."""
+
+
+def add_say(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text")
+    parser.add_argument("--voice", required=True)
+    parser.add_argument(
+        *("-o", "--out"), type=Path, required=True, metavar="FILE", help=f"its suffix: {', '.join(SUFFIXES)}"
+    )
+    parser.add_argument("--encoding", choices=ENCODINGS, help="absent: by the suffix of FILE")
+    parser.add_argument("--stream", action="store_true", help="receive the audio while it is made")
+    parser.add_argument("--nfe", type=int, help="function evaluations; absent: the daemon's")
+    parser.add_argument("--min-nfe", type=int, metavar="N", help="take fewer rather than be refused")
+    parser.add_argument("--seed", type=int, help="absent: drawn by the daemon")
+    parser.add_argument("--rate", type=int, metavar="HZ", help="absent: the model's own")
+    parser.add_argument("--speed", type=float, help="speaking rate; 1 is the voice's own")
+    parser.add_argument("--text-handling", choices=("chat", "verbatim", "ssml"), help="absent: chat")
+    add_pronounce(parser)
+    parser.add_argument("--segmentation", choices=("upstream", "low-latency"), help="how texts are cut")
+    parser.add_argument("--priority", choices=PRIORITIES, help="how soon the first sound is due")
+    parser.add_argument("--channel", help="replies of one channel play one after the other")
+    parser.add_argument("--user", metavar="KEY", help="whose message it is, for rate limits")
+    parser.add_argument(
+        "--supersede", metavar="KEY", help="abort waiting requests of the channel with this key"
+    )
+    parser.add_argument(
+        "--queue-timeout", type=float, metavar="S", help="wait so long rather than be refused"
+    )
+    parser.add_argument("--request-id", metavar="ID", help="name for `appliance cancel`")
+    parser.add_argument("--timeout", type=float, default=SPEAK_S, metavar="S", help="give up (%(default)s s)")
+    parser.add_argument("--table", action="store_true", help="print where the time went")
+    add_address(parser)
+    parser.set_defaults(run=_say)
+
+
+def _say(options: argparse.Namespace) -> int:
+    encoding: Encoding | None = options.encoding or SUFFIXES.get(options.out.suffix.lower())
+    if encoding is None:
+        raise Failure(f"{options.out}: ends in none of {', '.join(SUFFIXES)}: say --encoding")
+    request: Options = {
+        # A stream's WAV header does not know its length: the file's is written here.
+        "encoding": "pcm16" if encoding == "wav" else encoding,
+        "rate": options.rate,
+        "speed": options.speed,
+        "nfe": options.nfe,
+        "min_nfe": options.min_nfe,
+        "seed": options.seed,
+        "text_handling": options.text_handling,
+        "pronunciations": pronunciations(options),
+        "segmentation": options.segmentation and options.segmentation.replace("-", "_"),
+        "priority": options.priority,
+        "channel": options.channel,
+        "user": options.user,
+        "supersede": options.supersede,
+        "queue_timeout": options.queue_timeout,
+        "request_id": options.request_id,
+    }
+    try:
+        with client(options) as daemon:
+            if options.stream:
+                reply = daemon.stream(options.text, options.voice, timeout=options.timeout, **request).reply()
+            else:
+                reply = daemon.speak(options.text, options.voice, timeout=options.timeout, **request)
+    except (ValueError, OverflowError) as error:
+        raise Failure(f"a number is out of range: {error}") from error
+    try:
+        if encoding == "wav":
+            _write_wav(options.out, reply.audio, reply.header.sample_rate_hertz)
+        else:
+            options.out.write_bytes(reply.audio)
+    except OSError as error:
+        raise Failure(f"{options.out}: {error.strerror}") from error
+    print(options.out)
+    if options.table:
+        print(table(reply))
+    return 0
+
+
+def _write_wav(path: Path, pcm: bytes, rate_hz: int) -> None:
+    with path.open("wb") as stream, wave.open(stream, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(SAMPLE_BYTES)
+        out.setframerate(rate_hz)
+        out.writeframes(pcm)
+
+
+def table(reply: Reply) -> str:
+    """Format one reply: wall time and first audio are the client's, the stages the daemon's."""
+    t, header = reply.timings, reply.header
+    rows = [
+        ("text", header.text),
+        ("voice", header.voice),
+        ("audio", f"{reply.audio_s:.2f} s"),
+        ("wall", f"{reply.wall_s:.2f} s"),
+        ("time to first audio", f"{reply.first_audio_s:.2f} s"),
+        ("real-time factor", f"{reply.wall_s / reply.audio_s:.3f}" if reply.audio_s else "no audio"),
+        ("NFE · seed", f"{header.nfe_steps} · {header.seed}"),
+        ("segments", str(header.segments)),
+        ("backend", header.backend),
+        *((f"not {one.backend}", one.reason) for one in header.passed_over),
+        ("waiting", f"{t.queue_ms:.0f} ms"),
+    ]
+    staged = t.condition_ms + t.steps_ms + t.vocoder_ms
+    for name, value in (("condition", t.condition_ms), ("steps", t.steps_ms), ("vocoder", t.vocoder_ms)):
+        share = f" · {value / staged:.0%}" if staged else ""
+        rows.append((name, f"{value:.0f} ms{share}"))
+    return aligned(rows)
+
+
+def add_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("request_id", metavar="REQUEST_ID")
+    add_address(parser)
+    parser.set_defaults(run=_cancel)
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        daemon.cancel(options.request_id)
+    return 0
+
+
+def add_queue(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, about in (("list", "what waits and sounds"), ("watch", "the same, and then each change")):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("channel", nargs="?", default="", help="absent: all channels")
+        action.set_defaults(run=_queue_list if name == "list" else _queue_watch)
+        add_address(action)
+    cancel = actions.add_parser(
+        "cancel", help="end all requests of a user, of a channel, or of one on the other"
+    )
+    cancel.add_argument("--user", default="", metavar="KEY")
+    cancel.add_argument("--channel", default="")
+    cancel.set_defaults(run=_queue_cancel)
+    add_address(cancel)
+    for name, about in (
+        ("skip", "end what sounds"),
+        ("clear", "end what waits"),
+        ("pause", "hold a channel"),
+        ("resume", "let it go on"),
+    ):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("channel")
+        action.set_defaults(run=_queue_verb)
+        add_address(action)
+
+
+def _queue_list(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        queue = daemon.queue(options.channel)
+    for utterance in queue.utterances:
+        print(_format_utterance(utterance))
+    for channel in queue.paused:
+        print(f"paused: {channel}")
+    return 0
+
+
+def _queue_cancel(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        for utterance in daemon.cancel_of(user=options.user, channel=options.channel):
+            print(_format_utterance(utterance))
+    return 0
+
+
+def _queue_watch(options: argparse.Namespace) -> int:
+    paused: list[str] = []
+    with client(options) as daemon:
+        for event in daemon.watch(options.channel):
+            for utterance in event.utterances:
+                print(_format_utterance(utterance), flush=True)
+            if list(event.paused) != paused:
+                paused = list(event.paused)
+                print(f"paused: {', '.join(paused) or 'none'}", flush=True)
+    return 0
+
+
+def _queue_verb(options: argparse.Namespace) -> int:
+    with client(options) as daemon:
+        for utterance in getattr(daemon, options.action)(options.channel) or ():
+            print(_format_utterance(utterance))
+    return 0
+
+
+def _format_utterance(utterance: Utterance) -> str:
+    state = utterance.reason or UtteranceState.Name(utterance.state)
+    when = f"{round(utterance.starts_in_ms / 1e3, 1) + 0.0:+.1f} s" if not utterance.reason else ""
+    return f"{utterance.request_id:<14} {utterance.channel:<12} {state:<10} {when:>8}  {utterance.text}"

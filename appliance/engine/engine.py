@@ -1,0 +1,346 @@
+"""The engine as the scheduler uses it: open · step · finish · close, from one thread only."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from appliance.contract.bundle import Bundle, Manifest, Sampling
+from appliance.contract.graphs import CONTEXT, STEPS, signatures
+from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
+from appliance.engine.arithmetic import Arithmetic
+from appliance.engine.backend import Backend, Graph, HostArray, Ranges
+from appliance.engine.condition import Conditioner
+from appliance.engine.costs import CostTable, Steps
+from appliance.engine.flow import Flow, LaneState, padded
+from appliance.engine.modulation import CAPACITY, ModulationTable
+from appliance.engine.vocoder import Decoder
+from appliance.errors import BundleError, EngineFault
+from appliance.request import MAX_REFERENCE_S, FloatArray, PassedOver, Segment
+
+T = TypeVar("T")
+MEASURE_S = 6.0
+"""Time limit of the warm-up's measurements; larger sizes are extrapolated."""
+MEASURED_FRAMES = (80, 160, 300, 560, 1000)
+"""Lengths that the warm-up measures."""
+ALL_GRAPHS = 3
+"""Steps in which `short-kv` runs each of its graphs."""
+LAUNCH_BOUND_S = 0.02
+"""Time of a usual step below which launches are captured: that saves the host about 2 ms a step, which pass
+anyway while a Jetson computes one of v1_Base for 40 ms or more."""
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+
+
+@dataclass(frozen=True)
+class LaneHandle:
+    id: int
+    steps_left: int
+
+
+class Synthesizer:
+    """Owns the graphs, lanes and tensors of one bundle on one backend."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        backend: Backend,
+        *,
+        host: Backend | None = None,
+        lanes: int = 4,
+        variant: str | None = None,
+        safer: Mapping[str, Arithmetic] | None = None,
+    ) -> None:
+        """Load the graphs of `variant` (None: the backend's), but for those in `safer`.
+
+        `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
+        """
+        manifest = bundle.manifest
+        if backend.name not in manifest.backends:
+            raise BundleError(
+                f"{bundle.folder}: precision {manifest.precision} is for {', '.join(manifest.backends)}, "
+                f"not for {backend.name}"
+            )
+        self.manifest, self._backend, self._host = manifest, backend, host or backend
+        self.max_lanes = lanes
+        self._safer = safer or {}
+        d, longest = manifest.dimensions, manifest.max_frames
+        specs, usual = signatures(d), variant or bundle.variant_for(backend.name)
+
+        def load(name: str, to: Backend = backend) -> Graph:
+            path = bundle.graph(name, self._safer[name].variant if name in self._safer else usual)
+            return to.load(name, path, specs[name], ranges(name, manifest, to))
+
+        self._modulation = ModulationTable(
+            partial(load, "modulation", self._host), self._host, backend, d.rows, d.dim
+        )
+        self._condition = Conditioner(load("condition"), backend, d, longest)
+        self.longest_reference = longest_reference(manifest)
+        # Memory of a CPU is taken when it is first written.
+        beside = longest if backend.frame_multiple == 1 else self.longest_reference
+        self._flow = Flow(backend, d, load, self._modulation.table, longest, beside, lanes)
+        vocoder, mel = manifest.vocoder, manifest.mel
+        self._decoder = Decoder(load("vocoder"), backend, vocoder, mel.hop, mel.mels, longest)
+        # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
+        rows = 2 if manifest.defaults.sampling == "exact" else 1
+        self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
+        """Lanes that may share a step; the cost table decides if that gains."""
+        self.costs = CostTable(self._flow.calls_of)
+        self.captures = False
+        """Makes CUDA graphs of steps; set by the warm-up, where launches take a good part of their time."""
+        self.passed_over: tuple[PassedOver, ...] = ()
+        """Backends that `auto` tried before this one."""
+        self._lanes: dict[int, LaneState] = {}
+        self._ids = itertools.count(1)
+
+    @property
+    def backend(self) -> str:
+        """Label of the backend, with the graphs that compute otherwise for safety."""
+        by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
+        safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
+        return f"{self._backend.label} ({safer})" if safer else self._backend.label
+
+    def open(self, segment: Segment) -> LaneHandle:
+        """Take a lane for a segment and compute its condition.
+
+        Raises ValueError for a segment that does not fit the bundle, RuntimeError when every lane is taken.
+        """
+        if len(self._lanes) >= self.max_lanes:
+            raise RuntimeError(f"all {self.max_lanes} lanes are open")
+        self.check(segment)
+        if segment.noise is None:
+            drawn = noise(segment.seed, segment.index, segment.frames, self.manifest.mel.mels)
+            segment = replace(segment, noise=drawn)
+        times = self._modulation.hold(segment.times[:-1].astype(np.float32))
+        try:
+            state = self._flow.open(segment, self._condition(segment), times)
+            try:
+                self._backend.wait()
+            except Exception:
+                self._flow.close(state)
+                raise
+        except Exception:
+            self._modulation.release(times)
+            raise
+        lane_id = next(self._ids)
+        self._lanes[lane_id] = state
+        return LaneHandle(lane_id, state.steps_left)
+
+    def step(self, lane_ids: Sequence[int]) -> None:
+        """Advance lanes by one step, in as few runtime calls as possible.
+
+        Raises ValueError for lanes that cannot step, EngineFault when the runtime fails; lanes survive both.
+        """
+        if not lane_ids or len(set(lane_ids)) < len(lane_ids):
+            raise ValueError(f"one or more different lanes are stepped, not {list(lane_ids)}")
+        states = [self._lanes[i] for i in lane_ids]
+        if done := [i for i, s in zip(lane_ids, states, strict=True) if not s.steps_left]:
+            raise ValueError(f"lane {done[0]} has no step left")
+        self._flow.step(states, captures=self.captures)
+        # Once a step: the scheduler picks the next one by the time that this one took.
+        self._backend.wait()
+
+    def condition(self, segment: Segment) -> HostArray:
+        """(2, N, D) condition. Raises ValueError for a segment that does not fit the bundle."""
+        self.check(segment)
+        return self._backend.download(self._condition(segment))
+
+    def log_mel(self, lane_id: int) -> FloatArray:
+        """(N, M) latents of a lane, with the reference's frames overwritten by its log-mel.
+
+        Raises EngineFault when they are not finite.
+        """
+        state = self._lanes[lane_id]
+        known = state.segment.reference_log_mel
+        latents = np.asarray(self._backend.download(self._flow.latents(state)), np.float32)
+        mel = np.concatenate([known, latents[len(known) - state.start :]])
+        if not np.isfinite(mel).all():
+            raise EngineFault("the flow produced numbers that are not finite")
+        return mel
+
+    def finish(self, lane_id: int) -> FloatArray:
+        """(samples,) of the generated part, at the model's rate and the reference's original level.
+
+        Raises EngineFault when the result is not finite, ValueError while steps are left.
+        """
+        state = self._lanes[lane_id]
+        segment = state.segment
+        if state.steps_left:
+            raise ValueError(f"lane {lane_id} has {state.steps_left} steps left")
+        known = segment.reference_log_mel[segment.reference_frames :]
+        generated = self._flow.latents(state, len(segment.reference_log_mel) - state.start)
+        self._backend.upload(known, self._decoder.frames(len(known)))
+        self._backend.copy(generated, self._decoder.frames(generated.shape[0], len(known)))
+        samples = self._decoder.run(len(known) + generated.shape[0])
+        if not np.isfinite(samples).all():
+            self.log_mel(lane_id)  # raises where the flow is at fault
+            raise EngineFault("the vocoder produced numbers that are not finite")
+        return samples if segment.gain == 1.0 else samples * np.float32(segment.gain)
+
+    def decode(self, log_mel: FloatArray) -> FloatArray:
+        """(frames, M) → (samples,) through the vocoder alone. Raises EngineFault when not finite."""
+        self._backend.upload(log_mel, self._decoder.frames(len(log_mel)))
+        samples = self._decoder.run(len(log_mel))
+        if not np.isfinite(samples).all():
+            raise EngineFault("the vocoder produced numbers that are not finite")
+        return samples
+
+    def close(self, lane_id: int) -> None:
+        """Free a lane, finished or not."""
+        state = self._lanes.pop(lane_id)
+        self._flow.close(state)
+        self._modulation.release(state.times)
+
+    def reserve(self) -> None:
+        """Allocate all tensors."""
+        segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
+        opened: list[LaneHandle] = []
+        try:
+            for _ in range(self.max_lanes):
+                opened.append(self.open(segment))
+            if min(self.max_batch, self.max_lanes) > 1:
+                self._flow.reserve_batch()
+        finally:
+            for lane in opened:
+                self.close(lane.id)
+
+    def warm_up(self, nfe: int) -> None:
+        """Run every path, guided and unguided; then measure and fit the costs."""
+        guidance = self.manifest.defaults.guidance
+        self.reserve()
+        longest = self.manifest.max_frames
+        # What a device computes in is allocated by its first runs. Shorter tensors fit into other pieces of
+        # it, for which it may grow again: so lengths between follow.
+        between = ((longest * eighths // 8, 1, ALL_GRAPHS) for eighths in range(7, 0, -1))
+        sizes = [(longest, self.longest_reference, nfe), (longest, 1, nfe), *between, (128, 40, nfe)]
+        for frames, reference, steps in sizes[-1:] if self._backend.frame_multiple == 1 else sizes:
+            for w in (guidance, 0.0):
+                silence = self._silence(frames, reference, steps, w)
+                self._speak([silence] * min(self.max_batch, self.max_lanes))
+        self._measure(nfe)
+        self.costs.fit()
+        segment = self._silence(min(400, longest), 150, nfe, guidance)
+        took_s = math.inf
+        for _ in range(3):  # the fastest is the least disturbed
+            begun = time.monotonic()
+            self._speak([segment])
+            took_s = min(took_s, time.monotonic() - begun)
+        self.costs.check(self.costs.of(segment).left_s(False, 0), took_s)
+        self.captures = took_s / nfe < LAUNCH_BOUND_S
+
+    def _measure(self, nfe: int) -> None:
+        guidance, longest = self.manifest.defaults.guidance, self.manifest.max_frames
+        begun = time.monotonic()
+        for frames, part in itertools.product(MEASURED_FRAMES, (4, 2)):
+            if frames > longest or time.monotonic() - begun > MEASURE_S:
+                break
+            for lanes in {1, *(n for n in (2, 4, 8) if n <= min(self.max_batch, self.max_lanes))}:
+                segment = self._silence(frames, frames // part, nfe, guidance)
+                self._speak([segment] * lanes, self.costs.measure)
+            self._speak([self._silence(frames, frames // part, nfe, 0.0)], self.costs.measure)
+
+    @property
+    def can_interrupt(self) -> bool:
+        return self._backend.can_interrupt
+
+    def interrupt(self, on: bool) -> None:
+        """See `Backend.interrupt`. Lanes survive. Any thread may call it."""
+        self._backend.interrupt(on)
+
+    def prove(self) -> None:
+        """Test the engine by synthesising a short silence. Raises any fault."""
+        self._speak([self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
+
+    def _speak(
+        self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
+    ) -> None:
+        """Synthesise segments together; `measure` receives kind, steps and seconds of each call."""
+
+        def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
+            begun = time.monotonic()
+            result = make()
+            if measure is not None:
+                measure(kind, steps, time.monotonic() - begun)
+            return result
+
+        lanes = [call("open", [(segment, 0)], partial(self.open, segment)) for segment in segments]
+        try:
+            for step in range(segments[0].nfe):
+                steps = [(segment, step) for segment in segments]
+                call("step", steps, partial(self.step, [lane.id for lane in lanes]))
+            for lane, segment in zip(lanes, segments, strict=True):
+                call("finish", [(segment, segment.nfe)], partial(self.finish, lane.id))
+        finally:
+            for lane in lanes:
+                self.close(lane.id)
+
+    def shutdown(self) -> None:
+        for lane_id in list(self._lanes):
+            self.close(lane_id)
+        self._backend.close()
+        if self._host is not self._backend:
+            self._host.close()
+
+    def check(self, segment: Segment) -> None:
+        """Raise ValueError for a segment that does not fit the bundle, naming what is allowed."""
+        mels, longest = self.manifest.mel.mels, self.manifest.max_frames
+        if segment.frames > longest:
+            raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
+        if segment.noise is not None and segment.noise.shape != (segment.frames, mels):
+            raise ValueError(f"noise must be ({segment.frames}, {mels}), not {segment.noise.shape}")
+        reference = segment.reference_log_mel.shape
+        if len(reference) != 2 or reference[1] != mels or not 1 <= reference[0] < segment.frames:
+            raise ValueError(f"the reference must be (1 to {segment.frames - 1}, {mels}), not {reference}")
+        if segment.sampling != "exact" and reference[0] > (most := self._flow.longest_reference):
+            raise ValueError(
+                f"with {segment.sampling} sampling a reference has 1 to {most} frames, not {reference[0]}"
+            )
+        if len(segment.ids) == 0 or segment.ids.min() < 0 or segment.ids.max() >= self.manifest.vocab_size:
+            raise ValueError(f"ids must be one or more indices under {self.manifest.vocab_size}")
+        check_nfe(segment.nfe)
+        if segment.sampling not in SAMPLINGS:
+            raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, not {segment.sampling!r}")
+
+    def _silence(self, frames: int, reference: int, nfe: int, guidance: float) -> Segment:
+        mels, defaults = self.manifest.mel.mels, self.manifest.defaults
+        return Segment(
+            index=0,
+            text="",
+            ids=np.zeros(1, np.int32),
+            frames=frames,
+            reference_log_mel=np.zeros((reference, mels), np.float32),
+            reference_frames=reference,
+            times=time_grid(nfe, grid=defaults.grid, sway=defaults.sway),
+            guidance=guidance,
+            sampling=defaults.sampling,
+        )
+
+
+def longest_reference(manifest: Manifest) -> int:
+    """Frames of the longest reference."""
+    spec = manifest.mel
+    return min(MAX_REFERENCE_S * spec.sample_rate_hz // spec.hop + 1, manifest.max_frames - 1)
+
+
+def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
+    """The sizes at which a graph runs on a backend; TensorRT's profiles are made from them."""
+    least = 1
+    if graph in STEPS:
+        least = backend.frame_multiple
+    longest = padded(manifest.max_frames, least)
+    return {
+        # Rows of several lanes are batched only where they have no reference.
+        "R": (1, backend.max_batch if graph == "step" else 1),
+        "N": (least, longest),
+        "P": (1, longest_reference(manifest)),
+        "C": (1, CONTEXT),
+        "S": (CAPACITY, CAPACITY),
+        "K": (1, MAX_NFE),
+        "L": (1, longest * manifest.mel.hop),
+    }

@@ -1,0 +1,174 @@
+"""Comparison of a backend with the CPU's float32, across the sizes that its graphs were built for.
+
+TensorRT's engines have been silently wrong for this model at sizes other than those they were optimised for
+(its issue 4450), and fused attention at single batch sizes (4837). So steps are compared at both ends of each
+profile and between, with one and two rows, and one whole sample besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import Precision, Sampling
+from appliance.contract.schedule import time_grid
+from appliance.contract.tokens import Vocabulary
+from appliance.engine import agreement
+from appliance.engine.cases import DemoSpeech
+from appliance.engine.engine import Synthesizer
+from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
+from appliance.request import FloatArray, Segment
+
+BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int8-qdq": 1e-1}
+"""Largest ‖a − b‖ / ‖b‖ of a graph's output. Half precision has 4e-3 on a CPU, blank or broken audio 1.
+Chosen, not measured on a GPU."""
+WHOLE = "sample"
+"""Stands in for a graph's name: a whole log-mel at 7 steps, measured by `agreement.share`."""
+LENGTHS = (16, 150, 512, 530, 1280, 1300)
+"""Compared frames, besides the bundle's longest: on both sides of the ends of `build.RANGES`, most padded."""
+REFERENCES = (40, 480, 1126)
+"""Frames of the references in turn, at most the longest."""
+TIMES = np.array([0.3, 0.45, 0.6])
+"""Times of the compared steps; only the first computes the reference's keys and values."""
+USUAL = (400, 350)
+"""Frames of the reply and of the reference in the whole sample."""
+FAILED: NDArray[np.generic] = np.full(1, np.nan, np.float32)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    graph: str
+    frames: int
+    reference: int
+    rows: int
+    error: float
+    """Infinite where a number is not finite, or the engine failed."""
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.error <= self.bound
+
+    def __str__(self) -> str:
+        place = f" after {self.reference}" if self.reference else ""
+        rows = f" in {self.rows} rows" if self.rows > 1 else ""
+        return (
+            f"{self.graph} at {self.frames} frames{place}{rows}: {self.error:.1e} off, {self.bound:g} allowed"
+        )
+
+
+def graphs_of(sampling: Sampling) -> tuple[str, ...]:
+    """Graphs that a bundle of this sampling runs on a GPU, without `modulation`."""
+    steps = {
+        "exact": ("step",),
+        "short": ("step", "step_keys"),
+        "short-kv": ("step", "step_keys", "step_reply"),
+    }
+    return ("condition", "vocoder", "update", *steps[sampling])
+
+
+def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> Iterator[Comparison]:
+    """Compare every graph of `engine` with `exact`, the CPU's float32."""
+    manifest = engine.manifest
+    bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
+    grid = time_grid(agreement.NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)
+    for frames in _lengths(manifest.max_frames):
+        segment = speech.segment(frames - frames // 3, frames // 3, grid, "exact", guidance=0.0)
+        found, expected = (_or_failed(partial(one.condition, segment), FAILED) for one in (engine, exact))
+        yield Comparison("condition", frames, 0, 1, distance(found, expected), bound)
+        mel = speech.log_mel(frames)
+        found, expected = (_or_failed(partial(one.decode, mel), FAILED) for one in (engine, exact))
+        yield Comparison("vocoder", frames, 0, 1, distance(found, expected), bound)
+    yield from compare_steps(engine, exact, speech, _lengths(manifest.max_frames))
+    reply, reference = (min(n, manifest.max_frames // 2) for n in USUAL)
+    defaults = manifest.defaults
+    whole = speech.segment(reply, reference, grid, defaults.sampling, guidance=defaults.guidance)
+    share = _or_failed(partial(agreement.share, engine, exact, whole), math.inf)
+    yield Comparison(WHOLE, reply, reference, 1, share, agreement.ALLOWED)
+
+
+def compare_steps(
+    engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, lengths: Sequence[int]
+) -> Iterator[Comparison]:
+    """Compare the velocities of the step graphs alone, for rows of these frames."""
+    manifest = engine.manifest
+    used = graphs_of(manifest.defaults.sampling)
+    after = [name for name in ("step_keys", "step_reply") if name in used]
+    sampling: Sampling = "short-kv" if "step_reply" in used else "short"
+    for number, frames in enumerate(lengths):
+        # Both rows of a guided lane share a call.
+        for guidance in (0.0, 1.0):
+            alone = speech.segment(frames - 1, 1, TIMES[:2], "exact", guidance=guidance, seed=frames)
+            yield from _steps(engine, exact, alone, ["step"])
+        reply = min(frames, manifest.max_frames - REFERENCES[0])
+        room = min(engine.longest_reference, manifest.max_frames - reply)
+        if after:
+            reference, times = min(REFERENCES[number % len(REFERENCES)], room), TIMES[: len(after) + 1]
+            lane = speech.segment(reply, reference, times, sampling, guidance=0.0, seed=frames)
+            yield from _steps(engine, exact, lane, after)
+
+
+def _lengths(longest: int) -> list[int]:
+    return [*(n for n in LENGTHS if n < longest), longest]
+
+
+def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+    """‖a − b‖ / ‖b‖, infinite where a number is not finite."""
+    if not np.isfinite(found).all():
+        return math.inf
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(b)), 1e-12))
+
+
+def _steps(
+    engine: Synthesizer, exact: Synthesizer, segment: Segment, graphs: Sequence[str]
+) -> Iterator[Comparison]:
+    """Compare velocities of a segment whose successive steps run these graphs."""
+    known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
+    # With `exact` a row holds the reference too.
+    frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
+    rows = 2 if segment.guidance else 1
+    moved = zip(graphs, _velocities(engine, segment), _velocities(exact, segment), strict=True)
+    for graph, found, expected in moved:
+        yield Comparison(graph, *frames, rows, distance(found, expected), bound)
+
+
+def _velocities(engine: Synthesizer, segment: Segment) -> list[FloatArray]:
+    """Change of the generated frames in each step; NaN after a fault."""
+    assert segment.noise is not None
+    start = len(segment.reference_log_mel)
+    before = segment.noise[start:]
+    moved: list[FloatArray] = []
+    lane = engine.open(segment)
+
+    def step() -> None:
+        nonlocal before
+        for _ in range(lane.steps_left):
+            engine.step([lane.id])
+            after = engine.log_mel(lane.id)[start:]
+            moved.append(after - before)
+            before = after
+
+    try:
+        _or_failed(step, None)
+    finally:
+        engine.close(lane.id)
+    return moved + [np.full_like(before, np.nan)] * (segment.nfe - len(moved))
+
+
+def _or_failed(compute: Callable[[], T], failed: T) -> T:
+    """The result, or `failed` on an EngineFault other than a lost or full device, which it raises."""
+    try:
+        return compute()
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
+    except EngineFault:
+        return failed

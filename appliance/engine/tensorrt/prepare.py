@@ -1,0 +1,385 @@
+"""Builds a bundle's engines for this device, compares them with the CPU, and records the result.
+
+`ensure` is the entry: with a valid record it only reads the engines, else it calls `prepare`. A graph that
+cannot be built, or differs, is built again in the next Arithmetic that the bundle has; if none is left, the
+bundle is refused. Old engines stay until the new ones have passed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from appliance.contract.bundle import Bundle, identity
+from appliance.contract.fields import from_mapping
+from appliance.contract.graphs import STEPS, signatures
+from appliance.contract.tokens import read_vocabulary
+from appliance.durable import locked, replace_file
+from appliance.engine.arithmetic import Arithmetic, safer
+from appliance.engine.backend import Backend
+from appliance.engine.engine import Synthesizer, ranges
+from appliance.engine.memory import tensor_bytes
+from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
+from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
+from appliance.engine.tensorrt.trt import TrtBackend
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 3
+KEPT_RECORDS = 2
+"""Bundles whose engines are kept: the last prepared, and one to go back to."""
+MIB = 1 << 20
+
+OpenBackend = Callable[[str], Backend]
+"""Opens a backend by name, with the options of the configuration."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The engines of a bundle that passed the comparison, as stored in `<manifest's sha256>.json`."""
+
+    format: int
+    platform: dict[str, Any]
+    engines: dict[str, tuple[str, ...]]
+    """Graph → sha256 of its engines."""
+    arithmetic: dict[str, str]
+    """Graph → value of its Arithmetic, where it does not compute as exported."""
+    refused: dict[str, str]
+    """Graph → reason for that."""
+    worst: dict[str, float]
+    """Graph → largest error."""
+    build_s: dict[str, float]
+    """Graph → duration of its build; cached ones are absent."""
+    attentions: dict[str, int]
+    """Step graph → fused attention kernels of its engines; absent in float32 and where TensorRT is silent.
+
+    A step of the full-size model whose attention is not fused takes more than twice as long, by arithmetic.
+    """
+
+    @property
+    def safer(self) -> dict[str, Arithmetic]:
+        return {graph: Arithmetic(value) for graph, value in self.arithmetic.items()}
+
+
+@dataclass(frozen=True)
+class PlannedEngine:
+    graph: str
+    profiles: int
+    kept: bool
+    size_bytes: int
+    """Bytes of the cached engine, else of the graph's weights."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work that `prepare` would do, with estimates."""
+
+    device: str
+    folder: Path
+    engines: tuple[PlannedEngine, ...]
+    compared: bool
+    speaking_bytes: int
+    """Memory of a warm engine: weights and tensors, without kernels and working memory."""
+    lanes: int
+    build_s: float | None
+    """Estimate from earlier builds on this device; None without any."""
+    attentions: Mapping[str, int]
+
+    @property
+    def disk_bytes(self) -> int:
+        """Guess for the engines to be built: weights, and a tenth for kernels."""
+        return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.kept))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Guess for a build: three times the largest graph's weights, and workspace."""
+        largest = max((engine.size_bytes for engine in self.engines if not engine.kept), default=0)
+        return 3 * largest + WORKSPACE_BYTES if largest else 0
+
+    def lines(self) -> list[str]:
+        lines = [
+            f"engines for {self.device}, in {self.folder}",
+            f"speaking  about {self.speaking_bytes // MIB} MiB of the GPU's memory with {self.lanes} lanes, "
+            "kernels and working memory apart",
+        ]
+        for engine in self.engines:
+            state = "kept" if engine.kept else "to build"
+            size = f"{'' if engine.kept else 'about '}{engine.size_bytes // MIB} MiB"
+            lines.append(f"{engine.graph:<12} profiles {engine.profiles:<3} {state:<9} {size}")
+        if missing := [engine for engine in self.engines if not engine.kept]:
+            took = "minutes for each engine; none was built here yet"
+            if self.build_s is not None:
+                took = f"about {max(math.ceil(self.build_s / 60), 1)} min, by earlier builds here"
+            lines += [
+                f"time      {took}",
+                f"disk      about {self.disk_bytes // MIB} of {_free_bytes(self.folder) // MIB} MiB free",
+                f"memory    about {self.memory_bytes // MIB} of {_available_bytes() // MIB} MiB available",
+            ]
+        lines += _attention_lines(self.attentions)
+        if missing or not self.compared:
+            lines.append("then every engine is compared with the CPU's numbers, which takes minutes too")
+        else:
+            lines.append("nothing to do: the engines were compared with the CPU's numbers and passed")
+        return lines
+
+
+def ensure(
+    bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
+) -> Mapping[str, Arithmetic]:
+    """Graphs that do not compute as exported, once every engine has passed: minutes at the first start.
+
+    Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
+    """
+    record = read_record(backend.cache.folder, bundle)
+    if record is None or not _is_valid(record, bundle, backend):
+        record = prepare(bundle, backend, open_backend, lanes)
+    for graph, value in record.arithmetic.items():
+        logger.warning("%s is computed in %s: %s", graph, value, record.refused[graph])
+    backend.safer = record.safer
+    return record.safer
+
+
+def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
+    """Raises BundleError, StorageError."""
+    record = read_record(backend.cache.folder, bundle)
+    engines, weights, build_s = [], 0, dict[str, float](record.build_s if record else {})
+    for graph, source in engine_sources(bundle, backend, record.safer if record else {}).items():
+        size = backend.cache.size(source)
+        stored = sum(path.stat().st_size for path in files_of(source.path))
+        weights += stored
+        engines.append(PlannedEngine(graph, len(source.profiles), bool(size), size or stored))
+    estimate = None
+    if known := [engine for engine in engines if engine.graph in build_s]:
+        rate = sum(build_s[engine.graph] for engine in known) / sum(engine.profiles for engine in known)
+        estimate = rate * sum(engine.profiles for engine in engines if not engine.kept)
+    platform = backend.cache.platform
+    device = f"{platform.device} ({platform.compute_capability}), TensorRT {platform.tensorrt}"
+    compared = record is not None and _is_valid(record, bundle, backend)
+    speaking = weights + tensor_bytes(bundle, backend, lanes)
+    return Plan(
+        device,
+        backend.cache.folder,
+        tuple(engines),
+        compared,
+        speaking,
+        lanes,
+        estimate,
+        record.attentions if record and compared else {},
+    )
+
+
+def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
+    """Build missing engines for `backend`, compare all, and write the record.
+
+    Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
+    """
+    cache = backend.cache
+    planned = plan(bundle, backend, lanes)
+    for line in planned.lines():
+        cache.announce(line)
+    if planned.disk_bytes > (free := _free_bytes(planned.folder)):
+        raise StorageError(
+            f"the cache of engines {planned.folder}: needs about {planned.disk_bytes // MIB} MiB, "
+            f"{free // MIB} MiB are free"
+        )
+    if planned.memory_bytes > (available := _available_bytes()):
+        logger.warning(
+            "building takes about %d MiB of memory, %d MiB are available",
+            planned.memory_bytes // MIB,
+            available // MIB,
+        )
+    answers: dict[str, Arithmetic] = {}
+    refused: dict[str, str] = {}
+    build_s: dict[str, float] = {}
+    attentions: dict[str, int] = {}
+    while True:
+        failed, worst = _build_and_compare(bundle, open_backend, answers, build_s, attentions)
+        if not failed:
+            break
+        for graph, why in failed.items():
+            answer = safer(bundle.manifest, graph, answers.get(graph))
+            if answer is None:
+                raise BundleError(
+                    f"{bundle.folder}: not for {cache.platform.device} with {backend.name}: {why}"
+                )
+            refusal = f"the engine of {graph} is refused, {answer.value} takes its place: {why}"
+            cache.announce(refusal, logging.ERROR)
+            answers[graph] = answer
+        refused |= failed
+    engines = {g: cache.digests(source) for g, source in engine_sources(bundle, backend, answers).items()}
+    values = {graph: answer.value for graph, answer in answers.items()}
+    platform = asdict(cache.platform)
+    record = Record(FORMAT, platform, engines, values, refused, worst, build_s, attentions)
+    try:
+        with locked(cache.folder):
+            replace_file(_record_path(cache.folder, bundle), json.dumps(asdict(record), indent=1).encode())
+            _remove_old(cache.folder)
+    except OSError as error:
+        raise StorageError(f"the cache of engines {cache.folder}: {error}") from error
+    for line in _attention_lines(attentions):
+        cache.announce(line)
+    cache.announce("every engine is built and agrees with the CPU's numbers")
+    return record
+
+
+def unfused(attentions: Mapping[str, int]) -> list[str]:
+    """Step graphs without any fused attention kernel."""
+    return [graph for graph, count in attentions.items() if not count]
+
+
+def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
+    fused = ", ".join(f"{graph} {count}" for graph, count in attentions.items() if count)
+    plain = ", ".join(unfused(attentions))
+    lines = [f"attention fused kernels: {fused}"] if fused else []
+    return lines + ([f"attention not fused in {plain}: steps take more than twice as long"] if plain else [])
+
+
+def engine_sources(
+    bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
+) -> dict[str, EngineSource]:
+    """The source of each engine, by graph. Raises BundleError for a missing graph."""
+    manifest = bundle.manifest
+    specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
+    return {
+        graph: EngineSource(
+            bundle.graph(graph, safer[graph].variant if graph in safer else usual),
+            specs[graph],
+            profiles_of(specs[graph], ranges(graph, manifest, backend)),
+            safer.get(graph) is Arithmetic.TF32,
+        )
+        for graph in graphs_of(manifest.defaults.sampling)
+    }
+
+
+def read_record(folder: Path, bundle: Bundle) -> Record | None:
+    """The record of a bundle's engines; None if missing or damaged. Raises StorageError if unreadable."""
+    path = _record_path(folder, bundle)
+    try:
+        record: Record = from_mapping(
+            Record, json.loads(path.read_bytes()), where=str(path), error=BundleError
+        )
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}") from error
+    except (ValueError, BundleError) as error:
+        logger.warning("%s: unreadable, the engines are compared again: %s", path, error)
+        return None
+    return record if record.format == FORMAT else None
+
+
+def _record_path(folder: Path, bundle: Bundle) -> Path:
+    return folder / f"{identity(bundle.folder)}.json"
+
+
+def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
+    """True if platform and engines are, to the bit, those of the record."""
+    if record.platform != asdict(backend.cache.platform):
+        return False
+    sources = engine_sources(bundle, backend, record.safer)
+    return record.engines == {graph: backend.cache.digests(source) for graph, source in sources.items()}
+
+
+def _build_and_compare(
+    bundle: Bundle,
+    open_backend: OpenBackend,
+    safer: Mapping[str, Arithmetic],
+    build_s: dict[str, float],
+    attentions: dict[str, int],
+) -> tuple[dict[str, str], dict[str, float]]:
+    """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
+    backend = cast(TrtBackend, open_backend(TrtBackend.name))
+    backend.safer = safer
+    engine: Synthesizer | None = None
+    try:
+        for graph, source in engine_sources(bundle, backend, safer).items():
+            if not backend.cache.size(source):
+                begun = time.monotonic()
+                try:
+                    for part in backend.cache.parts(source):
+                        backend.cache.engine(part)
+                except BundleError as error:
+                    return {graph: str(error)}, {}
+                build_s[graph] = round(time.monotonic() - begun, 1)
+        host = open_backend("ort-cpu")
+        engine = Synthesizer(bundle, backend, host=host, lanes=1, safer=safer)
+        found = _compare(bundle, engine, backend, open_backend)
+        attentions.clear()
+        for graph, counts in backend.attentions.items():
+            known = [count for count in counts if count is not None]
+            if graph in STEPS and graph not in safer and len(known) == len(counts):
+                attentions[graph] = sum(known)
+        return found
+    except (DeviceLost, OutOfDeviceMemory):
+        raise
+    except EngineFault as error:
+        raise BundleError(f"{bundle.folder}: its engines cannot be used: {error}") from error
+    finally:
+        (engine.shutdown if engine else backend.close)()
+
+
+def _compare(
+    bundle: Bundle, engine: Synthesizer, backend: TrtBackend, open_backend: OpenBackend
+) -> tuple[dict[str, str], dict[str, float]]:
+    """(failed graph → reason, `Record.worst`)"""
+    exact = Synthesizer(bundle, open_backend("ort-cpu"), lanes=1)
+    failed: dict[str, Comparison] = {}
+    worst: dict[str, float] = {}
+    try:
+        for one in compare(engine, exact, read_vocabulary(bundle.vocab)):
+            backend.cache.report(f"comparing: {one}")
+            worst[one.graph] = max(worst.get(one.graph, 0.0), float(f"{one.error:.2e}"))
+            if not one.holds:
+                failed.setdefault(one.graph, one)
+                if one.graph == "condition":  # an input of every step
+                    break
+    finally:
+        exact.shutdown()
+    reasons = {graph: str(one) for graph, one in failed.items()}
+    if [*reasons] == [WHOLE]:  # wrong as a whole, though no graph fails alone
+        reasons = dict.fromkeys(
+            (g for g in graphs_of(bundle.manifest.defaults.sampling) if g != "update"), reasons[WHOLE]
+        )
+    reasons.pop(WHOLE, None)
+    return reasons, worst
+
+
+def _free_bytes(folder: Path) -> int:
+    """Free bytes on the disk where the folder is or will be."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _available_bytes() -> int:
+    """MemAvailable of proc(5); a Jetson's GPU uses the same memory."""
+    for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove all but the newest records, and the engines that these do not name. Raises OSError."""
+    by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    kept: set[str] = set()
+    for path in by_age[-KEPT_RECORDS:]:
+        record = json.loads(path.read_bytes())
+        if record["format"] == FORMAT:
+            kept.update(itertools.chain.from_iterable(record["engines"].values()))
+    for path in by_age[:-KEPT_RECORDS]:
+        path.unlink()
+    for path in folder.glob("*.engine"):
+        with path.open("rb") as stream:
+            head = stream.readline()
+        if not any(digest.encode() in head for digest in kept):
+            path.unlink()
+            logger.info("removed %s, which no bundle uses any more", path)

@@ -1,0 +1,250 @@
+"""TensorRT on an NVIDIA GPU: engines built on this device and cached, rows padded to a multiple, one stream.
+
+Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from appliance.contract.graphs import GraphSpec, TensorSpec
+from appliance.engine.arithmetic import Arithmetic
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
+from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
+from appliance.engine.tensorrt import build
+from appliance.engine.tensorrt.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
+from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Slot:
+    """An execution context on one profile, shared by the bindings whose sizes it holds.
+
+    It reads shapes and addresses when work is enqueued, and all work is enqueued on one stream.
+    """
+
+    context: Any
+    profile: Profile
+    last: TrtBound | None = None
+    """The binding whose shapes and addresses are set."""
+
+
+class TrtBound:
+    """Tensors of one graph, and the slot that runs them."""
+
+    def __init__(
+        self, graph: TrtGraph, slot: Slot, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+    ) -> None:
+        self._graph, self.slot = graph, slot
+        self.shapes = {name: tensor.shape for name, tensor in inputs.items()}
+        self.addresses = {n: cast(DeviceTensor, t).address for n, t in {**inputs, **outputs}.items()}
+        self.runs = 0
+        """Since its shapes were set."""
+        self.captured: Any = None
+
+    def run(self, *, release: bool = False, capture: bool = False) -> None:
+        """See `Bound`. Working memory has a fixed size: `release` has no effect."""
+        self._graph.run(self, capture=capture)
+
+
+class TrtGraph:
+    """Engines of one graph, with a context for each profile."""
+
+    def __init__(
+        self,
+        backend: TrtBackend,
+        runtime: Any,
+        log: Any,
+        spec: GraphSpec,
+        engines: Sequence[tuple[Any, Sequence[Profile]]],
+    ) -> None:
+        """`engines` with their profiles, in order."""
+        self._backend, self._log, self._spec = backend, log, spec
+        self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
+        self._engines = [engine for engine, _ in engines]
+        self._slots = [
+            Slot(self._create(engine, number), profile)
+            for engine, profiles in engines
+            for number, profile in enumerate(profiles)
+        ]
+        self._captures = True
+
+    @property
+    def workspace_bytes(self) -> int:
+        return max(int(engine.device_memory_size_v2) for engine in self._engines)
+
+    def use(self, workspace: DeviceTensor) -> None:
+        """Set the working memory. Captured graphs contain its address and are dropped."""
+        for slot in self._slots:
+            self._forget(slot)
+            context = slot.context
+            context.set_device_memory(workspace.address, workspace.nbytes)
+
+    def close(self) -> None:
+        """Drop captured graphs, contexts and engines; the stream must be idle."""
+        for slot in self._slots:
+            self._forget(slot)
+        self._slots.clear()
+        self._engines.clear()
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        sizes: dict[str, int] = {}
+        for what, specs, tensors in (
+            ("inputs", self._spec.inputs, inputs),
+            ("outputs", self._spec.outputs, outputs),
+        ):
+            if difference := {spec.name for spec in specs} ^ tensors.keys():
+                raise self._fault(f"missing or unknown {what}:", ", ".join(sorted(difference)))
+            for spec in specs:
+                _check(spec, tensors[spec.name], sizes, self._fault)
+        for slot in self._slots:
+            if slot.profile.holds(sizes):
+                return TrtBound(self, slot, inputs, outputs)
+        raise self._fault("no profile holds", sizes)
+
+    def run(self, bound: TrtBound, *, capture: bool) -> None:
+        """Enqueue a run, or where `capture` allows it a CUDA graph of one. Raises EngineFault."""
+        if bound.slot.last is not bound:
+            self._forget(bound.slot)
+            self._set(bound)
+        if capture and self._captures and bound.captured is None and bound.runs >= RUNS_BEFORE_CAPTURE:
+            try:
+                bound.captured = self._backend.capture(partial(self._enqueue, bound))
+            except EngineFault as fault:
+                self._captures = False
+                logger.warning(
+                    "%s launches its kernels one by one, it cannot be captured: %s", self._spec.name, fault
+                )
+        if bound.captured is None:
+            self._enqueue(bound)
+        else:
+            self._backend.launch(bound.captured)
+        bound.runs += 1
+
+    def _set(self, bound: TrtBound) -> None:
+        """Set shapes and addresses, once for the successive steps of a lane."""
+        context = bound.slot.context
+        for name, shape in bound.shapes.items():
+            if not context.set_input_shape(name, shape):
+                raise self._fault(f"{name}: refused shape", shape)
+        for name, address in bound.addresses.items():
+            if not context.set_tensor_address(name, address):
+                raise self._fault(f"{name}: refused address", hex(address))
+        bound.slot.last, bound.runs = bound, 0
+
+    def _enqueue(self, bound: TrtBound) -> None:
+        context = bound.slot.context
+        if not context.execute_async_v3(self._backend.stream):
+            bound.slot.last = None
+            raise self._fault("cannot be run")
+
+    def _forget(self, slot: Slot) -> None:
+        """Drop the captured graph: one whose context changes its shapes is void (TensorRT's issue 3798)."""
+        if slot.last is not None and slot.last.captured is not None:
+            self._backend.drop(slot.last.captured)
+            slot.last.captured = None
+        slot.last = None
+
+    def _create(self, engine: Any, profile: int) -> Any:
+        """An execution context on a profile. Raises EngineFault."""
+        context = engine.create_execution_context(self._strategy)
+        if context is None:
+            raise self._fault("no context for profile", profile)
+        try:
+            context.set_optimization_profile_async(profile, self._backend.stream)
+        except RuntimeError as refusal:
+            raise self._fault("no context for profile", profile, refusal) from refusal
+        return context
+
+    def _fault(self, *parts: object) -> EngineFault:
+        return fault_of(f"TensorRT: {self._spec.name}: {' '.join(map(str, parts))}{self._log.reason()}")
+
+
+class TrtBackend(DeviceMemory):
+    """Engines of this device; they share working memory, since one runs at a time."""
+
+    name = "tensorrt"
+    label = "tensorrt"
+    builds = True
+    # One guided lane. More would gain little: a few hundred frames keep a Jetson's GPU busy.
+    max_batch = 2
+
+    def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
+        """`engines` is the folder of the cache; `report` receives progress lines of builds.
+
+        Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
+        """
+        self._runtime = build.import_runtime(self.name)
+        super().__init__(self.name, device)
+        try:
+            platform = EnginePlatform(self._runtime.__version__, *self.identity())
+        except (DeviceLost, OutOfDeviceMemory):
+            raise
+        except EngineFault as fault:
+            raise BundleError(f"backend {self.name!r}: no NVIDIA device can be used: {fault}") from fault
+        self._log = build.make_log(self._runtime)
+        self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
+        self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
+        self.attentions: dict[str, list[int | None]] = {}
+        """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
+        self.safer: Mapping[str, Arithmetic] = {}
+        """Graphs that do not compute as exported, from the next `load` on."""
+        self._graphs: list[TrtGraph] = []
+        self._workspace = self.empty((1,), "int8")
+
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
+        """See `Backend`. Builds the engine, for minutes, where none is cached.
+
+        Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
+        engine, which the next load rebuilds.
+        """
+        tf32 = self.safer.get(name) is Arithmetic.TF32
+        source = EngineSource(path, spec, build.profiles_of(spec, ranges), tf32)
+        engines = [(self._deserialise(part), part.profiles) for part in self.cache.parts(source)]
+        self.attentions[name] = [build.fused_attentions(self._runtime, engine) for engine, _ in engines]
+        graph = TrtGraph(self, self._runtime, self._log, spec, engines)
+        self._graphs.append(graph)
+        if (needed := graph.workspace_bytes) > self._workspace.nbytes:
+            self.free(self._workspace)
+            self._workspace = self.empty((needed,), "int8")
+            for one in self._graphs:
+                one.use(self._workspace)
+        else:
+            graph.use(self._workspace)
+        return graph
+
+    def _deserialise(self, source: EngineSource) -> Any:
+        engine = self._deserialiser.deserialize_cuda_engine(self.cache.engine(source))
+        if engine is None:
+            reason = self._log.reason()
+            if "memory" not in reason:  # something changed that the hash does not cover
+                self.cache.drop(source)
+                reason = f"; it is removed, the next start builds another{reason}"
+            raise EngineFault(f"{source.path}: TensorRT refuses the kept engine{reason}")
+        return engine
+
+    def close(self) -> None:
+        self._cuda.cudaStreamSynchronize(self._stream)  # contexts may not end while they compute
+        for graph in self._graphs:
+            graph.close()
+        self._graphs.clear()
+        super().close()
+
+
+def _check(
+    spec: TensorSpec, tensor: Tensor, sizes: dict[str, int], fault: Callable[..., EngineFault]
+) -> None:
+    """Add the sizes of a tensor's axes to `sizes`. Raises `fault` where they contradict it or the spec."""
+    if tensor.dtype.name != spec.dtype or len(tensor.shape) != len(spec.axes):
+        raise fault(f"{spec.name}: {tensor.dtype.name} {tensor.shape} is not {spec.dtype} {spec.axes}")
+    for axis, size in zip(spec.axes, tensor.shape, strict=True):
+        expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+        if size != expected:
+            raise fault(f"{spec.name}: {axis} is {size}, not {expected}")

@@ -1,0 +1,615 @@
+"""One life of the daemon: read → listen → verify → load → warm up → ready → drain → release.
+
+exit status  meaning                                              start again?
+0            drained after SIGTERM or SIGINT                      -
+65           the bundle is missing, damaged, or not for this box  no
+68           an address is not this machine's, for ten minutes    yes
+69           the device has too little memory                     yes
+70           the engine failed                                    yes
+71           the device is lost                                   yes
+74           a folder or socket cannot be used                    no
+75           an address is in use                                 yes
+78           the configuration cannot be used                     no
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import importlib.metadata
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import grpc
+
+from appliance.access import Tokens
+from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.audio.phrases import Phrases
+from appliance.box.checks.published import last_run
+from appliance.box.root import Root
+from appliance.box.system import Box
+from appliance.config import Config, LogConfig, ServerConfig, load
+from appliance.contract import bundle
+from appliance.contract.bundle import Bundle
+from appliance.contract.tokens import read_vocabulary
+from appliance.engine.engine import Synthesizer
+from appliance.engine.loading import load_beside, load_for
+from appliance.errors import (
+    ApplianceError,
+    BundleError,
+    ConfigError,
+    DeviceLost,
+    EngineFault,
+    Interrupted,
+    OutOfDeviceMemory,
+    StorageError,
+    Unavailable,
+)
+from appliance.plan import Planner
+from appliance.rpc import admin_pb2
+from appliance.rpc.access import CallAccess
+from appliance.rpc.admin import AdminService
+from appliance.rpc.extra import extra_services
+from appliance.rpc.queue import QueueService
+from appliance.rpc.replies import passed_over_messages
+from appliance.rpc.requests import RequestDefaults
+from appliance.rpc.server import RunningServer, listen, listen_to_operator
+from appliance.rpc.synthesis_call import Components
+from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.voices import VoicesService
+from appliance.scheduler import Scheduler
+from appliance.scheduler.trace import TracedScheduler
+from appliance.serve.agent import AgentServer
+from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
+from appliance.serve.clockwatch import STATES, ClockWatch
+from appliance.serve.metrics import Metrics, MetricsServer
+from appliance.serve.network import await_addresses
+from appliance.serve.notify import Notifier
+from appliance.serve.probes import ProbeServer
+from appliance.serve.supervision import Supervision
+from appliance.text import chinese
+from appliance.text.line import Manners
+from appliance.text.sayable import Front
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import open_store
+
+logger = logging.getLogger(__name__)
+
+RELEASE_S = 5.0
+"""Time that the engine's present call may take once everything else has ended."""
+GRACE_S = 1.0
+"""Time that calls may take to end once the server stops."""
+AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
+"""Time from the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
+STALLED_S = 1.0
+"""While draining: a reader that takes nothing for so long is not waited for."""
+LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
+"""Sections that a reload can change; the others need a restart."""
+
+
+class Exit(enum.IntEnum):
+    """Exit statuses of the daemon, numbered as in sysexits.h."""
+
+    OK = 0
+    BUNDLE = 65
+    ADDRESS_NOT_OURS = 68
+    MEMORY = 69
+    ENGINE = 70
+    DEVICE = 71
+    STORAGE = 74
+    ADDRESS_IN_USE = 75
+    CONFIG = 78
+
+
+STATUSES: Mapping[type[Exception], Exit] = {
+    ConfigError: Exit.CONFIG,
+    BundleError: Exit.BUNDLE,
+    StorageError: Exit.STORAGE,
+    AddressInUse: Exit.ADDRESS_IN_USE,
+    AddressNotOurs: Exit.ADDRESS_NOT_OURS,
+    OutOfDeviceMemory: Exit.MEMORY,
+    DeviceLost: Exit.DEVICE,
+}
+"""Any other ApplianceError exits with Exit.ENGINE."""
+
+
+def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns its exit status. A fatal error is one line on stderr.
+
+    With `trace` the engine's calls are recorded, and written there at the end.
+    """
+    notifier = Notifier.from_environment(os.environ)
+    overrides = tuple(overrides)
+
+    def read() -> Config:
+        return load(path, overrides)
+
+    async def live(config: Config) -> None:
+        await Daemon(config, read, notifier, trace).live()
+
+    try:
+        config = read()
+        logging.basicConfig(
+            stream=sys.stderr,
+            level=config.log.level.upper(),
+            format="%(levelname)s %(name)s: %(message)s",
+            force=True,
+        )
+        keys = ("listen", "metrics", "agent")
+        await_addresses({f"server.{key}": getattr(config.server, key) for key in keys}, notifier)
+        asyncio.run(live(config))
+    except (ApplianceError, AddressInUse, AddressNotOurs) as error:
+        # systemd shows the last status that it got; of a failed start that would be the drain's.
+        notifier.status(str(error))
+        print(f"appliance serve: {error}", file=sys.stderr)
+        if error.__cause__ is not None:
+            logger.debug("because of", exc_info=error)
+        return next((code for kind, code in STATUSES.items() if isinstance(error, kind)), Exit.ENGINE)
+    return Exit.OK
+
+
+class Daemon:
+    """One process: `__init__` reads the bundle, `live` is all that follows."""
+
+    def __init__(
+        self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
+    ) -> None:
+        """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
+        self._config, self._reread = config, reread
+        # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
+        folder = Path(os.path.realpath(config.bundle.path))
+        self._bundle = bundle.read(folder, verify=False).up_to(config.engine.longest_s)
+        self._store = open_store(config.voices, self._bundle.manifest)
+        self._prompts = Prompts(self._store)
+        self._phrases = Phrases(config.cache.phrases_bytes, drawn_seeds=config.cache.drawn_seeds)
+        self._metrics = Metrics()
+        self._metrics.watch_phrases(self._phrases)
+        self._trace = trace
+        kind = Scheduler if trace is None else TracedScheduler
+        self._scheduler = kind(config.scheduler, call_at=self._call_at)
+        self._write_trace()  # an empty one: an error comes now rather than at the end
+        self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
+        box = Box(Root(config.device.sysroot))
+        self._metrics.watch_health(lambda: last_run(box))
+        self._clocks = ClockWatch(box, str(config.device.clocks))
+        self._loop = asyncio.get_running_loop()
+        self._engine: threading.Thread | None = None
+        self._begun = time.monotonic()
+        self._warm = asyncio.Event()
+        """Set while the engine takes requests."""
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        """Set at the second signal: the drain waits for nothing more."""
+        manifest = self._bundle.manifest
+        self._front: Front
+        self._components = Components(
+            planner=Planner(
+                manifest, read_vocabulary(self._bundle.vocab), self._prompts.reference, chinese.to_tokens
+            ),
+            scheduler=self._scheduler,
+            defaults=RequestDefaults(
+                config.synthesis,
+                manifest.defaults.guidance,
+                manifest.mel.sample_rate_hz,
+                pronunciations=self._store.pronunciations,
+            ),
+            observer=self._metrics,
+            clock=time.monotonic,
+            at_hand=self._store.at_hand,
+            phrases=self._phrases,
+            degraded=lambda: self._clocks.status.degraded,
+        )
+        self._configure(config)
+
+    async def live(self) -> None:
+        """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
+        server = self._config.server
+        access = _call_access(server)
+        synthesizer = SynthesizerService(self._components, server, access.peer)
+        voices = VoicesService(self._store)
+        queue = QueueService(
+            self._scheduler, self._components.clock, synthesizer.end, synthesizer.broadcaster
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop)
+        self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        services = extra_services(synthesizer, self._store, self._prompts)
+        listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, access, services)
+        operated: grpc.aio.Server | None = None
+        try:
+            if server.admin is not None:
+                admin = AdminService(self)
+                operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
+            with self._probe_servers(synthesizer):
+                await self._serve(listening, synthesizer)
+        finally:
+            if operated is not None:
+                await operated.stop(grace=GRACE_S)
+            await listening.server.stop(grace=GRACE_S)
+            # Calls that stop() cancelled end a moment after it has returned; gRPC logs a traceback for each
+            # that the end of the loop cancels once more.
+            if others := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(others, timeout=GRACE_S)
+            synthesizer.close()
+            voices.close()
+            try:
+                self._write_trace()
+            except StorageError as error:  # logged: the error that ends the daemon must not be replaced
+                logger.error("the trace is lost: %s", error)
+
+    @contextlib.contextmanager
+    def _probe_servers(self, synthesizer: SynthesizerService) -> Iterator[None]:
+        """Serve metrics, liveness, readiness and haproxy's agent check, where an address is configured."""
+        self._metrics.watch(
+            lambda: self._scheduler.load,
+            self._warm.is_set,
+            planning=lambda: synthesizer.planning,
+            sending=lambda: synthesizer.sending,
+        )
+        servers: dict[str, Callable[[str], ProbeServer]] = {
+            "metrics": partial(
+                MetricsServer, metrics=self._metrics, alive=self._alive, ready=self._warm.is_set
+            ),
+            "agent": partial(AgentServer, state=self._fleet_state, busy=lambda: self._scheduler.busy),
+        }
+        with contextlib.ExitStack() as stack:
+            for key, make in servers.items():
+                if address := getattr(self._config.server, key):
+                    try:
+                        stack.callback(make(address).close)
+                    except OSError as error:
+                        raise cannot_listen(f"server.{key}", address, error) from error
+            yield
+
+    async def _serve(self, listening: RunningServer, synthesizer: SynthesizerService) -> None:
+        """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
+        engine_ended = self._start_engine()
+        stopped = asyncio.ensure_future(self._stop.wait())
+        warm = asyncio.ensure_future(self._warm.wait())
+        background = [
+            asyncio.ensure_future(self._supervise(synthesizer)),
+            asyncio.ensure_future(self._follow_clocks(listening)),
+        ]
+        for loop in background:
+            loop.add_done_callback(_log_failure)
+        try:
+            await asyncio.wait((engine_ended, stopped, warm), return_when=asyncio.FIRST_COMPLETED)
+            if warm.done() and not stopped.done():
+                await listening.set_serving()
+                host = self._config.server.listen.rpartition(":")[0]
+                socket = self._config.server.socket
+                logger.info("ready on %s:%d%s", host, listening.port, f" and {socket}" if socket else "")
+                self._supervision.ready(self._status())
+                await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await listening.health.enter_graceful_shutdown()
+            await self._drain(engine_ended, synthesizer)
+        finally:
+            for task in (stopped, warm, *background):
+                task.cancel()
+
+    # The engine's thread.
+
+    def _start_engine(self) -> asyncio.Future[None]:
+        """Start the engine's thread. The future ends with it: with its error, which is an ApplianceError."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+
+        def settle(error: ApplianceError | None) -> None:
+            if ended.cancelled():
+                return
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
+
+        def run() -> None:
+            error: ApplianceError | None = None
+            try:
+                self._run_engine()
+            except ApplianceError as own:
+                error = own
+            except BaseException as other:
+                error = EngineFault(f"the engine failed: {type(other).__name__}: {other}")
+                error.__cause__ = other
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(settle, error)
+
+        # A daemon thread: a native call that never returns must not keep the process from ending.
+        self._engine = threading.Thread(target=run, name="engine", daemon=True)
+        self._engine.start()
+        return ended
+
+    def _run_engine(self) -> None:
+        """Verify the bundle, load it, warm it up, and serve until drained."""
+        config, read = self._config, self._bundle
+        self._supervision.set_status(f"loading the bundle {config.bundle.path}")
+        if config.bundle.verify:
+            bundle.verify_files(read)
+        _log_licence(read)
+        self._store.sweep()
+        chinese.warm()
+        self._front.speakable("warm 1 😂 你好")
+        try:
+            loaded = load_for(read, config.engine, self._report_progress)
+        except Interrupted:
+            logger.info("stopped while engines were built; the next start goes on")
+            return
+        try:
+            begun = time.monotonic()
+            manifest = read.manifest
+            self._supervision.set_status(
+                f"warming up {manifest.family} {manifest.precision} on {loaded.backend}"
+            )
+            loaded.warm_up(config.synthesis.nfe)
+            logger.info("every path warm after %.1f s on %s", time.monotonic() - begun, loaded.backend)
+            self._metrics.watch_engine(loaded)
+            self._scheduler.start(loaded)  # before the daemon is ready: it must not refuse its first call
+            self._loop.call_soon_threadsafe(self._warm.set)
+            self._scheduler.run(loaded)
+        finally:
+            (cast("Synthesizer | None", self._scheduler.engine) or loaded).shutdown()
+
+    def _report_progress(self, line: str) -> None:
+        """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
+        if self._stop.is_set():
+            raise Interrupted
+        self._supervision.set_status(line)
+
+    def _call_at(self, when: float, act: Callable[[], None]) -> None:
+        """Call a function at a time of the monotonic clock, which is the event loop's too. Any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
+
+    # Background tasks of the event loop.
+
+    async def _supervise(self, synthesizer: SynthesizerService) -> None:
+        """Feed the watchdog and end calls whose readers have stalled."""
+        while True:
+            self._supervision.tick(self._status())
+            draining = self._stop.is_set()
+            limit_s = STALLED_S if draining else self._config.server.write_timeout_s
+            synthesizer.drop_stalled(limit_s, playing=not draining)
+            await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
+
+    async def _follow_clocks(self, listening: RunningServer) -> None:
+        """Publish the state of the clocks, and forget measured costs when it changes."""
+        while True:
+            clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
+            repins = None if clocks.state == "unknown" else clocks.repins
+            self._metrics.clocks(STATES, clocks.state, repins=repins, degraded=degraded)
+            await listening.set_clocks(not degraded)
+            await asyncio.sleep(CLOCKS_PERIOD_S)
+            if self._clocks.refresh().clocks != clocks:
+                self._scheduler.forget_costs()
+
+    # The end.
+
+    def stop(self) -> None:
+        """Drain and end. A second call ends unfinished requests."""
+        if self._stop.is_set():
+            logger.info("stop requested again: ending unfinished requests")
+            self._scheduler.cancel_all()
+            self._hurry.set()
+        self._stop.set()
+
+    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: SynthesizerService) -> None:
+        """Finish requests under way within `server.drain_s`. Raises the error of the engine's thread."""
+        self._warm.clear()
+        self._stop.set()
+        self._scheduler.drain()
+        drain_s, begun = self._config.server.drain_s, time.monotonic()
+        self._supervision.stopping(self._status(), within_s=drain_s + AFTER_DRAIN_S)
+        if not engine_ended.done():
+            logger.info("draining for up to %g s", drain_s)
+            await asyncio.wait((engine_ended,), timeout=drain_s)
+        # Jobs may still wait if the thread has ended by itself.
+        self._scheduler.cancel_all()
+        # The engine is ahead of the readers: its audio has yet to reach them.
+        waits = [asyncio.ensure_future(w) for w in (synthesizer.idle(), self._hurry.wait())]
+        left_s = max(drain_s - (time.monotonic() - begun), 0.0)
+        await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if not engine_ended.done():
+            await asyncio.wait((engine_ended,), timeout=RELEASE_S)
+        if engine_ended.done():
+            engine_ended.result()
+        else:
+            logger.warning("the engine's present call takes too long; leaving it")
+
+    def _write_trace(self) -> None:
+        """Write the trace recorded so far, if there is one. Raises StorageError."""
+        if self._trace is not None and isinstance(self._scheduler, TracedScheduler):
+            self._scheduler.write(self._trace)
+
+    # State, for probes and the operator.
+
+    @property
+    def _state(self) -> str:
+        return "draining" if self._stop.is_set() else "running" if self._warm.is_set() else "starting"
+
+    def _alive(self) -> bool:
+        return (self._engine is None or self._engine.is_alive()) and self._supervision.alive()
+
+    def _fleet_state(self) -> str:
+        # The engine ends before a drain does.
+        return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
+
+    def _status(self) -> str:
+        """The daemon in one line, when it is well."""
+        load = self._scheduler.load
+        counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
+        state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
+        passed_over = ", ".join(one.backend for one in self._scheduler.passed_over)
+        others = (clocks, f"passed over: {passed_over}" if passed_over else "")
+        return "; ".join((f"{state}: {counts}", *filter(None, others)))
+
+    def describe(self) -> admin_pb2.Status:
+        """Return the description and present state, for the operator."""
+        manifest, load = self._bundle.manifest, self._scheduler.load
+        return admin_pb2.Status(
+            version=importlib.metadata.version("f5-appliance"),
+            state=self._state,
+            bundle=str(self._bundle.folder),
+            family=manifest.family,
+            precision=manifest.precision,
+            backend=self._scheduler.backend,
+            waiting=load.waiting,
+            running=load.running,
+            voices=len(self._store.names()),
+            paused=self._scheduler.paused,
+            degraded=self._clocks.status.degraded,
+            log_level=logging.getLevelName(logging.getLogger().level).lower(),
+            uptime_s=time.monotonic() - self._begun,
+            passed_over=passed_over_messages(self._scheduler.passed_over),
+        )
+
+    # Changes while it runs.
+
+    def _on_reload(self) -> None:
+        try:
+            self.reload()
+        except ApplianceError as error:
+            logger.error("reload: keeping the old configuration: %s", error)
+
+    def reload(self) -> list[str]:
+        """Read the configuration again and apply LIVE_SECTIONS; streams go on.
+
+        Returns the sections that have changed and need a restart. Raises ConfigError.
+        """
+        config = self._reread()
+        fixed = [
+            section
+            for section in vars(config)
+            if section not in LIVE_SECTIONS and getattr(config, section) != getattr(self._config, section)
+        ]
+        if fixed:
+            logger.warning("reload: only a restart takes over the changes in %s", ", ".join(fixed))
+        self._configure(config)
+        self.log_at(config.log)
+        logger.info("reload: configuration read, %d voices", len(self._store.names()))
+        return fixed
+
+    def log_at(self, config: LogConfig) -> None:
+        """Set the log level."""
+        logging.getLogger().setLevel(config.level.upper())
+
+    async def test_engine(self, engine: Synthesizer | None = None) -> float:
+        """Test an engine, else the present one, on the engine's thread between two calls; returns seconds.
+
+        Raises Unavailable, EngineFault.
+        """
+        test: asyncio.Future[float | Exception] = self._loop.create_future()
+
+        def settle(result: float | Exception) -> None:
+            if not test.done():
+                test.set_result(result)
+
+        def done(result: float | Exception) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(settle, result)
+
+        self._scheduler.test_engine(done, engine)
+        result = await test
+        if isinstance(result, ApplianceError):
+            raise result
+        if isinstance(result, Exception):
+            raise EngineFault(f"the engine failed: {type(result).__name__}: {result}") from result
+        return result
+
+    async def swap(self, folder: Path) -> None:
+        """Load another bundle beside the present one, and give it all new requests.
+
+        Raises BundleError when it cannot be used or has another mel or level of references, EngineFault,
+        StorageError, Unavailable.
+        """
+        self._scheduler.check_open()
+        config, components = self._config, self._components
+
+        def load_other() -> tuple[Bundle, Synthesizer]:
+            real = Path(os.path.realpath(folder))
+            read = bundle.read(real, verify=config.bundle.verify).up_to(config.engine.longest_s)
+            now, then = self._bundle.manifest, read.manifest
+            if (then.mel, then.defaults.target_rms) != (now.mel, now.defaults.target_rms):
+                raise BundleError(
+                    f"{folder}: its mel is another than that of the prepared voices; restart with it"
+                )
+            return read, load_beside(read, config.engine, config.synthesis.nfe, self._report_progress)
+
+        try:
+            read, loaded = await asyncio.to_thread(load_other)
+        except Interrupted:
+            raise Unavailable("the daemon is draining") from None
+
+        def switch() -> None:
+            self._bundle = read
+            components.planner = replace(
+                components.planner, manifest=read.manifest, vocabulary=read_vocabulary(read.vocab)
+            )
+            self._front = Front(components.planner.vocabulary, self._front.manners)
+            components.defaults = replace(components.defaults, speakable=self._front.speakable)
+            if components.defaults.synthesis.guidance is None:
+                components.defaults = replace(components.defaults, guidance=read.manifest.defaults.guidance)
+
+        try:
+            # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
+            await self.test_engine(loaded)
+            self._scheduler.replace_engine(loaded, switch)
+        except ApplianceError:
+            loaded.shutdown()
+            raise
+        self._metrics.watch_engine(loaded)
+        logger.info("new requests are spoken from %s on %s", folder, loaded.backend)
+
+    def _configure(self, config: Config) -> None:
+        """Apply LIVE_SECTIONS, but for the log level."""
+        synthesis, components = config.synthesis, self._components
+        own = self._bundle.manifest.defaults.guidance if synthesis.guidance is None else synthesis.guidance
+        self._front = Front(components.planner.vocabulary, Manners(**vars(config.text)))
+        components.defaults = replace(
+            components.defaults, synthesis=synthesis, guidance=own, speakable=self._front.speakable
+        )
+        components.planner = replace(
+            components.planner, max_audio_s=synthesis.max_audio_s, max_work_s=synthesis.max_work_s
+        )
+        self._scheduler.config = config.scheduler
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    """Log the error of a background task, which ends no call."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("background task died", exc_info=error)
+
+
+def _call_access(config: ServerConfig) -> CallAccess:
+    """Access check of calls over TCP. Raises StorageError."""
+    if config.tls_certificate and not (config.tokens or config.tls_clients):
+        logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
+    if not config.tokens:
+        return CallAccess()
+    tokens = Tokens(Path(config.tokens))
+    if not tokens:
+        logger.warning("server.tokens: %s has none yet: `appliance tokens add` makes one", config.tokens)
+    return CallAccess(tokens)
+
+
+def _log_licence(read: Bundle) -> None:
+    manifest = read.manifest
+    licence = manifest.licence
+    logger.info("bundle %s: %s %s", read.folder, manifest.family, manifest.precision)
+    logger.info("weights: %s, from %s", licence.weights, licence.source)
+    logger.info("vocoder: %s, from %s", licence.vocoder, licence.vocoder_source or "unknown")
+    if "NC" in licence.weights.upper().split("-"):
+        logger.warning("these weights may not be used commercially (%s)", licence.weights)
+    if licence.note:
+        logger.info("licence note: %s", licence.note)

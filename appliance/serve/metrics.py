@@ -1,0 +1,259 @@
+"""Prometheus metrics, and the small HTTP server for them and for liveness and readiness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from http.server import BaseHTTPRequestHandler
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from appliance.request import PassedOver, RequestCounts, Timings
+from appliance.serve.probes import PAUSE_S, ProbeServer
+
+SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
+"""Value of each level of a check; SKIP has none."""
+RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
+
+
+class EngineSeconds(Protocol):
+    """Engine time, estimated and measured."""
+
+    predicted_s: float
+    measured_s: float
+
+
+class MeasuredEngine(Protocol):
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]: ...
+
+    @property
+    def costs(self) -> EngineSeconds: ...
+
+
+class PhraseCounts(Protocol):
+    """Counts of the phrase cache."""
+
+    size_bytes: int
+    hits: int
+    misses: int
+
+
+class HealthRun(Protocol):
+    """Findings of one run of f5-health."""
+
+    @property
+    def age_s(self) -> float: ...
+
+    @property
+    def levels(self) -> Mapping[str, str]:
+        """Check → a key of LEVELS, or SKIP."""
+
+    @property
+    def numbers(self) -> Mapping[tuple[str, str], float]:
+        """(check, figure) → value."""
+
+
+class Health:
+    """Collector of the last run of f5-health, read anew for each scrape."""
+
+    def __init__(self, last: Callable[[], HealthRun | None]) -> None:
+        self._last = last
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield level, figure and age; nothing before the first run."""
+        if (run := self._last()) is None:
+            return
+        level = GaugeMetricFamily("f5_health_level", "Of a check: 0 PASS, 1 WARN, 2 FAIL.", labels=("check",))
+        for check, name in run.levels.items():
+            if name in LEVELS:
+                level.add_metric((check,), LEVELS[name])
+        figure = GaugeMetricFamily("f5_health_figure", "A number of a check.", labels=("check", "figure"))
+        for names, value in run.numbers.items():
+            figure.add_metric(names, value)
+        age = GaugeMetricFamily("f5_health_age_seconds", "Since the checks.", value=run.age_s)
+        yield from (level, figure, age)
+
+
+class Metrics:
+    """Metrics of one daemon, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter("f5_requests", "Finished calls.", ("method", "status"), registry=registry)
+        self._rejects = Counter("f5_rejects", "Refused calls, by reason.", ("reason",), registry=registry)
+        self._first_audio = Histogram(
+            "f5_first_audio_seconds", "From arrival to the first audio.", buckets=SECONDS, registry=registry
+        )
+        self._queue = Histogram(
+            "f5_queue_seconds", "From arrival to the engine.", buckets=SECONDS, registry=registry
+        )
+        self._rtf = Histogram(
+            "f5_rtf", "Wall time per second of audio, per request.", buckets=RATIOS, registry=registry
+        )
+        self._skips = Counter("f5_skipped", "Requests of which nothing can be spoken.", registry=registry)
+        self._audio = Counter("f5_audio_seconds", "Seconds of audio made.", registry=registry)
+        self._stages = Counter(
+            "f5_stage_seconds", "Seconds of engine time, by stage.", ("stage",), registry=registry
+        )
+        self._requests_now = Gauge(
+            "f5_requests_now",
+            "Requests that are planned, wait for the engine, are worked on, or are made and being sent; "
+            "parked of the running wait for their readers.",
+            ("state",),
+            registry=registry,
+        )
+        self._late = Histogram(
+            "f5_first_audio_of_promised",
+            "Time to first audio, as a share of what was promised.",
+            buckets=RATIOS,
+            registry=registry,
+        )
+        self._ready = Gauge(
+            "f5_ready", "1 when every path is warm and requests are taken.", registry=registry
+        )
+        self._backend = Gauge(
+            "f5_backend",
+            "1 for what computes, 0 for each backend that engine.backend: auto could not use.",
+            ("backend",),
+            registry=registry,
+        )
+        self._clocks = Gauge("f5_clocks_state", "1 for the clocks' state.", ("state",), registry=registry)
+        self._repins = Counter(
+            "f5_clocks_repins",
+            "How often clocks were pinned again after something had unpinned them.",
+            registry=registry,
+        )
+        self._degraded = Gauge(
+            "f5_degraded", "1 when requests are served worse than they should be.", registry=registry
+        )
+        self._repins_seen = 0
+        self.spoken_requests = 0
+        """Requests spoken to their end."""
+
+    def observe(self, method: str, status: str, reason: str) -> None:
+        """Count a call that has ended."""
+        self._requests.labels(method, status).inc()
+        if reason:
+            self._rejects.labels(reason).inc()
+
+    def skipped(self) -> None:
+        """Count a request of which nothing can be spoken."""
+        self._skips.inc()
+
+    def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
+        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
+        if promised_s:
+            self._late.observe(timings.first_audio_s / promised_s)
+        self.spoken_requests += 1
+        self._first_audio.observe(timings.first_audio_s)
+        self._queue.observe(timings.queue_s)
+        self._audio.inc(timings.audio_s)
+        if timings.audio_s:
+            self._rtf.observe(timings.rtf)
+        for stage in ("condition", "steps", "vocoder"):
+            self._stages.labels(stage).inc(getattr(timings, f"{stage}_s"))
+
+    def watch(
+        self,
+        load: Callable[[], RequestCounts],
+        ready: Callable[[], bool],
+        *,
+        planning: Callable[[], int],
+        sending: Callable[[], int],
+    ) -> None:
+        """Register callbacks for the gauges of load and readiness."""
+        self._requests_now.labels("planning").set_function(planning)
+        self._requests_now.labels("sending").set_function(sending)
+        for state in ("waiting", "running", "parked"):
+            self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
+        self._ready.set_function(lambda: float(ready()))
+
+    def watch_engine(self, engine: MeasuredEngine) -> None:
+        """Show an engine's backend and its predicted and measured seconds; again for another engine."""
+        for name, gauge in self._engine_seconds.items():
+            gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
+        self._backend.clear()
+        self._backend.labels(engine.backend).set(1.0)
+        for one in engine.passed_over:
+            self._backend.labels(one.backend).set(0.0)
+
+    @cached_property
+    def _engine_seconds(self) -> dict[str, Gauge]:
+        return {
+            name: Gauge(
+                f"f5_engine_{name}_seconds", f"Seconds of engine calls, {how}.", registry=self.registry
+            )
+            for name, how in (("predicted", "estimated"), ("measured", "taken"))
+        }
+
+    def watch_phrases(self, phrases: PhraseCounts) -> None:
+        """Register callbacks for the phrase cache."""
+        for name, attribute, documentation in (
+            ("hits", "hits", "Requests that were answered from the cache of phrases."),
+            ("misses", "misses", "Requests that it could have answered, and did not have."),
+            ("bytes", "size_bytes", "Samples that it holds."),
+        ):
+            gauge = Gauge(f"f5_phrases_{name}", documentation, registry=self.registry)
+            gauge.set_function(partial(getattr, phrases, attribute))
+
+    def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
+        """Register a callback for the last run of f5-health."""
+        self.registry.register(Health(last))
+
+    def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
+        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: unknown."""
+        for name in states:
+            self._clocks.labels(name).set(name == state)
+        self._degraded.set(degraded)
+        if repins is not None:
+            # Fewer than before: counted from a new boot.
+            self._repins.inc(repins - self._repins_seen if repins >= self._repins_seen else repins)
+            self._repins_seen = repins
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus's exposition format."""
+        return generate_latest(self.registry)
+
+
+class MetricsServer(ProbeServer):
+    """HTTP server of /metrics, /livez and /readyz."""
+
+    def __init__(
+        self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        """Listen at once. Raises OSError when the address is taken."""
+
+        def answer(path: str) -> tuple[int, str, bytes]:
+            if path == "/metrics":
+                return 200, CONTENT_TYPE_LATEST, metrics.text()
+            if path in ("/livez", "/readyz"):
+                good = alive() if path == "/livez" else ready()
+                return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
+            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = PAUSE_S
+
+            def do_GET(self) -> None:
+                status, kind, body = answer(self.path.partition("?")[0])
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *args: object) -> None:
+                """A scrape every few seconds would fill the journal."""
+
+        super().__init__("metrics", address, Handler)

@@ -1,0 +1,101 @@
+"""The daemon's reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
+
+The scheduler stamps a heartbeat before and after each engine call, and about once a second when idle. With
+`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s;
+/livez follows the same rule. So
+
+    an engine call of up to 40 s never triggers the watchdog,
+    one of 45 s or more always does: systemd aborts the daemon and starts it again,
+    an event loop that hangs does too.
+
+Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec: the limits follow it.
+Before READY there is no heartbeat: the time to start is extended while there is progress, which may pause for
+START_LIMIT_S (building engines for a GPU takes many minutes and reports every second).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from appliance.serve.notify import Notifier
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S = 2.0
+"""Longest period of `tick`."""
+SILENCE_S = 15.0
+"""Age limit of a heartbeat without a watchdog."""
+LEAST_SILENCE_S = 2.0
+"""Twice the heartbeat's period when idle."""
+EXTENSION_S = 120.0
+"""Limit of a single step of start-up: loading a graph holds up the event loop."""
+START_LIMIT_S = 900.0
+"""Loading and warming up fail after so long without progress."""
+
+
+class Supervision:
+    """The daemon's stage, status and liveness. Call `tick` every `period_s`, `set_status` in any thread."""
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        silence_s: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`silence_s` is the age of the last heartbeat in seconds, 0 when none is due."""
+        watchdog_s = notifier.watchdog_s
+        self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
+        self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
+        self._notifier, self._silence_s, self._clock = notifier, silence_s, clock
+        self._progressed = self._ticked = clock()
+        self._stage: Literal["starting", "ready", "stopping"] = "starting"
+        self._status = ""
+        self._was_alive = True
+
+    def alive(self) -> bool:
+        """True if the last heartbeat of the engine's thread and the last `tick` are recent enough."""
+        return max(self._silence_s(), self._clock() - self._ticked) < self.limit_s
+
+    def set_status(self, text: str) -> None:
+        """Set the line in `systemctl status`; a new text counts as progress."""
+        if text != self._status:
+            self._status = text
+            self._progressed = self._clock()
+            self._notifier.status(text)
+
+    def ready(self, text: str) -> None:
+        """Report that requests are accepted; from now on the watchdog counts."""
+        self._stage = "ready"
+        self._notifier.ready()
+        self.set_status(text)
+
+    def stopping(self, text: str, within_s: float) -> None:
+        """Report that requests are refused, and that those under way end within `within_s`."""
+        self._stage = "stopping"
+        self._notifier.stopping()
+        self._notifier.extend(within_s)
+        self.set_status(text)
+
+    def tick(self, text: str) -> None:
+        """Feed the watchdog if the daemon is alive, and set the status: `text` unless it is wedged."""
+        self._ticked = self._clock()
+        if self._stage == "starting":
+            if self._clock() - self._progressed < START_LIMIT_S:
+                self._notifier.extend(EXTENSION_S)
+            return
+        alive = self.alive()
+        if alive:
+            self._notifier.watchdog()
+        if alive != self._was_alive:
+            self._was_alive = alive
+            if alive:
+                logger.warning("the engine answers again")
+            else:
+                unfed = "; the watchdog is not fed" if self._notifier.watchdog_s else ""
+                logger.error("no sign of life from the engine for over %g s%s", self.limit_s, unfed)
+        self.set_status(
+            text if alive else f"wedged: no sign of life from the engine for over {self.limit_s:g} s"
+        )

@@ -1,0 +1,80 @@
+"""Audio prompts: references that come with a request, kept in memory for a while, never stored."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections import OrderedDict, deque
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
+
+from appliance.errors import UploadsFull
+from appliance.request import Reference
+from appliance.voices.store import VoiceStore
+
+KEPT = 16
+"""Prepared prompts in memory besides those of running requests, of up to 1.6 MB."""
+TRANSCRIPTS = 1_024
+"""Transcripts kept by the hash of their audio."""
+WAITING = 4
+"""Prompts that may wait while one is prepared."""
+
+
+class Prompts:
+    """Prompts by names that no stored voice can have. Used on the event loop only."""
+
+    def __init__(self, store: VoiceStore) -> None:
+        self._store = store
+        self._lent: WeakValueDictionary[str, Reference] = WeakValueDictionary()
+        self._recent: deque[Reference] = deque(maxlen=KEPT)
+        self._transcripts: OrderedDict[str, str] = OrderedDict()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="prompt", initializer=give_way)
+        self._preparing = 0
+
+    def reference(self, voice: str) -> Reference:
+        """Reference of a prompt or a stored voice. Raises as VoiceStore.reference does."""
+        return self._lent.get(voice) or self._store.reference(voice)
+
+    async def transcript_of(self, audio: bytes) -> str:
+        """Transcript of an earlier prompt or stored voice with the same audio, or ""."""
+        sha256 = hashlib.sha256(audio).hexdigest()
+        if sha256 in self._transcripts:
+            self._transcripts.move_to_end(sha256)
+            return self._transcripts[sha256]
+        same = await asyncio.to_thread(self._store.with_audio, sha256)
+        return same.transcript if same else ""
+
+    async def lend(self, audio: bytes, transcript: str) -> tuple[str, Reference]:
+        """Prepare a prompt; returns its name, which `reference` finds while the reference is held, and that.
+
+        Raises InvalidReference, UploadsFull.
+        """
+        sha256 = hashlib.sha256(audio).hexdigest()
+        name = f"prompt:{sha256[:16]}:{hashlib.sha256(transcript.encode()).hexdigest()[:16]}"
+        reference = self._lent.get(name)
+        if reference is None:
+            if self._preparing > WAITING:
+                raise UploadsFull(f"{WAITING} audio prompts are waiting already, and no more may")
+            self._preparing += 1
+            try:
+                prepare = asyncio.get_running_loop().run_in_executor
+                reference = await prepare(self._pool, self._store.unstored, audio, transcript)
+            finally:
+                self._preparing -= 1
+            # Another call with the same prompt may have been quicker.
+            reference = self._lent.setdefault(name, reference)
+            self._recent.append(reference)
+        self._transcripts[sha256] = transcript
+        while len(self._transcripts) > TRANSCRIPTS:
+            self._transcripts.popitem(last=False)
+        return name, reference
+
+
+def give_way() -> None:
+    """Give this thread the policy SCHED_IDLE: it runs only on cores that the engine leaves free.
+
+    A nice thread would keep its core for milliseconds when an engine's thread wakes, as at each operator.
+    """
+    os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))

@@ -1,0 +1,447 @@
+"""The reference-voice store: a folder for each voice.
+
+    FOLDER/NAME/audio        the file as it was given, byte for byte
+    FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
+
+The folder is authoritative: voices added or removed by hand are seen at once. A writer holds a lock on it, so
+several processes may share it. `reference_cache.py` keeps what is computed from a recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from appliance.config import VoicesConfig
+from appliance.contract.bundle import Manifest
+from appliance.contract.fields import from_mapping, parse_yaml
+from appliance.contract.mel import MelSpec
+from appliance.durable import (
+    locked,
+    remove,
+    replace_file,
+    storage_errors,
+    sweep,
+    sync,
+    write_synced,
+)
+from appliance.errors import (
+    InvalidReference,
+    InvalidRequest,
+    StorageError,
+    VoiceDamaged,
+    VoiceExists,
+    VoiceNotFound,
+)
+from appliance.request import Reference
+from appliance.text.normalise import normalise
+from appliance.text.pronounce import check as check_pronunciations
+from appliance.voices.cache import ReferenceCache
+from appliance.voices.reference import complete_transcript, prepare, transcript_warnings
+
+logger = logging.getLogger(__name__)
+
+NAME_RULE = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+LEFTOVER_RULE = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,63}\.[0-9a-f]{8}")
+AUDIO = "audio"
+RECORD = "voice.yaml"
+REMEDY = "delete it, or create it again"
+DEFAULT_PAGE = 50
+MAX_PAGE = 1_000
+MAX_TRANSCRIPT_CHARACTERS = 1_000
+MAX_CONSENT_CHARACTERS = 2_000
+MAX_DISPLAY_CHARACTERS = 100
+NOTES = {
+    "consent_note": "consent note; delete it first",
+    "display_name": "display name; UpdateVoice changes it",
+    "pronunciations": "list of pronunciations; UpdateVoice changes it",
+}
+"""Fields of a voice beside its sound and its words, and how another value gets there."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Record of a stored voice."""
+
+    name: str
+    transcript: str
+    """Transcript as given."""
+    consent_note: str
+    created: str
+    """RFC 3339, UTC."""
+    sha256: str
+    """SHA-256 of the audio file as given."""
+    size_bytes: int
+    duration_s: float
+    """Duration after trimming."""
+    rms: float
+    """Measured before levelling; full scale is 1."""
+    warnings: tuple[str, ...] = ()
+    """Warnings that make it a poor reference."""
+    display_name: str = ""
+    pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Pronunciations applied to every request with it."""
+    problem: str = ""
+    """Why it cannot be used; only in a list."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A stretch of the list of voices, in order of name."""
+
+    voices: tuple[Voice, ...]
+    next_token: str
+    """Empty on the last page."""
+
+
+def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
+    """The configured store, preparing references for a bundle's model. Raises StorageError."""
+    return VoiceStore(
+        config.folder,
+        config.cache,
+        manifest.mel,
+        manifest.defaults.target_rms,
+        memory_entries=config.memory_entries,
+        max_reference_bytes=config.max_reference_bytes,
+    )
+
+
+def stored_names(folder: Path) -> list[str]:
+    """Names of all voices in a store's folder, damaged ones included, sorted. Raises StorageError."""
+    with storage_errors("voices"), os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
+
+
+def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
+    """A voice of a store's folder with its audio. Raises VoiceDamaged, StorageError."""
+    with storage_errors(f"voice {name!r}"):
+        voice = _parse_record((folder / name / RECORD).read_bytes(), name)
+        audio = (folder / name / AUDIO).read_bytes()
+    if hashlib.sha256(audio).hexdigest() != voice.sha256:
+        raise VoiceDamaged(f"voice {name!r}: {AUDIO} is not the file that was stored; {REMEDY}")
+    return voice, audio
+
+
+class VoiceStore:
+    """Voices on disk. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        spec: MelSpec,
+        level: float,
+        *,
+        memory_entries: int,
+        max_reference_bytes: int,
+    ) -> None:
+        """Prepare references with mels of `spec`, levelled to an RMS of at least `level`.
+
+        Makes both folders where they are missing. Raises StorageError.
+        """
+        self._folder = folder
+        self._spec = spec
+        self._level = level
+        self._max_reference_bytes = max_reference_bytes
+        self._prepared = ReferenceCache(cache, spec, level, memory_entries)
+        self._records: dict[str, tuple[tuple[int, int, int], Voice]] = {}
+        for path in (folder, cache):
+            with storage_errors(str(path)):
+                path.mkdir(parents=True, exist_ok=True)
+
+    def reference(self, name: str) -> Reference:
+        """A voice ready to condition on. Raises VoiceNotFound, StorageError, InvalidReference."""
+        voice = self.get(name)
+        if (features := self._prepared.get(voice.sha256)) is None:
+            features = prepare(self._audio(voice), self._spec, self._level)
+            self._prepared.put(voice.sha256, features)
+        return Reference(complete_transcript(voice.transcript), features)
+
+    def unstored(self, audio: bytes, transcript: str) -> Reference:
+        """A reference that no voice is made of. Raises InvalidReference."""
+        self._check("prompt", audio, transcript, "")
+        return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
+
+    def with_audio(self, sha256: str) -> Voice | None:
+        """A voice made of the file with this hash, if there is one."""
+        return next((voice for voice in self._all() if voice.sha256 == sha256), None)
+
+    def at_hand(self, name: str) -> bool:
+        """True if `reference` has this voice in memory."""
+        known = self._records.get(name)
+        return known is not None and self._prepared.in_memory(known[1].sha256)
+
+    def get(self, name: str) -> Voice:
+        """Return the record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        if not NAME_RULE.fullmatch(name):
+            raise VoiceNotFound(f"no voice is named {name!r}")
+        path = os.path.join(self._folder, name, RECORD)
+        with storage_errors(f"voice {name!r}"):
+            try:
+                stat = os.stat(path)
+                version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+                known = self._records.get(name)
+                if known is None or known[0] != version:
+                    known = (version, _parse_record(Path(path).read_bytes(), name))
+                    self._records[name] = known
+            except (FileNotFoundError, NotADirectoryError):
+                if not os.path.lexists(self._folder / name):
+                    raise VoiceNotFound(f"no voice is named {name!r}") from None
+                raise VoiceDamaged(f"voice {name!r}: {RECORD} is missing; {REMEDY}") from None
+        return known[1]
+
+    def pronunciations(self, name: str) -> Mapping[str, str]:
+        """Return the pronunciations of a voice; none if it cannot be used."""
+        try:
+            return self.get(name).pronunciations
+        except (VoiceNotFound, StorageError):
+            return {}
+
+    def page(self, page_size: int = 0, page_token: str = "") -> Page:
+        """Voices after the one that `page_token` names; a size of 0 takes 50. Raises InvalidRequest."""
+        if not 0 <= page_size <= MAX_PAGE:
+            raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
+        if page_token and not NAME_RULE.fullmatch(page_token):
+            raise InvalidRequest("page_token", "is not one that this daemon gave out")
+        size = page_size or DEFAULT_PAGE
+        names = [name for name in self.names() if name > page_token]
+        voices = []
+        for name in names[:size]:
+            try:
+                voices.append(self.get(name))
+            except VoiceNotFound:  # deleted meanwhile
+                continue
+            except StorageError as error:
+                logger.warning("voice %s cannot be used: %s", name, error)
+                voices.append(Voice(name, "", "", "", "", 0, 0.0, 0.0, problem=str(error)))
+        return Page(tuple(voices), names[size - 1] if len(names) > size else "")
+
+    def names(self) -> list[str]:
+        """Names of all stored voices, damaged ones included, sorted."""
+        return stored_names(self._folder)
+
+    def create(
+        self,
+        name: str,
+        audio: bytes,
+        transcript: str,
+        consent_note: str = "",
+        *,
+        display_name: str = "",
+        pronunciations: Mapping[str, str] = MappingProxyType({}),
+        validate_only: bool = False,
+        checkpoint: Callable[[], None] = lambda: None,
+    ) -> Voice:
+        """Check and store a voice, in place of a damaged one of that name.
+
+        One with the same content is returned as it is. Until something is written, `checkpoint` may raise
+        to stop. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
+        """
+        self._check(name, audio, transcript, consent_note)
+        display_name = _display_name(display_name)
+        check_pronunciations(pronunciations)
+        sha256 = hashlib.sha256(audio).hexdigest()
+        more: dict[str, Any] = {
+            "consent_note": consent_note,
+            "display_name": display_name,
+            "pronunciations": dict(pronunciations),
+        }
+        if there := self._same(name, sha256, transcript, more):
+            return there
+        checkpoint()
+        features = prepare(audio, self._spec, self._level, checkpoint)
+        duration_s = len(features.samples) / self._spec.sample_rate_hz
+        voice = Voice(
+            name=name,
+            transcript=transcript,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            sha256=sha256,
+            size_bytes=len(audio),
+            duration_s=round(duration_s, 3),
+            rms=round(features.rms, 6),
+            warnings=features.warnings + transcript_warnings(transcript, duration_s),
+            **more,
+        )
+        if validate_only:
+            return voice
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
+            checkpoint()
+            if there := self._same(name, sha256, transcript, more):
+                return there
+            self._write(voice, audio)
+            self._prepared.put(sha256, features)
+        return voice
+
+    def update(
+        self, name: str, display_name: str | None = None, pronunciations: Mapping[str, str] | None = None
+    ) -> Voice:
+        """Change what is not None. Raises VoiceNotFound, InvalidRequest, StorageError."""
+        changes: dict[str, object] = {}
+        if display_name is not None:
+            changes["display_name"] = _display_name(display_name)
+        if pronunciations is not None:
+            check_pronunciations(pronunciations)
+            changes["pronunciations"] = dict(pronunciations)
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
+            voice = dataclasses.replace(self.get(name), **changes)  # type: ignore[arg-type]
+            folder = self._folder / name
+            replace_file(folder / RECORD, _record(voice))
+        return voice
+
+    def delete(self, name: str) -> None:
+        """Remove a voice, damaged or not, and its prepared reference unless another voice has the same audio.
+
+        Raises VoiceNotFound, StorageError.
+        """
+        with storage_errors(f"voice {name!r}"), locked(self._folder):
+            try:
+                sha256 = self.get(name).sha256
+            except StorageError:
+                sha256 = ""
+            self._discard(name)
+            sync(self._folder)
+            if sha256 and self.with_audio(sha256) is None:
+                self._prepared.forget(sha256)
+
+    def sweep(self) -> None:
+        """Remove what an interrupted create, delete or preparation left; for a daemon at its start.
+
+        A folder in which another process is writing is left as it is.
+        """
+        sweep(self._folder, LEFTOVER_RULE)
+        self._prepared.sweep()
+
+    def check(self) -> list[str]:
+        """Return a line for each stored voice that cannot be used."""
+        problems = []
+        for name in self.names():
+            try:
+                self.reference(name)
+            except (StorageError, InvalidRequest) as error:
+                problems.append(f"voice {name}: {str(error).removeprefix(f'voice {name!r}: ')}")
+        return problems
+
+    def _all(self) -> Iterator[Voice]:
+        for name in self.names():
+            with contextlib.suppress(VoiceNotFound, StorageError):
+                yield self.get(name)
+
+    def _check(self, name: str, audio: bytes, transcript: str, consent_note: str) -> None:
+        if not NAME_RULE.fullmatch(name):
+            raise InvalidRequest(
+                "name",
+                f"must be 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit, not {name!r}",
+            )
+        if len(audio) > self._max_reference_bytes:
+            raise InvalidReference(
+                "audio", f"has {len(audio)} bytes; at most {self._max_reference_bytes} are allowed"
+            )
+        for field, text, most in (
+            ("transcript", transcript, MAX_TRANSCRIPT_CHARACTERS),
+            ("consent_note", consent_note, MAX_CONSENT_CHARACTERS),
+        ):
+            if len(text) > most:
+                raise InvalidReference(field, f"has {len(text)} characters; at most {most} are allowed")
+        # The appliance does not transcribe.
+        if not normalise(transcript):
+            raise InvalidReference("transcript", "is empty: send the words that are spoken in the audio")
+
+    def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
+        """The stored voice, if it has this content; None if there is none, or a damaged one.
+
+        Raises VoiceExists if it has other content. What is left out of `more`, by field, agrees with any.
+        """
+        try:
+            there = self.get(name)
+            if (there.sha256, there.transcript) != (sha256, transcript):
+                raise VoiceExists(f"voice {name!r} is stored already with other content; delete it first")
+            for field, given in more.items():
+                if given and given != getattr(there, field):
+                    raise VoiceExists(f"voice {name!r} is stored already with another {NOTES[field]}")
+            self._audio(there)
+        except (VoiceNotFound, VoiceDamaged):
+            return None
+        return there
+
+    def _write(self, voice: Voice, audio: bytes) -> None:
+        new = self._hidden(voice.name)
+        try:
+            new.mkdir()
+            write_synced(new / AUDIO, audio)
+            write_synced(new / RECORD, _record(voice))
+            sync(new)
+            with contextlib.suppress(VoiceNotFound):
+                self._discard(voice.name)
+            # Readers see the voice whole or not at all.
+            os.rename(new, self._folder / voice.name)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        sync(self._folder)
+
+    def _discard(self, name: str) -> None:
+        """Raises VoiceNotFound, OSError."""
+        trash = self._hidden(name)
+        try:
+            # The rename makes it vanish whole, also when the removal is interrupted.
+            os.rename(self._folder / name, trash)
+        except FileNotFoundError:
+            raise VoiceNotFound(f"no voice is named {name!r}") from None
+        self._records.pop(name, None)
+        remove(trash)
+
+    def _hidden(self, name: str) -> Path:
+        return self._folder / f".{name}.{secrets.token_hex(4)}"
+
+    def _audio(self, voice: Voice) -> bytes:
+        audio = b""
+        with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
+            audio = (self._folder / voice.name / AUDIO).read_bytes()
+        if hashlib.sha256(audio).hexdigest() != voice.sha256:
+            raise VoiceDamaged(
+                f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}"
+            )
+        return audio
+
+
+def _display_name(given: str) -> str:
+    """Return the name as it is stored. Raises InvalidRequest."""
+    name = normalise(given)
+    if len(name) > MAX_DISPLAY_CHARACTERS:
+        raise InvalidRequest(
+            "display_name", f"has {len(name)} characters; at most {MAX_DISPLAY_CHARACTERS} are allowed"
+        )
+    return name
+
+
+def _record(voice: Voice) -> bytes:
+    fields = {**dataclasses.asdict(voice), "warnings": list(voice.warnings)}
+    del fields["problem"]
+    return yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=110).encode()
+
+
+def _parse_record(text: bytes, name: str) -> Voice:
+    """Raises VoiceDamaged."""
+    where = f"voice {name!r}: {RECORD}"
+    try:
+        raw = parse_yaml(text, where, ValueError)
+    except ValueError as error:
+        raise VoiceDamaged(f"{error}; {REMEDY}") from error
+    voice: Voice = from_mapping(Voice, raw, where=where, error=VoiceDamaged)
+    if voice.name != name:
+        raise VoiceDamaged(f"{where} describes voice {voice.name!r}; rename the folder or the voice")
+    return voice

@@ -1,0 +1,549 @@
+"""The command line as a person uses it, against a running daemon and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import wave
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import soundfile
+import yaml
+
+from appliance import cli
+from appliance.box.checks import CHECKS
+from appliance.cli import speaking
+from appliance.client import CallFailed, Client, Credentials, Header, Reply, Timings
+from appliance.config import SynthesisConfig
+from appliance.contract import bundle
+from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
+from tests.patience import PATIENCE_S
+
+TEXT = "Thanks for the follow, welcome to the stream."
+TRANSCRIPT = "Some call me nature, others call me mother nature."
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("cli")) as box:
+        box.add_voice()
+        yield box
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path) -> None:
+    say = [
+        "say",
+        TEXT,
+        "--voice",
+        "ann",
+        "--out",
+        str(tmp_path / "out.wav"),
+        "--table",
+        "--address",
+        box.address,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", *say],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"NFE ? seed" in done.stdout
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_say_writes_a_wav_and_prints_the_table(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, stream: bool
+) -> None:
+    out = tmp_path / "out.wav"
+    address = f"unix:{box.folder}/grpc.sock" if stream else box.address
+    options = ["--voice", "ann", "--out", str(out), "--seed", "3", "--table", "--address", address]
+    code, printed, _ = run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))
+    assert code == 0
+    first, *rows = printed.splitlines()
+    assert first == str(out)
+    table = dict(row.split("  ", 1) for row in rows)
+    table = {name: value.strip() for name, value in table.items()}
+    assert table["text"] == TEXT
+    assert table["NFE · seed"] == f"{SynthesisConfig().nfe} · 3"
+    for name in ("wall", "time to first audio", "real-time factor", "condition", "steps", "vocoder"):
+        assert float(table[name].split()[0]) >= 0.0
+    with wave.open(str(out)) as audio:
+        assert table["audio"] == f"{audio.getnframes() / audio.getframerate():.2f} s"
+        assert audio.getnframes() > 24_000
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "stream"),
+    [("a.flac", "FLAC", True), ("a.mp3", "MP3", False), ("a.opus", "OGG", True), ("a.OGG", "OGG", False)],
+)
+def test_say_writes_what_the_files_name_says(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, kind: str, stream: bool
+) -> None:
+    out = tmp_path / name
+    options = ["--voice", "ann", "-o", str(out), "--address", box.address]
+    assert run(capsys, "say", TEXT, *options, *(["--stream"] if stream else []))[0] == 0
+    assert soundfile.info(out).format == kind
+    assert run(capsys, "say", TEXT, *options, "--encoding", "mulaw", "--rate", "8000")[0] == 0
+    assert out.read_bytes()[:4] not in (b"fLaC", b"OggS")
+
+
+def test_say_into_a_file_of_another_kind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, error = run(capsys, "say", TEXT, "--voice", "ann", "-o", str(tmp_path / "a.m4a"))
+    assert (code, list(tmp_path.iterdir())) == (1, [])
+    assert "ends in none of .wav, .flac, .mp3, .opus, .ogg, .ulaw, .pcm" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--voice", "bob"], "no voice is named 'bob' (NOT_FOUND)"),
+        (["--voice", "ann", "--nfe", "0"], "nfe_steps: must be between 1 and 32, not 0 (INVALID_ARGUMENT)"),
+        (["--voice", "ann", "--nfe", "-1"], "a number is out of range"),
+        (["--voice", "ann", "--rate", "2"], "audio_config.sample_rate_hertz: must be from 8000"),
+        (["--voice", "ann", "--speed", "9"], "audio_config.speaking_rate: must be between 0.25 and 4.0"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_say_tells_what_was_wrong_and_writes_nothing(
+    box: Running,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    stream: bool,
+) -> None:
+    out = tmp_path / "out.wav"
+    options = [*arguments, "--out", str(out), "--address", box.address, *(["--stream"] if stream else [])]
+    code, _, error = run(capsys, "say", TEXT, *options)
+    assert code == 1
+    assert error.startswith("appliance say: ") and message in error
+    assert len(error.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_a_pause_is_silent_and_words_are_timed_around_it(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out, document = (
+        tmp_path / "out.wav",
+        "<speak>Hello there, Ann.<break time='1.5s'/>Good day to you.</speak>",
+    )
+    options = ["--voice", "ann", "--text-handling", "ssml", "--seed", "3", "--address", box.address]
+    for stream in ([], ["--stream"]):
+        assert run(capsys, "say", document, "--out", str(out), *options, *stream)[0] == 0
+        with wave.open(str(out)) as audio:
+            samples = np.frombuffer(audio.readframes(10**9), np.int16)
+        silent = np.flatnonzero(np.convolve(samples != 0, np.ones(36_000, int), "valid") == 0)
+        assert len(silent) >= 1
+    with Client(box.address) as client:
+        reply = client.speak(
+            document, "ann", text_handling="ssml", seed=3, word_timings=True, encoding="pcm16"
+        )
+    assert reply.audio == samples.tobytes()
+    begin_s = silent[0] / 24_000
+    ann, good = reply.words[2], reply.words[3]
+    assert (ann.word, good.word, ann.segment + 1) == ("Ann.", "Good", good.segment)
+    assert ann.end_s <= begin_s + 0.01 and good.start_s >= begin_s + 1.49
+
+
+class Heard:
+    """A client that keeps the arguments of its calls."""
+
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, address: str, credentials: Credentials) -> None:
+        self.address = address
+        assert credentials == Credentials()
+
+    def __enter__(self) -> Heard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def speak(self, text: str, voice: str, *, timeout: float, **options: Any) -> Reply:
+        self.calls.append((text, voice, timeout, {k: v for k, v in options.items() if v is not None}))
+        return Reply(b"", Header(sample_rate_hertz=24_000), Timings(), 0.1, 0.1)
+
+    def cancel(self, request_id: str) -> None:
+        self.calls.append((self.address, request_id))
+
+
+def test_say_sends_its_options_and_cancel_the_id(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("appliance.cli.arguments.Client", Heard)
+    options = ["--priority", "high", "--channel", "chat", "--user", "u1", "--supersede", "score"]
+    options += ["--queue-timeout", "2.5", "--min-nfe", "3", "--request-id", "r-1", "--timeout", "9"]
+    options += ["--text-handling", "ssml", "--pronounce", "Xx=x", "--pronounce", "a=b=c"]
+    options += ["--segmentation", "low-latency", "--out", str(tmp_path / "out.wav"), "--voice", "ann"]
+    assert run(capsys, "say", TEXT, *options)[0] == 0
+    assert run(capsys, "cancel", "r-1", "--address", "unix:/x") == (0, "", "")
+    spoken, cancelled = Heard.calls
+    assert spoken == (
+        TEXT,
+        "ann",
+        9.0,
+        {
+            "encoding": "pcm16",
+            "priority": "high",
+            "channel": "chat",
+            "user": "u1",
+            "supersede": "score",
+            "queue_timeout": 2.5,
+            "min_nfe": 3,
+            "request_id": "r-1",
+            "segmentation": "low_latency",
+            "text_handling": "ssml",
+            "pronunciations": {"Xx": "x", "a": "b=c"},
+        },
+    )
+    assert cancelled == ("unix:/x", "r-1")
+
+
+def test_the_queue_from_the_shell(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ("--address", box.address)
+    assert run(capsys, "queue", "pause", "stage", *at) == (0, "", "")
+    with Client(box.address) as client, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.speak, TEXT, "ann", channel="stage", request_id="later", user="ann")
+        next(event for event in client.watch("stage") if event.utterances)
+        code, output, _ = run(capsys, "queue", "list", *at)
+        assert code == 0 and re.fullmatch(
+            rf"later +stage +WAITING +\+\d\.\d s  {re.escape(TEXT)}\npaused: stage\n", output
+        )
+        assert run(capsys, "queue", "list", "other", *at) == (0, "", "")
+        assert run(capsys, "queue", "cancel", "--user", "bob", *at) == (0, "", "")
+        code, _, error = run(capsys, "queue", "cancel", *at)
+        assert code == 1 and "INVALID_ARGUMENT" in error
+        code, output, _ = run(capsys, "queue", "clear", "stage", *at)
+        assert code == 0 and output.startswith("later ")
+        with pytest.raises(CallFailed, match="cleared"):
+            waiting.result(PATIENCE_S)
+    assert run(capsys, "queue", "resume", "stage", *at) == (0, "", "")
+
+
+def test_say_gives_up(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ["--voice", "ann", "--out", str(tmp_path / "out.wav"), "--address", box.address]
+    code, _, message = run(capsys, "say", TEXT, *options, "--timeout", "0.005")
+    assert code == 1 and message.endswith("(DEADLINE_EXCEEDED)\n")
+
+
+def test_say_into_a_folder_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--voice", "ann", "--out", "/nowhere/out.wav", "--address", box.address]
+    assert run(capsys, "say", TEXT, *options)[::2] == (
+        1,
+        "appliance say: /nowhere/out.wav: No such file or directory\n",
+    )
+
+
+def test_no_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    out = str(tmp_path / "out.wav")
+    code, _, error = run(capsys, "say", TEXT, "--voice", "ann", "--out", out, "--address", address)
+    assert code == 1
+    assert error == f"appliance say: no daemon answers at {address}; start one with `appliance serve`\n"
+
+
+def test_voices_from_add_to_remove(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    audio = tmp_path / "bea.wav"
+    audio.write_bytes(reference_wav(4.0))
+    at = ["--address", box.address]
+    words = ["--transcript", TRANSCRIPT, "--consent", "Bea agreed."]
+    assert run(capsys, "voices", "add", "bea", str(audio), *words, "--validate-only", *at)[0] == 0
+    assert "bea" not in run(capsys, "voices", "list", *at)[1]
+    assert run(capsys, "voices", "add", "bea", str(audio), *words, *at)[0] == 0
+    assert [line.split()[0] for line in run(capsys, "voices", "list", *at)[1].splitlines()] == ["ann", "bea"]
+    shown = dict(
+        line.split(maxsplit=1)
+        for line in run(capsys, "voices", "show", "bea", *at)[1].splitlines()
+        if len(line.split()) > 1
+    )
+    assert (shown["transcript"], shown["consent_note"]) == (TRANSCRIPT, "Bea agreed.")
+    assert run(capsys, "voices", "remove", "bea", *at) == (0, "", "")
+    code, _, error = run(capsys, "voices", "show", "bea", *at)
+    assert (code, error) == (1, "appliance voices: no voice is named 'bea' (NOT_FOUND)\n")
+
+
+def test_voices_add_of_a_file_that_is_not_there(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("voices", "add", "bea", "/nowhere.wav", "--transcript", "x", "--address", box.address)
+    assert run(capsys, *arguments)[::2] == (1, "appliance voices: /nowhere.wav: No such file or directory\n")
+
+
+# check
+
+
+Verdicts = dict[str, dict[str, Any]]
+
+
+def checked(capsys: pytest.CaptureFixture[str], config: Path, *options: str) -> tuple[int, Verdicts]:
+    """Exit status, and the findings by name."""
+    code, printed, _ = run(capsys, "check", "--json", "--config", str(config), *options)
+    document = json.loads(printed)
+    assert document["exit"] == code
+    return code, {finding["check"]: finding for finding in document["findings"]}
+
+
+def test_check_passes_beside_a_running_daemon(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = checked(capsys, box.folder / "config.yaml")
+    assert code == 0
+    for name in ("config", "bundle", "voices", "daemon", "synthesis"):
+        assert found[name]["level"] == "PASS", found[name]
+    assert "1 readable" in found["voices"]["value"]
+    assert found["synthesis"]["figures"]["audio_s"] > 0.2
+    assert found["synthesis"]["figures"]["peak"] > 0
+    assert {finding["value"] for name, finding in found.items() if name in CHECKS} >= {"not a Jetson"}
+
+
+def test_check_for_people(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(box.folder / "config.yaml")
+    code, printed, _ = run(capsys, "check", "--config", config, "--only", "application", "--no-speak")
+    assert code == 0
+    assert [line.split()[:2] for line in printed.splitlines()[:-1]] == [
+        ["PASS", "config"],
+        ["PASS", "bundle"],
+        ["PASS", "voices"],
+        ["PASS", "daemon"],
+        ["SKIP", "engines:"],
+    ]
+    assert printed.splitlines()[-1] == "4 PASS · 0 WARN · 0 FAIL · 1 SKIP"
+
+
+def test_check_says_what_is_not_in_place(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    voice = tmp_path / "voices" / "ann"
+    voice.mkdir(parents=True)
+    (voice / "voice.yaml").write_text("name: ann\n")
+    code, found = checked(capsys, config, "--only", "application")
+    assert code == 2
+    assert {name: finding["level"] for name, finding in found.items()} == {
+        "config": "PASS",
+        "bundle": "PASS",
+        "voices": "FAIL",
+        "engines": "SKIP",
+        "daemon": "FAIL",
+        "synthesis": "FAIL",
+    }
+    assert "missing key transcript" in found["voices"]["value"]
+    assert "appliance voices remove" in found["voices"]["remedy"]
+    assert "start it with `appliance serve`" in found["daemon"]["remedy"]
+
+
+def test_check_of_the_daemon_alone(box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    serving, found = checked(capsys, box.folder / "config.yaml", "--only", "daemon")
+    assert (serving, list(found)) == (0, ["daemon"])
+    absent, found = checked(capsys, write_config(tmp_path), "--only", "daemon")
+    assert (absent, list(found)) == (2, ["daemon"])
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_check_of_a_damaged_bundle(capsys: pytest.CaptureFixture[str], tmp_path: Path, quick: bool) -> None:
+    """Hashes find every damage; --quick only what has another size."""
+    copy = tmp_path / "bundle"
+    shutil.copytree(BUNDLE, copy)
+    config = write_config(tmp_path, copy)
+    options = ("--only", "bundle", *(["--quick"] if quick else []))
+    weights = copy / "step.onnx.data"
+    flipped = bytearray(weights.read_bytes())
+    flipped[100] ^= 1
+    weights.write_bytes(flipped)
+    assert checked(capsys, config, *options)[0] == (0 if quick else 2)
+    weights.write_bytes(flipped[:-1])
+    code, found = checked(capsys, config, *options)
+    assert code == 2
+    assert "step.onnx.data" in found["bundle"]["value"]
+    assert "copy the bundle again" in found["bundle"]["remedy"]
+    (copy / "manifest.yaml").unlink()
+    assert checked(capsys, config, "--only", "voices")[1]["voices"]["level"] == "SKIP"
+
+
+def test_check_of_a_config_that_cannot_be_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({"server": {"listn": "x"}}))
+    code, found = checked(capsys, path, "--only", "application")
+    assert (code, list(found)) == (2, ["config"])
+    assert "unknown key listn" in found["config"]["value"]
+    assert checked(capsys, path, "--only", "daemon")[0] == 2
+
+
+def test_a_power_mode_that_root_would_not_read_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Root's commands have no YAML: they read that key by line."""
+    path = tmp_path / "config.yaml"
+    path.write_text("device:\n  power_mode: MODE_50W\n")
+    assert checked(capsys, path, "--only", "config")[0] == 0
+    path.write_text("device: {power_mode: MODE_50W}\n")
+    code, found = checked(capsys, path, "--only", "config")
+    assert code == 2 and "device.power_mode: has to be written as `device:`" in found["config"]["value"]
+    path.write_text("device:\n  power_mode: MODE 50W\n")
+    assert (
+        "must be the name of a power mode" in checked(capsys, path, "--only", "config")[1]["config"]["value"]
+    )
+
+
+def test_check_of_what_only_others_may_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Skipped, not failed: a person without root learns what the box can tell them."""
+    config = write_config(tmp_path)
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    code, found = checked(capsys, config, "--only", "config,bundle,voices")
+    assert code == 0
+    assert {finding["level"] for finding in found.values()} == {"SKIP"}
+    assert {"needs root" in finding["value"] for finding in found.values()} == {True}
+
+
+def test_a_jetson_that_speaks_from_its_cpu_fails(
+    box: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "proc/device-tree"
+    tree.mkdir(parents=True)
+    (tree / "compatible").write_bytes(b"nvidia,p3737-0000+p3701-0005\0nvidia,p3701-0005\0nvidia,tegra234\0")
+    monkeypatch.setenv("F5_SYSROOT", str(tmp_path))
+    code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+    assert (code, found["synthesis"]["level"]) == (2, "FAIL")
+    value, passed_over = found["synthesis"]["value"], found["synthesis"]["figures"]["passed_over"]
+    assert [*passed_over] == ["tensorrt", "ort-cuda"]
+    assert value.endswith(
+        " on ort-cpu, which is its CPU; "
+        + "; ".join(f"{name} passed over: {reason}" for name, reason in passed_over.items())
+    )
+    assert "python3-libnvinfer" in found["synthesis"]["remedy"]
+
+
+def test_check_of_what_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, error = run(capsys, "check", "--only", "daemon,weather")
+    assert (code, error) == (2, "appliance check: no check is called weather\n")
+
+
+def test_synthesis_without_a_voice(box: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(box.address) as client:
+        client.remove_voice("ann")
+    try:
+        code, found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")
+    finally:
+        box.add_voice()
+    assert (code, found["synthesis"]["level"]) == (0, "SKIP")
+    assert "no voice is stored" in found["synthesis"]["value"]
+
+
+def test_the_probe_abstains_while_others_are_spoken_for(
+    box: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def synthesis() -> tuple[str, str]:
+        found = checked(capsys, box.folder / "config.yaml", "--only", "synthesis")[1]["synthesis"]
+        return found["level"], found["value"]
+
+    # Over 20 s of audio: it still sounds long after it was made.
+    text = " ".join([TEXT] * 12)
+    with Client(box.address) as client:
+        client.stream(text, "ann", channel="stage").reply()
+        assert client.utterances("stage"), "no longer heard: the text is too short for this machine"
+        level, value = synthesis()
+        assert (level, "not disturbed" in value) == ("SKIP", True), value
+        client.pause("stage")
+        assert synthesis()[0] == "PASS", "what is paused does not keep the engine busy"
+        client.resume("stage")
+        client.clear("stage")
+        if client.utterances("stage"):
+            client.skip("stage")
+        assert not client.utterances()
+        assert synthesis()[0] == "PASS"
+
+
+# replay
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Path:
+    mels = bundle.read(BUNDLE).manifest.mel.mels
+    draw = np.random.default_rng(7)
+    path = tmp_path / "case.npz"
+    np.savez(
+        path,
+        cond=draw.standard_normal((1, 21, mels), dtype=np.float32),
+        ids=np.array([[3, 1, 4, 1, 5]], np.int64),
+        n_frames=np.int64(64),
+        noise=draw.standard_normal((64, mels), dtype=np.float32),
+    )
+    return path
+
+
+def test_replay_without_nfe_takes_the_configurations(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: Path
+) -> None:
+    written = {}
+    for name, more in (
+        ("absent", []),
+        ("same", ["--nfe", str(SynthesisConfig().nfe)]),
+        ("other", ["--nfe", "5"]),
+    ):
+        out = tmp_path / f"{name}.npz"
+        assert run(capsys, "replay", str(BUNDLE), str(case), "--out", str(out), *more)[0] == 0
+        with np.load(out) as arrays:
+            written[name] = {key: arrays[key] for key in arrays.files}
+    with np.load(case) as given:
+        np.testing.assert_array_equal(written["absent"]["mel"][:21], given["cond"][0])
+    assert written["absent"]["mel"].shape[0] == 64
+    for key in ("mel", "wave"):
+        np.testing.assert_array_equal(written["absent"][key], written["same"][key])
+        assert not np.array_equal(written["absent"][key], written["other"][key])
+
+
+def test_replay_of_a_case_that_lacks_something(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "case.npz", cond=np.zeros((1, 3, 100), np.float32))
+    arguments = ("replay", str(BUNDLE), str(tmp_path / "case.npz"), "--out", str(tmp_path / "out.npz"))
+    code, _, error = run(capsys, *arguments)
+    assert code == 1
+    assert "lacks ids, n_frames, noise" in error
+
+
+# The entry points.
+
+
+def test_python_m_appliance_helps() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "appliance", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert result.returncode == 0
+    for command in ("serve", "say", "cancel", "queue", "voices", "admin", "check", "replay", "bench"):
+        assert command in result.stdout
+
+
+def test_help_does_not_load_the_engine() -> None:
+    code = "import sys, appliance.cli; print('onnxruntime' in sys.modules, 'soundfile' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert result.stdout == "False False\n"
+
+
+def test_a_table_without_audio() -> None:
+    assert "no audio" in speaking.table(Reply(b"", Header(), Timings(), 0.1, 0.0))

@@ -1,0 +1,135 @@
+"""Two daemons behind Debian's haproxy with configs/haproxy.cfg, and voices that are copied between them."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance import cli
+from appliance.client import CallFailed, Client, Piece
+from appliance.config import VoicesConfig
+from appliance.contract import bundle
+from appliance.voices.store import VoiceStore, open_store
+from tests import fleet
+from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+TRANSCRIPT = "Some call me nature, others call me mother nature."
+needs_haproxy = pytest.mark.skipif(fleet.HAPROXY is None, reason="haproxy is not installed")
+
+
+@needs_haproxy
+def test_haproxy_takes_the_configuration() -> None:
+    assert fleet.HAPROXY is not None
+    checked = subprocess.run([fleet.HAPROXY, "-c", "-f", fleet.CONFIGURATION], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert "WARNING" not in checked.stderr, checked.stderr
+
+
+@needs_haproxy
+def test_two_boxes_behind_haproxy(tmp_path: Path) -> None:
+    """One test, since its daemons take longer to start than all else."""
+    with fleet.boxes(tmp_path) as members, fleet.front(members, tmp_path) as proxy:
+        for box in members:
+            fleet.add_voice(box, BUNDLE)
+        check_channels_stay(proxy)
+        check_a_cancelled_call_ends(members, proxy)
+        assert fleet.demonstrate(members, proxy, BUNDLE, 6).broken == []
+
+
+def check_channels_stay(proxy: fleet.Front) -> None:
+    used = set()
+    with Client(proxy.address) as client:
+        for channel in (f"stage {number}" for number in range(8)):
+            before = proxy.calls("by_channel")
+            for _ in range(3):
+                client.speak("Hello, chat.", "ann", channel=channel)
+            after = proxy.calls("by_channel")
+            used.add(tuple(now - then for now, then in zip(after, before, strict=True)))
+    assert used == {(3, 0), (0, 3)}
+
+
+def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) -> None:
+    """The box counts it as cancelled."""
+    with Client(proxy.address) as client:
+        for event in client.stream(" ".join([fleet.LONG] * 4), "ann", nfe=16):
+            if isinstance(event, Piece):
+                break
+        counted = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
+        end = time.monotonic() + PATIENCE_S
+        while not any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+# Copying voices.
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("sync")) as box:
+        yield box
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VoiceStore:
+    config = VoicesConfig(folder=tmp_path / "voices", cache=tmp_path / "cache")
+    return open_store(config, bundle.read(BUNDLE).manifest)
+
+
+def test_voices_are_copied_by_content(
+    box: Running, store: VoiceStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sync(*more: str, boxes: tuple[str, ...] = (box.address,)) -> tuple[int, dict[str, str]]:
+        status = cli.main(["voices", "sync", *boxes, "--folder", str(tmp_path / "voices"), *more])
+        rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
+        return status, {name: state for _, name, state in rows}
+
+    assert sync()[0] == cli.FAILED  # nothing to copy
+    store.create(
+        "ann",
+        reference_wav(3.0),
+        TRANSCRIPT,
+        "Ann agreed.",
+        display_name="Ann",
+        pronunciations={"gg": "good game"},
+    )
+    store.create("bea", reference_wav(4.0), TRANSCRIPT)
+    with Client(box.address) as client:
+        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT)
+        assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
+        assert [voice.name for voice in client.voices()] == ["zoe"]
+        assert sync() == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
+        ann = client.voice("ann")
+        assert (ann.sha256, ann.transcript) == (store.get("ann").sha256, TRANSCRIPT)
+        assert (ann.consent_note, ann.display_name, dict(ann.pronunciations)) == (
+            "Ann agreed.",
+            "Ann",
+            {"gg": "good game"},
+        )
+        assert sync() == (0, {"ann": "same", "bea": "same", "zoe": "extra"})
+
+        store.update("ann", "Annie")
+        store.delete("bea")
+        store.create("bea", reference_wav(5.0), TRANSCRIPT)
+        assert sync("--remove") == (0, {"ann": "update", "bea": "replace", "zoe": "remove"})
+        assert client.voice("ann").display_name == "Annie"
+        assert client.voice("bea").sha256 == store.get("bea").sha256
+        assert [voice.name for voice in client.voices()] == ["ann", "bea"]
+
+        # What is damaged here is neither copied nor removed there.
+        (tmp_path / "voices" / "bea" / "audio").write_bytes(b"cut")
+        status, states = sync("--remove")
+        assert status == cli.FAILED and states["ann"] == "same" and states["bea"].startswith("damaged")
+        assert client.voice("bea").duration_s > 3.0
+    (tmp_path / "voices" / "bea" / "audio").unlink()
+    status, states = sync(boxes=(f"127.0.0.1:{free_port()}", box.address))
+    assert status == cli.FAILED and states["-"] == "no daemon answers" and states["ann"] == "same"
+    with Client(box.address) as client, pytest.raises(CallFailed, match="NOT_FOUND"):
+        client.voice("bea-check")

@@ -1,0 +1,540 @@
+"""Engines are relied on when they agree with the CPU's numbers: what is refused, and what takes its place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from appliance.cli import main
+from appliance.config import EngineConfig
+from appliance.contract import bundle as contract
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
+from appliance.engine.arithmetic import Arithmetic, safer
+from appliance.engine.engine import Synthesizer
+from appliance.engine.loading import load_for
+from appliance.engine.ort import OrtBackend
+from appliance.engine.tensorrt import build, gate, prepare
+from appliance.engine.tensorrt.trt import TrtBackend
+from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
+from tests.daemons import write_config
+from tests.engine.lanes import BATCHED, relative, segment, solo
+from tests.fakes.gpu import installed
+from tests.fakes.gpu.device import Device
+from tests.fakes.gpu.tensorrt import TensorRT
+from tests.patience import PATIENCE_S
+
+# On one Python: what is built and compared is no matter of its version.
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+Array = NDArray[Any]
+Falsify = Callable[[str, dict[str, Array], Array], Array]
+DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
+ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The tiny bundle with few frames, `short-kv`, and a variant in float32 that copies the default."""
+    folder = shutil.copytree(tiny.folder, tmp_path_factory.mktemp("made") / "bundle")
+    (folder / contract.MANIFEST).unlink()
+    safer = {}
+    for name in ("condition", "vocoder", "step", "step_keys", "step_reply"):
+        safer[name] = f"{name}_float32.onnx"
+        # Another doc_string, or they would be the same graphs.
+        (folder / safer[name]).write_bytes(tiny.graph(name).read_bytes() + b"\x32\x01x")
+    manifest = replace(
+        tiny.manifest,
+        variants={**tiny.manifest.variants, FLOAT32: safer},
+        max_frames=256,
+        defaults=replace(tiny.manifest.defaults, sampling="short-kv"),
+    )
+    return contract.write(folder, manifest)
+
+
+@pytest.fixture
+def demo() -> Bundle:
+    """The shipped voice, in half precision, with few frames."""
+    shipped = contract.read(DEMO)
+    usual = replace(shipped.manifest.defaults, sampling="exact")
+    return replace(shipped, manifest=replace(shipped.manifest, max_frames=256, defaults=usual))
+
+
+@pytest.fixture
+def bundle(made: Bundle, tmp_path: Path) -> Bundle:
+    return replace(made, folder=shutil.copytree(made.folder, tmp_path / "bundle"))
+
+
+def without_float32(bundle: Bundle) -> Bundle:
+    for path in bundle.folder.glob("*_float32.onnx"):
+        path.unlink()
+    (bundle.folder / contract.MANIFEST).unlink()
+    variants = {name: v for name, v in bundle.manifest.variants.items() if name != FLOAT32}
+    return contract.write(bundle.folder, replace(bundle.manifest, variants=variants))
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Path:
+    return tmp_path / "engines"
+
+
+@pytest.fixture(scope="module")
+def prepared(made: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of engines that have passed."""
+    folder = tmp_path_factory.mktemp("prepared") / "engines"
+    opened(made, folder)
+    return folder
+
+
+def opened(
+    bundle: Bundle,
+    engines: Path,
+    trt: TensorRT | None = None,
+    *,
+    backend: str = "tensorrt",
+    report: Callable[[str], None] = lambda line: None,
+) -> Synthesizer:
+    trt = trt or TensorRT(Device())
+    with installed(trt.device, trt):
+        return load_for(bundle, EngineConfig(backend=backend, threads=1, lanes=2, cache=engines), report)
+
+
+def falsified(what: Falsify, version: str = "10.16.0") -> TensorRT:
+    trt = TensorRT(Device(), version)
+    trt.falsify = what
+    return trt
+
+
+def records(engines: Path) -> list[Path]:
+    return list(engines.glob("*.json"))
+
+
+# What is right
+
+
+def test_engines_are_built_and_compared_once(made: Bundle, prepared: Path) -> None:
+    assert len(list(prepared.glob("*.engine"))) == len(ENGINES)
+    [path] = records(prepared)
+    record = json.loads(path.read_bytes())
+    assert sorted(record["engines"]) == sorted(ENGINES)
+    assert record["arithmetic"] == record["refused"] == {} and sorted(record["build_s"]) == sorted(ENGINES)
+    assert sorted(record["worst"]) == ["condition", "sample", "step", "step_keys", "step_reply", "vocoder"]
+    assert 0 < max(record["worst"].values()) < 1e-4, "the fake computes as the CPU does, padded"
+    trt = TensorRT(Device())
+    engine = opened(made, prepared, trt)
+    assert trt.device.counts["build"] == trt.device.counts["run"] == 0
+    assert engine.backend == "tensorrt"
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("longest", [256, 900, 4096])
+def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: Bundle, longest: int) -> None:
+    lines: list[str] = []
+
+    class Exact:
+        manifest = replace(made.manifest, max_frames=longest)
+        longest_reference = min(1126, longest - 1)
+
+        def condition(self, given: Any) -> Array:
+            return np.ones(1)
+
+        def decode(self, log_mel: Array) -> Array:
+            return np.ones(1)
+
+    found: set[tuple[str, int, int, int]] = set()
+
+    def steps(engine: Any, exact: Any, given: Any, graphs: Any) -> Any:
+        known = len(given.reference_log_mel)
+        frames, reference = (given.frames, 0) if given.sampling == "exact" else (given.frames - known, known)
+        assert given.frames <= longest
+        found.update((graph, frames, reference, 2 if given.guidance else 1) for graph in graphs)
+        return iter(())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "_steps", steps)
+        patch.setattr(gate.agreement, "share", lambda *_: 0.0)
+        vocabulary = contract.read_vocabulary(made.vocab)
+        lines += map(str, gate.compare(Exact(), Exact(), vocabulary))  # type: ignore[arg-type]
+    rows = {(n, r) for graph, n, _, r in found if graph == "step"}
+    replies = {(n, p) for graph, n, p, _ in found if graph == "step_reply"}
+    assert replies == {(n, p) for graph, n, p, _ in found if graph == "step_keys"}
+    ends = [*(end for end in build.RANGES if end < longest), longest]
+    for least, most in zip((1, *(end + 1 for end in ends)), ends, strict=False):
+        for count in (1, 2):
+            assert {n for n, r in rows if r == count and least <= n <= most} >= {most}
+            assert any(least <= n < least + 64 for n, r in rows if r == count)
+        assert any(least <= n < least + 64 for n, _ in replies)
+    assert len({p for _, p in replies}) == min(len(ends) + 1, 3)
+    frames = {int(line.split()[2]) for line in lines if line.startswith("vocoder")}
+    assert frames == {n for n in gate.LENGTHS if n < longest} | {longest}
+
+
+# What is wrong
+
+
+def nan_in_one_size(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    wrong = stem == "step" and inputs["latents"].shape[1] == 256
+    return np.full_like(output, np.nan) if wrong else output
+
+
+def drift_in_two_rows(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output * 1.05 if stem == "step" and len(inputs["latents"]) == 2 else output
+
+
+def blank_vocoder(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output * 0 if stem == "vocoder" and len(inputs["log_mel"]) > 200 else output
+
+
+def wrong_condition(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+    return output[::-1] if stem == "condition" else output
+
+
+@pytest.mark.parametrize(
+    ("what", "graph", "message"),
+    [
+        (nan_in_one_size, "step", "step at 256 frames: inf off, 0.001 allowed"),
+        (drift_in_two_rows, "step", "in 2 rows: 5.0e-02 off, 0.001 allowed"),
+        (blank_vocoder, "vocoder", "vocoder at 256 frames: 1.0e+00 off"),
+        (wrong_condition, "condition", "condition at 16 frames: "),
+    ],
+)
+def test_a_wrong_engine_is_refused_and_float32_takes_its_place(
+    bundle: Bundle, engines: Path, what: Falsify, graph: str, message: str, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    engine = opened(bundle, engines, falsified(what))
+    assert engine.backend == f"tensorrt ({graph} in float32)"
+    assert f"the engine of {graph} is refused, float32 takes its place: " in caplog.text
+    assert message in caplog.text
+    given = segment(200, nfe=3, sampling="short-kv", reference=60)
+    assert relative(solo(engine, given), solo(Synthesizer(bundle, OrtBackend(1)), given)) <= BATCHED
+    engine.shutdown()
+    # At the next start it is known, and said again.
+    caplog.clear()
+    trt = falsified(what)
+    opened(bundle, engines, trt).shutdown()
+    assert trt.device.counts["build"] == 0
+    assert f"{graph} is computed in float32: {graph} at " in caplog.text
+
+
+def test_a_graph_that_cannot_be_built_is_built_in_float32(bundle: Bundle, engines: Path) -> None:
+    trt = TensorRT(Device())
+    trt.refused = {"vocoder"}
+    assert opened(bundle, engines, trt).backend == "tensorrt (vocoder in float32)"
+
+
+def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
+    both = {FLOAT32: {"step": "a.onnx", "vocoder": "b.onnx"}, FLOAT32_SUMS: {"step": "c.onnx"}}
+    half = replace(made.manifest, precision="fp16", variants={**made.manifest.variants, **both})
+    answers = {
+        graph: [safer(half, graph, now) for now in (None, *Arithmetic)] for graph in ("step", "vocoder")
+    }
+    sums, tf32, float32 = Arithmetic
+    assert answers == {
+        "step": [sums, tf32, float32, None], "vocoder": [tf32, tf32, float32, None]
+    }  # fmt: skip
+    assert [a.variant for a in Arithmetic] == [FLOAT32_SUMS, FLOAT32, FLOAT32]
+    single = replace(half, precision="fp32")
+    assert [safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
+    assert safer(half, "update", None) is None
+
+
+def test_tf32_is_tried_before_float32(demo: Bundle, engines: Path) -> None:
+    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return output * 0 if stem == "vocoder" else output
+
+    trt = falsified(wrong)
+    engine = opened(demo, engines, trt)
+    assert engine.backend == "tensorrt (vocoder in TF32)"
+    engine.shutdown()
+    assert trt.in_tf32 == {"vocoder_float32"}
+    again = falsified(wrong)
+    opened(demo, engines, again).shutdown()
+    assert not again.device.counts["build"]
+
+
+def test_what_is_wrong_in_float32_too_is_no_bundle_for_this_device(bundle: Bundle, engines: Path) -> None:
+    def wrong(stem: str, inputs: dict[str, Array], output: Array) -> Array:
+        return output * 0 if stem.startswith("vocoder") else output
+
+    message = "not for Orin with tensorrt: vocoder at 16 frames: 1.0e[+]00 off, 0.001 allowed"
+    with pytest.raises(BundleError, match=message):
+        opened(bundle, engines, falsified(wrong))
+    assert not records(engines)
+
+
+def test_without_float32_the_next_backend_speaks(bundle: Bundle, engines: Path, caplog: Any) -> None:
+    caplog.set_level("INFO")
+    bundle = without_float32(bundle)
+    with pytest.raises(BundleError, match="not for Orin with tensorrt: vocoder at"):
+        opened(bundle, engines, falsified(blank_vocoder))
+    engine = opened(bundle, engines, falsified(blank_vocoder), backend="auto")
+    assert engine.backend == "ort-cuda"
+    assert "engine.backend auto: " in caplog.text and "vocoder at 256 frames: 1.0e+00 off" in caplog.text
+
+
+def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
+    bundle: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = iter((0.3, 0.2))
+    monkeypatch.setattr(gate.agreement, "share", lambda *_: next(shares))
+    label = opened(bundle, engines).backend
+    assert label == "tensorrt (condition, vocoder, step, step_keys, step_reply in float32)"
+
+
+# The cache
+
+
+def test_what_changes_is_built_or_compared_again(made: Bundle, prepared: Path, engines: Path) -> None:
+    def damaged(folder: Path) -> None:
+        path = next(folder.glob("*.engine"))
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def no_record(folder: Path) -> None:
+        [path] = records(folder)
+        path.write_text("{")
+
+    def other_record(folder: Path) -> None:
+        [path] = records(folder)
+        path.write_text(path.read_text().replace(f'"format": {prepare.FORMAT}', '"format": 0'))
+
+    for change, builds in ((damaged, 1), (no_record, 0), (other_record, 0)):
+        shutil.copytree(prepared, engines)
+        change(engines)
+        trt = TensorRT(Device())
+        opened(made, engines, trt).shutdown()
+        assert not trt.in_tf32
+        assert (trt.device.counts["build"], trt.device.counts["run"] > 0) == (builds, True), change
+        again = TensorRT(Device())
+        opened(made, engines, again).shutdown()
+        assert again.device.counts["build"] == again.device.counts["run"] == 0
+        shutil.rmtree(engines)
+
+
+def test_the_old_engines_stay_until_the_new_ones_have_passed(
+    bundle: Bundle, prepared: Path, engines: Path
+) -> None:
+    shutil.copytree(prepared, engines)
+    old = {path.name for path in engines.glob("*.engine")}
+    [record] = records(engines)
+    before = record.read_bytes()
+    bundle = without_float32(bundle)
+    with pytest.raises(BundleError):
+        opened(bundle, engines, falsified(blank_vocoder, "10.17.0"))
+    assert old < {path.name for path in engines.glob("*.engine")}
+    assert record.read_bytes() == before
+    opened(bundle, engines, TensorRT(Device(), "10.17.0")).shutdown()
+    assert len(list(engines.glob("*.engine"))) == 2 * len(ENGINES), "a bundle to go back to"
+    third = replace(bundle.manifest, family="third")
+    (bundle.folder / contract.MANIFEST).unlink()
+    opened(contract.write(bundle.folder, third), engines, TensorRT(Device(), "10.17.0")).shutdown()
+    assert len(records(engines)) == 2
+    assert not old & {path.name for path in engines.glob("*.engine")}
+
+
+def test_an_engine_that_is_refused_is_removed_and_built_at_the_next_start(
+    made: Bundle, prepared: Path, engines: Path
+) -> None:
+    shutil.copytree(prepared, engines)
+    patched = TensorRT(Device())
+    patched.patch = 1  # no version tells of it
+    message = (
+        "TensorRT refuses the kept engine; it is removed, the next start builds another: the engine is for"
+    )
+    with pytest.raises(EngineFault, match=message):
+        opened(made, engines, patched)
+    assert len(list(engines.glob("*.engine"))) == len(ENGINES) - 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "building the engine of condition",
+        "built the engine of step_keys",
+        "comparing: condition",
+        "comparing: sample",
+    ],
+)
+def test_killed_at_any_stage_the_next_start_is_whole(made: Bundle, engines: Path, line: str) -> None:
+    """Kills while a file is written are in test_trt.py."""
+    command = [sys.executable, "-u", "-m", "tests.fakes.gpu", "prepare"]
+    for setting in (f"bundle.path={made.folder}", f"engine.cache={engines}", "engine.threads=1"):
+        command += ["--set", setting]
+    command += ["--set", "engine.backend=tensorrt"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        assert any(printed.startswith(line) for printed in child.stdout)
+        child.kill()
+    assert child.returncode == -signal.SIGKILL and not records(engines)
+    opened(made, engines).shutdown()
+    assert len(list(engines.glob("*.engine"))) == len(ENGINES) and len(records(engines)) == 1
+
+
+# The plan
+
+
+def test_a_dry_run_says_what_is_missing_and_builds_nothing(
+    made: Bundle, prepared: Path, engines: Path
+) -> None:
+    def planned(folder: Path) -> list[str]:
+        trt = TensorRT(Device())
+        with installed(trt.device, trt):
+            lines = prepare.plan(made, TrtBackend(folder), 2).lines()
+        assert trt.device.counts["build"] == trt.device.counts["run"] == 0
+        return lines
+
+    lines = planned(engines)
+    assert lines[0] == f"engines for Orin (8.7), TensorRT 10.16.0, in {engines}"
+    assert [line.split()[:5] for line in lines[2:8]] == [
+        [name, "profiles", count, "to", "build"]
+        for name, count in zip(
+            ("condition", "vocoder", "update", "step", "step_keys", "step_reply"), "111111", strict=True
+        )
+    ]
+    assert "minutes for each engine; none was built here yet" in lines[8]
+    assert lines[9].startswith("disk ") and lines[10].startswith("memory ")
+    assert lines[-1] == "then every engine is compared with the CPU's numbers, which takes minutes too"
+    assert not engines.exists()
+    lines = planned(prepared)
+    assert lines[-1] == "nothing to do: the engines were compared with the CPU's numbers and passed"
+    shutil.copytree(prepared, engines)
+    next(path for path in engines.glob("*.engine")).unlink()
+    assert any(line.startswith("time      about 1 min, by earlier builds here") for line in planned(engines))
+
+
+def test_a_full_disk_is_said_before_the_build(
+    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "_free_bytes", lambda folder: 1000)
+    trt = TensorRT(Device())
+    with pytest.raises(StorageError, match=f"{engines}: needs about 9 MiB, 0 MiB are free"):
+        opened(made, engines, trt)
+    assert trt.device.counts["build"] == 0
+
+
+def test_progress_is_reported(made: Bundle, engines: Path) -> None:
+    lines: list[str] = []
+    opened(made, engines, report=lines.append)
+    assert lines[0].startswith("engines for Orin")
+    assert any(line.startswith("building the engine of step_keys for Orin, profiles: 1;") for line in lines)
+    assert any(line.startswith("comparing: step_reply at 150 frames after 106: ") for line in lines)
+    assert lines[-1] == "every engine is built and agrees with the CPU's numbers"
+
+
+def test_a_build_that_has_to_stop_ends_and_leaves_nothing_half(
+    made: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first report within TensorRT's build raises; what was built before stays."""
+    monkeypatch.setattr(build, "REPORT_S", 0.01)
+    raised, trt = threading.Event(), TensorRT(Device())
+
+    def stop(line: str) -> None:
+        if line.startswith("building the engine of step: Building "):
+            raised.set()
+            raise Interrupted
+
+    built = trt.device.counts
+    trt.before_build = lambda: bool(built["build"] < 3 or raised.wait(PATIENCE_S))
+    with pytest.raises(Interrupted):
+        opened(made, engines, trt, report=stop)
+    assert len(list(engines.glob("*.engine"))) == 3 and not records(engines)
+    trt = TensorRT(Device())
+    opened(made, engines, trt).shutdown()
+    assert trt.device.counts["build"] == 3
+
+
+def test_attention_that_is_not_fused_is_said(
+    bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any
+) -> None:
+    trt, lines = TensorRT(Device()), list[str]()
+    trt.unfused = {"step_keys"}
+    opened(bundle, engines, trt, report=lines.append).shutdown()
+    assert "attention fused kernels: step 1, step_reply 1" in lines
+    assert "attention not fused in step_keys: steps take more than twice as long" in lines
+    with installed(trt.device, trt):
+        assert lines[-3:-1] == [
+            line for line in prepare.plan(bundle, TrtBackend(engines), 2).lines() if line.startswith("atten")
+        ]
+    found = checked(bundle, engines, tmp_path, capsys)
+    assert found["level"] == "WARN" and "TensorRT fused no attention in step_keys" in found["value"]
+    assert found["figures"]["fused_attentions"] == {"step": 1, "step_keys": 0, "step_reply": 1}
+
+
+def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
+    made: Bundle, engines: Path, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
+    command = [sys.executable, "-m", "tests.fakes.gpu", "serve", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        for line in daemon.stderr:
+            if "built the engine of condition" in line:
+                break
+        daemon.send_signal(signal.SIGTERM)
+        left = daemon.stderr.read()
+        assert daemon.wait(PATIENCE_S) == 0, left
+    assert "stopped while engines were built; the next start goes on" in left
+    assert "Traceback" not in left
+
+
+# What the operator sees
+
+
+def checked(bundle: Bundle, engines: Path, tmp_path: Path, capsys: Any, backend: str = "tensorrt") -> Any:
+    """The finding of `appliance check --only engines`."""
+    config = write_config(tmp_path, bundle.folder, engine={"backend": backend, "cache": str(engines)})
+    main(["check", "--json", "--only", "engines", "--config", str(config)])
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    return finding
+
+
+def test_check_reports_the_state_of_the_engines(
+    made: Bundle, bundle: Bundle, prepared: Path, tmp_path: Path, capsys: Any
+) -> None:
+    found = checked(made, prepared, tmp_path, capsys)
+    assert found["level"] == "PASS" and found["value"].startswith("6 built, at most ")
+    assert found["value"].endswith(", fused attentions: step 1, step_keys 1, step_reply 1")
+    found = checked(made, tmp_path / "none", tmp_path, capsys)
+    assert (found["level"], found["value"]) == (
+        "WARN",
+        "none for this bundle; the next start builds them for minutes",
+    )
+    assert "appliance prepare" in found["remedy"]
+    opened(bundle, tmp_path / "engines", falsified(blank_vocoder)).shutdown()
+    found = checked(bundle, tmp_path / "engines", tmp_path, capsys)
+    assert found["level"] == "WARN"
+    assert found["value"].startswith("vocoder in float32: vocoder at 256 frames: 1.0e+00 off")
+    for backend in ("auto", "ort-cpu"):
+        assert checked(made, prepared, tmp_path, capsys, backend)["level"] == "SKIP"
+
+
+def test_the_command_builds_and_says_what_it_does(
+    made: Bundle, engines: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(tmp_path, made.folder, engine={"backend": "tensorrt", "cache": str(engines)})
+    device = Device()
+    with installed(device, TensorRT(device)):
+        assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
+        assert "step_keys    profiles 1   to build" in capsys.readouterr().out
+        assert main(["prepare", "--config", str(config)]) == 0
+        assert capsys.readouterr().out.endswith("agrees with the CPU's numbers\nprepared\n")
+        assert main(["prepare", "--dry-run", "--config", str(config)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith("nothing to do: ")
+        assert main(["prepare", "--config", str(config), "--set", "engine.backend=ort-cpu"]) == 0
+        assert capsys.readouterr().out == "nothing is built for ort-cpu\n"
+    assert not device.wrong
+    assert main(["prepare", "--config", str(config)]) == 1
+    assert "backend 'tensorrt': needs TensorRT's Python package" in capsys.readouterr().err
+    assert main(["prepare", "--config", str(config), "--set", "engine.backend=auto"]) == 0
+    assert capsys.readouterr().out.startswith("nothing is built for ort-cuda and ort-cpu; backend 'tensorrt'")

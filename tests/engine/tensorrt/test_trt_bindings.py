@@ -1,0 +1,269 @@
+"""What we use of TensorRT, in its own bindings and in TensorRT-RTX's, and of cuda-python; builds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from appliance.contract.bundle import Bundle
+from appliance.contract.graphs import GRAPHS, signatures
+from appliance.engine import cuda
+from appliance.engine.engine import ranges
+from appliance.engine.tensorrt import build, trt
+from appliance.errors import BundleError
+from tests import rtx as rtx_in_place
+from tests.engine import bindings
+from tests.engine.lanes import Padded
+from tests.export import plan
+from tests.fakes.gpu import cudart
+
+# Of the bindings themselves, and of timing caches, which TensorRT-RTX takes and leaves empty.
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+OBJECTS = {
+    "runtime": "",
+    "self._runtime": "",
+    "self._deserialiser": "Runtime",
+    "builder": "Builder",
+    "network": "INetworkDefinition",
+    "network.get_input()": "ITensor",
+    "layer": "ILayer",
+    "layer.get_output()": "ITensor",
+    "parser": "OnnxParser",
+    "refusal": "ParserError",
+    "config": "IBuilderConfig",
+    "ranges": "IOptimizationProfile",
+    "cache": "ITimingCache",
+    "engine": "ICudaEngine",
+    "engine.create_engine_inspector()": "EngineInspector",
+    "context": "IExecutionContext",
+}
+"""What TensorRT's objects are called in our source, and their classes; empty for the module itself."""
+OURS = {"log", "progress", "profile", "source", "graph", "bound"}
+"""Parameters of our own types among those."""
+WEAK = {
+    ("layer", "precision"),
+    ("layer", "set_output_type"),
+    ("runtime", "BuilderFlag", "FP16"),
+    ("runtime", "BuilderFlag", "OBEY_PRECISION_CONSTRAINTS"),
+}
+"""Of weak typing, which TensorRT-RTX and 11 do not have."""
+
+
+@pytest.fixture(scope="module")
+def rtx() -> Any:
+    """TensorRT-RTX, whose builds need no GPU."""
+    return plan.runtime()
+
+
+def used(module: Any) -> Iterator[tuple[str, ...]]:
+    """The attributes of TensorRT's objects in a module of ours: an object's name, then names from it on."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Attribute):
+            path: list[str] = []
+            at: ast.expr = node
+            while isinstance(at, ast.Attribute):
+                path.insert(0, at.attr)
+                at = at.value
+                if (name := spelt(at)) in OBJECTS:
+                    yield (name, *path)
+
+
+def spelt(node: ast.expr) -> str:
+    """`context`, `self._runtime` or `network.get_input()` as OBJECTS spells it."""
+    return ast.unparse(ast.Call(node.func, [], [])) if isinstance(node, ast.Call) else ast.unparse(node)
+
+
+USED = sorted({(*path,) for module in (build, trt) for path in used(module)} - WEAK)
+OF_THE_BINDINGS = [path for path in USED if "__version__" not in path]
+"""The version is a text, which the package adds."""
+
+
+Call = tuple[tuple[str, ...], int, bool, frozenset[str]]
+"""What is called, the number of arguments by position, if more follow from a list, names of the others."""
+
+
+def calls(module: Any) -> Iterator[Call]:
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            for path in {*OF_THE_BINDINGS, *WEAK}:
+                if spelt(node.func) == ".".join(path):
+                    single = [one for one in node.args if not isinstance(one, ast.Starred)]
+                    named = frozenset(keyword.arg or "" for keyword in node.keywords)
+                    yield path, len(single), len(single) < len(node.args), named
+
+
+def spelt_in_the_bindings(path: tuple[str, ...]) -> str:
+    """`IExecutionContext.set_input_shape` for `context.set_input_shape`."""
+    name, *rest = path
+    return ".".join(filter(None, (OBJECTS[name], *rest)))
+
+
+@pytest.fixture(scope="module", params=bindings.WHEELS)
+def tensorrt(request: pytest.FixtureRequest) -> tuple[str, dict[str, str | None]]:
+    """A version, and the docstrings of what we use of it."""
+    return request.param, bindings.documented(
+        request.param, sorted(map(spelt_in_the_bindings, {*OF_THE_BINDINGS, *WEAK}))
+    )
+
+
+@pytest.mark.slow
+def test_each_version_has_what_is_used(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    version, found = tensorrt
+    missing = {name for name, text in found.items() if text is None}
+    assert missing == ({spelt_in_the_bindings(path) for path in WEAK} if version == "11.4" else set())
+
+
+@pytest.mark.slow
+def test_each_call_fits_the_signature_of_each_version(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    """pybind11 writes signatures into docstrings."""
+    _, found = tensorrt
+    made = {call for module in (build, trt) for call in calls(module)}
+    assert {path[-1] for path, *_ in made} >= {"OnnxParser", "execute_async_v3", "deserialize_cuda_engine"}
+    for path, *given in made:
+        text = found[spelt_in_the_bindings(path)]
+        if text is not None:
+            assert any(takes(parameters, *given) for parameters in signatures_in(text)), (path, given, text)
+
+
+def signatures_in(text: str) -> Iterator[list[tuple[str, bool]]]:
+    """Parameters but `self` of each overload: their names, and if they may be left out."""
+    for line in re.findall(r"^(?:\d+\. )?\w+\((self: .*)\) -> ", text, re.MULTILINE):
+        # Commas in the brackets of a type separate nothing.
+        flat = re.sub(r"\[[^\[\]]*\]", "", re.sub(r"\[[^\[\]]*\]", "", line))
+        yield [(part.split(":")[0].strip(), "=" in part) for part in flat.split(",")][1:]
+
+
+def takes(parameters: list[tuple[str, bool]], positional: int, more: bool, names: frozenset[str]) -> bool:
+    rest = dict(parameters[positional:])
+    needed = {name for name, optional in rest.items() if not optional}
+    return positional + more <= len(parameters) and names <= set(rest) and (more or needed <= names)
+
+
+@pytest.mark.slow
+def test_a_library_that_cannot_start_is_a_type_error(tensorrt: tuple[str, dict[str, str | None]]) -> None:
+    """As with a driver that is too old."""
+    _, found = tensorrt
+    assert (found["Builder()"], found["Runtime()"]) == ("TypeError", "TypeError")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("path", USED, ids=".".join)
+def test_an_attribute_that_is_used_exists(rtx: Any, path: tuple[str, ...]) -> None:
+    name, *attributes = path
+    found = getattr(rtx, OBJECTS[name]) if OBJECTS[name] else rtx
+    for attribute in attributes:
+        assert hasattr(found, attribute), f"{found} has no {attribute}"
+        found = getattr(found, attribute)
+
+
+def test_the_list_is_of_all_that_is_used() -> None:
+    assert {name for name, *_ in USED} == set(OBJECTS)
+    assert {path for module in (build, trt) for path in used(module)} - set(USED) == WEAK
+    assert {("context", "execute_async_v3"), ("self._deserialiser", "deserialize_cuda_engine")} <= set(USED)
+    for module in (build, trt):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Any":
+                assert node.arg in OBJECTS or node.arg in OURS | {"severity"}, f"{node.arg}: of which class?"
+            # What TensorRT's objects return is looked at under a known name, or not at all.
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                [target], made_by = node.targets, node.value.func
+                if isinstance(made_by, ast.Attribute) and spelt(made_by.value) in OBJECTS:
+                    assert ast.unparse(target) in OBJECTS, f"{ast.unparse(node)}: of which class?"
+
+
+CUDA = {
+    "cudaDriverGetVersion": (),
+    "cudaRuntimeGetVersion": (),
+    "cudaEventCreateWithFlags": ("flags",),
+    "cudaEventDestroy": ("event",),
+    "cudaEventRecord": ("event", "stream"),
+    "cudaEventSynchronize": ("event",),
+    "cudaFree": ("devPtr",),
+    "cudaFreeHost": ("ptr",),
+    "cudaGetDeviceCount": (),
+    "cudaGetDeviceProperties": ("device",),
+    "cudaGetErrorString": ("error",),
+    "cudaGraphDestroy": ("graph",),
+    "cudaGraphExecDestroy": ("graphExec",),
+    "cudaGraphInstantiate": ("graph", "flags"),
+    "cudaGraphLaunch": ("graphExec", "stream"),
+    "cudaMalloc": ("size",),
+    "cudaMallocHost": ("size",),
+    "cudaMemcpyAsync": ("dst", "src", "count", "kind", "stream"),
+    "cudaMemsetAsync": ("devPtr", "value", "count", "stream"),
+    "cudaSetDevice": ("device",),
+    "cudaStreamBeginCapture": ("stream", "mode"),
+    "cudaStreamCreateWithFlags": ("flags",),
+    "cudaStreamDestroy": ("stream",),
+    "cudaStreamEndCapture": ("stream",),
+    "cudaStreamSynchronize": ("stream",),
+}
+"""Functions that we call and their parameters, the same in cuda-python 12.6.1, 12.9.10 and 13.5.0."""
+
+
+def test_what_is_called_of_cuda_python_is_known_and_as_the_fake_has_it() -> None:
+    called: dict[str, set[int]] = {}
+    for module in (cuda, trt):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if not isinstance(node, ast.Call):
+                continue
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and spelt(node.func).endswith("call"):
+                called.setdefault(str(first.value), set()).add(len(node.args) - 1)
+            elif isinstance(node.func, ast.Attribute) and node.func.attr.startswith("cuda"):
+                called.setdefault(node.func.attr, set()).add(len(node.args))
+    # `close` takes these by name.
+    called |= {name: {1} for name in ("cudaStreamSynchronize", "cudaFree")}
+    assert called == {name: {len(parameters)} for name, parameters in CUDA.items()}
+    for name, parameters in CUDA.items():
+        assert len(inspect.signature(getattr(cudart.Runtime, name)).parameters) == len(parameters) + 1, name
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "modulation"])
+def test_each_graph_is_built_in_all_its_profiles(rtx: Any, tiny: Bundle, graph: str) -> None:
+    source = source_of(tiny, graph)
+    engine, _ = build.build(source, rtx, build.make_log(rtx))
+    assert len(source.profiles) == (3 if graph.startswith("step") else 1)
+    assert engine
+
+
+@pytest.mark.torch
+def test_a_build_takes_the_timing_cache_of_another(rtx: Any, tiny: Bundle) -> None:
+    source, log = source_of(tiny, "update"), build.make_log(rtx)
+    engine, timing = build.build(source, rtx, log)
+    again, _ = build.build(source, rtx, log, timing)
+    assert len(again) == len(engine)
+
+
+def source_of(bundle: Bundle, graph: str) -> build.EngineSource:
+    spec = signatures(bundle.manifest.dimensions)[graph]
+    sizes = ranges(graph, bundle.manifest, Padded())
+    return build.EngineSource(bundle.graph(graph), spec, build.profiles_of(spec, sizes))
+
+
+@pytest.mark.torch
+def test_what_cannot_be_parsed_or_built_is_named(rtx: Any, tiny: Bundle, tmp_path: Any) -> None:
+    source, log = source_of(tiny, "update"), build.make_log(rtx)
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=rf"^{broken}: TensorRT {rtx.__version__} cannot parse it: \S"):
+        build.build(build.EngineSource(broken, source.spec, source.profiles), rtx, log)
+    two = build.Profile({"N": (2, 1, 2)})
+    with pytest.raises(BundleError, match=r"update.onnx: TensorRT \S+ cannot build it: \S"):
+        build.build(build.EngineSource(source.path, source.spec, (two,)), rtx, log)
+
+
+@pytest.mark.torch
+def test_tensorrt_rtx_takes_tensorrts_place_for_gpu_check(rtx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.delitem(sys.modules, "tensorrt")
+    assert rtx_in_place.install().startswith("tensorrt-rtx 1.")
+    assert build.import_runtime("tensorrt").Builder is sys.modules["tensorrt_rtx_bindings"].Builder

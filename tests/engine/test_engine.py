@@ -1,0 +1,501 @@
+"""open · step · finish · close: a lane's result is its own, whatever shares its calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance.config import EngineConfig
+from appliance.contract.bundle import Bundle, Sampling
+from appliance.contract.schedule import MAX_NFE, noise, time_grid
+from appliance.engine.engine import Synthesizer
+from appliance.engine.flow import RELEASE_FRAMES, Flow
+from appliance.engine.loading import load_for
+from appliance.engine.ort import OrtBackend
+from appliance.errors import BundleError, EngineFault
+from appliance.request import FloatArray, Segment
+from tests.engine import lanes
+from tests.engine.lanes import (
+    BATCHED,
+    MIXED,
+    SAMPLINGS,
+    Padded,
+    Watched,
+    WatchedPadded,
+    Watching,
+    moved,
+    relative,
+    segment,
+    solo,
+    staggered,
+)
+
+pytestmark = pytest.mark.once
+
+Make = Callable[..., Synthesizer]
+
+
+def run(engine: Synthesizer, ids: list[int], steps: int = 1) -> None:
+    for _ in range(steps):
+        engine.step(ids)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_padded_batch_equals_single_runs(make_engine: Make, sampling: Sampling) -> None:
+    lanes.check_a_padded_batch(make_engine(Padded(), lanes=3), (60, 333, 1200), make_engine(), sampling)
+
+
+@pytest.mark.parametrize("multiple", [2, 32, 300, 512])
+def test_padding_changes_nothing(short: Bundle, make_engine: Make, multiple: int) -> None:
+    backend = Padded()
+    backend.frame_multiple = multiple
+    padded = Synthesizer(short, backend, lanes=3)
+    lanes.check_a_padded_batch(padded, (60, 143, 256), make_engine())
+
+
+def test_rows_of_one_call_do_not_disturb_one_another(tiny: Bundle) -> None:
+    lanes.check_rows_of_one_call(tiny)
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+def test_lanes_of_different_sampling_nfe_guidance_and_progress_share_calls(
+    make_engine: Make, backend: type[Watching]
+) -> None:
+    watched, alone = backend(), make_engine()
+    engine = make_engine(watched, lanes=len(MIXED))
+    wanted = [solo(alone, given) for given in MIXED]
+    for found, want in zip(staggered(engine, MIXED), wanted, strict=True):
+        assert relative(found, want) <= BATCHED
+    rows = {run.shapes["latents"][0] for run in watched.counted("step", "step_keys", "step_reply")}
+    assert rows == {1} if watched.frame_multiple == 1 else max(rows) == 4
+
+
+@pytest.mark.parametrize("backend", [lambda: OrtBackend(1), Padded])
+@pytest.mark.parametrize("seed", range(3))
+def test_lanes_that_join_leave_and_are_cancelled_change_nothing_for_the_others(
+    make_engine: Make, seed: int, backend: Callable[[], OrtBackend]
+) -> None:
+    rng = np.random.default_rng(seed)
+    engine, alone = make_engine(backend(), lanes=4), make_engine()
+    given: dict[int, Segment] = {}
+    left: dict[int, int] = {}
+    finished = holes = 0
+    for n in range(60):
+        if len(given) < 4 and rng.random() < 0.5:
+            new = segment(
+                int(rng.integers(20, 90)),
+                nfe=int(rng.integers(1, 9)),
+                guidance=float(rng.choice([0.0, 2.0])),
+                sampling=SAMPLINGS[rng.integers(3)],
+                seed=n,
+            )
+            lane = engine.open(new)
+            given[lane.id], left[lane.id] = new, lane.steps_left
+        members = [i for i in given if left[i] and rng.random() < 0.8]
+        if members:
+            rng.shuffle(members)
+            engine.step(members)
+            left.update({i: left[i] - 1 for i in members})
+        for lane_id in [i for i in given if not left[i] or rng.random() < 0.05]:
+            if not left[lane_id]:
+                found = moved(engine, lane_id, given[lane_id])
+                assert relative(found, solo(alone, given[lane_id])) <= BATCHED
+                finished += 1
+            holes += lane_id != max(given)  # rows of later lanes move
+            engine.close(lane_id)
+            del given[lane_id], left[lane_id]
+    assert finished >= 5 and holes >= 3
+
+
+# What the backend is asked for
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_without_guidance_the_unguided_row_is_not_computed(make_engine: Make, sampling: Sampling) -> None:
+    backend = Watched()
+    engine = make_engine(backend, lanes=2)
+    plain, guided = (
+        engine.open(segment(80, reference=30, nfe=5, guidance=w, sampling=sampling)) for w in (0.0, 2.0)
+    )
+    conditional = (50, 30) if sampling != "exact" else (80, 0)
+    unconditional = (50, 0) if sampling != "exact" else (80, 0)
+    for ids, rows in (
+        ([plain.id], [conditional]),
+        ([guided.id], [conditional, unconditional]),
+        ([plain.id, guided.id], [conditional, conditional, unconditional]),
+    ):
+        backend.watch()
+        engine.step(ids)
+        found = [
+            (r.shapes["latents"][1], r.shapes["keys_0"][1])
+            for r in backend.counted("step_keys", "step_reply")
+        ]
+        assert sorted(found) == sorted(rows)
+
+
+def test_exact_shapes_run_each_row_alone_at_its_true_length(make_engine: Make) -> None:
+    backend = Watched()
+    engine = make_engine(backend, lanes=3)
+    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (77, 31))]
+    ids = [engine.open(one).id for one in given]
+    run(engine, ids, 7)
+    for step, graph in ((0, "step_keys"), (1, "step_reply"), (4, "step_keys"), (6, "step_reply")):
+        runs = backend.counted("step_keys", "step_reply")[6 * step : 6 * step + 6]
+        rows = [(r.graph, *r.shapes["latents"][:2], r.shapes["keys_0"][1]) for r in runs]
+        guided = [(graph, 1, n, p) for n, p in ((31, 20), (45, 45), (46, 31))]
+        assert sorted(rows) == sorted(guided + [("step_keys", 1, n, 0) for n in (31, 45, 46)])
+    contexts = {run.shapes["context"][1] for run in backend.counted("step_reply")}
+    assert contexts == {20, 30}
+    assert [run.shapes["condition"] for run in backend.counted("condition")] == [
+        (2, n, 64) for n in (51, 90, 77)
+    ]
+
+
+def test_padded_rows_after_a_reference_run_alone_and_the_others_share_calls(make_engine: Make) -> None:
+    backend = WatchedPadded()
+    engine = make_engine(backend, lanes=3)
+    given = [segment(n, reference=r, nfe=7, sampling="short-kv") for n, r in ((51, 20), (90, 45), (130, 50))]
+    ids = [engine.open(one).id for one in given]
+    backend.watch()
+    run(engine, ids, 2)
+    found = [
+        (r.graph, *r.shapes["latents"][:2], r.shapes.get("keys_0", (0, 0))[1])
+        for r in backend.counted("step", "step_keys", "step_reply")
+    ]
+    # Replies of 31, 45 and 80 frames.
+    assert found == [
+        *[("step", 3, 128, 0), ("step_keys", 1, 64, 20), ("step_keys", 1, 64, 45), ("step_keys", 1, 128, 50)],
+        *[
+            ("step", 3, 128, 0),
+            ("step_reply", 1, 64, 20),
+            ("step_reply", 1, 64, 45),
+            ("step_reply", 1, 128, 50),
+        ],
+    ]
+    assert {run.shapes["context"][1] for run in backend.counted("step_reply")} == {20, 30}
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_after_warming_up_nothing_is_allocated_and_no_new_memory_is_bound(
+    tiny: Bundle, backend: type[Watching], sampling: Sampling
+) -> None:
+    """Lanes of random lengths that join, leave and are cancelled, with and without guidance."""
+    defaults = dataclasses.replace(tiny.manifest.defaults, sampling=sampling)
+    manifest = dataclasses.replace(tiny.manifest, defaults=defaults, max_frames=256)
+    watched = backend()
+    engine = Synthesizer(dataclasses.replace(tiny, manifest=manifest), watched, lanes=3)
+    engine.warm_up(5)
+    watched.watch()
+    rng = np.random.default_rng(8)
+    left: dict[int, int] = {}
+    for n in range(60):
+        if len(left) < 3:
+            frames = int(rng.integers(2, 257))
+            lane = engine.open(
+                segment(
+                    frames,
+                    reference=int(rng.integers(1, frames)),
+                    nfe=5,
+                    guidance=float(rng.choice([0.0, 2.0])),
+                    sampling=sampling,
+                    seed=n,
+                )
+            )
+            left[lane.id] = lane.steps_left
+        engine.step(list(left))
+        left = {i: steps - 1 for i, steps in left.items()}
+        for lane_id in [i for i, steps in left.items() if not steps or rng.random() < 0.05]:
+            if not left.pop(lane_id):
+                engine.finish(lane_id)
+            engine.close(lane_id)
+    assert len(watched.counted("vocoder")) >= 5
+    assert watched.allocated == [] and watched.strangers == [] and watched.loads == []
+
+
+@pytest.mark.parametrize("backend", [Watched, WatchedPadded])
+def test_nothing_is_logged_printed_or_allocated_inside_the_step_loop(
+    make_engine: Make,
+    backend: type[Watching],
+    records: list[logging.LogRecord],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    watched = backend()
+    engine = make_engine(watched, lanes=3)
+    ids = [engine.open(segment(50 + 9 * i, nfe=32, seed=i)).id for i in range(3)]
+    engine.step(ids)
+    logging.getLogger(__name__).debug("seen")
+    assert [record.msg for record in records] == ["seen"]  # the listener does listen
+    watched.watch()
+    capfd.readouterr()
+    run(engine, ids, 31)
+    assert watched.allocated == []
+    assert len(records) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("frames", "released"), [(RELEASE_FRAMES - 1, False), (RELEASE_FRAMES, True)])
+def test_the_last_calls_of_a_long_segment_give_working_memory_back(
+    make_engine: Make, frames: int, released: bool
+) -> None:
+    backend = Watched()
+    engine = make_engine(backend, lanes=1)
+    lane = engine.open(segment(frames, reference=2, nfe=2, sampling="short"))
+    run(engine, [lane.id], 2)
+    engine.decode(np.zeros((frames, 100), np.float32))
+    steps = [run.release for run in backend.counted("step_keys")]
+    assert steps == [False, False, released, released]
+    assert [run.release for run in backend.counted("condition", "vocoder")] == [released] * 2
+
+
+def test_no_guidance_is_the_limit_of_little(engine: Synthesizer) -> None:
+    none, little, some = (solo(engine, dataclasses.replace(MIXED[0], guidance=w)) for w in (0.0, 1.1e-5, 0.5))
+    assert relative(little, none) <= 1e-4
+    assert relative(some, none) > 1e-3
+
+
+# Lanes and limits
+
+
+def test_the_same_segment_gives_the_same_bits(make_engine: Make) -> None:
+    engine = make_engine(lanes=2)
+    one = solo(engine, MIXED[0])
+    solo(engine, MIXED[1])
+    assert np.array_equal(solo(engine, MIXED[0]), one)
+    assert np.array_equal(solo(make_engine(), MIXED[0]), one)
+
+
+def test_noise_that_is_not_given_is_drawn_from_the_seed_when_a_lane_opens(engine: Synthesizer) -> None:
+    given = dataclasses.replace(segment(40), seed=7, index=3, noise=noise(7, 3, 40, 100))
+    drawn = dataclasses.replace(given, noise=None)
+
+    def spoken(one: Segment) -> FloatArray:
+        lane = engine.open(one)
+        run(engine, [lane.id], 5)
+        samples = engine.finish(lane.id)
+        engine.close(lane.id)
+        return samples
+
+    assert np.array_equal(spoken(drawn), spoken(given))
+    assert drawn.noise is None
+    other = dataclasses.replace(drawn, index=4)
+    assert not np.array_equal(spoken(other), spoken(drawn))
+
+
+def test_an_engine_proves_itself_and_says_what_is_wrong(
+    make_engine: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(lanes=1)
+    engine.prove()
+
+    def fail(flow: Flow, lanes: Any, **_: Any) -> None:
+        raise EngineFault("the device is lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Flow, "step", fail)
+        with pytest.raises(EngineFault, match="the device is lost"):
+            engine.prove()
+    engine.open(segment(40))  # the only lane is free
+
+
+def test_a_lane_counts_its_steps(engine: Synthesizer) -> None:
+    lane = engine.open(segment(80, nfe=3))
+    assert lane.steps_left == 3
+    with pytest.raises(ValueError, match=f"lane {lane.id} has 3 steps left"):
+        engine.finish(lane.id)
+    run(engine, [lane.id], 3)
+    with pytest.raises(ValueError, match=f"lane {lane.id} has no step left"):
+        engine.step([lane.id])
+    engine.finish(lane.id)
+
+
+def test_lanes_are_given_back(make_engine: Make) -> None:
+    engine = make_engine(lanes=2)
+    ids = [engine.open(segment(40)).id for _ in range(2)]
+    with pytest.raises(RuntimeError, match="all 2 lanes are open"):
+        engine.open(segment(40))
+    engine.close(ids[0])
+    third = engine.open(segment(40)).id
+    assert third not in ids
+    for gone in (ids[0], 99):
+        with pytest.raises(KeyError):
+            engine.step([gone])
+        with pytest.raises(KeyError):
+            engine.close(gone)
+
+
+def test_every_lane_may_have_times_of_its_own(make_engine: Make) -> None:
+    """The table of modulation rows has room for two of the largest NFE."""
+    engine = make_engine(lanes=2)
+    for n in range(6):
+        given = [
+            dataclasses.replace(segment(12, nfe=MAX_NFE), times=time_grid(MAX_NFE, sway=-0.01 * (2 * n + i)))
+            for i in range(2)
+        ]
+        ids = [engine.open(one).id for one in given]
+        engine.step(ids)
+        for lane_id in ids:
+            engine.close(lane_id)
+
+
+@pytest.mark.parametrize("again", [0, 1, 2])
+def test_a_step_is_of_different_lanes(make_engine: Make, again: int) -> None:
+    engine = make_engine(lanes=2)
+    given = segment(30)
+    lane = engine.open(given)
+    with pytest.raises(ValueError, match="one or more different lanes are stepped, not"):
+        engine.step([lane.id] * again if again != 1 else [lane.id, 99, lane.id])
+    run(engine, [lane.id], 5)
+    assert np.array_equal(moved(engine, lane.id, given), solo(engine, given))
+
+
+def test_a_step_with_a_lane_that_is_done_moves_none(engine: Synthesizer) -> None:
+    done, other = engine.open(segment(30, nfe=1)), engine.open(segment(40, nfe=3))
+    run(engine, [done.id, other.id])
+    before = engine.log_mel(other.id)
+    with pytest.raises(ValueError, match=f"lane {done.id} has no step left"):
+        engine.step([other.id, done.id])
+    with pytest.raises(KeyError):
+        engine.step([other.id, 99])
+    assert np.array_equal(engine.log_mel(other.id), before)
+
+
+def test_times_that_find_no_room_take_no_lane(make_engine: Make) -> None:
+    """Three lanes of 64 times each want more rows than the modulation table has."""
+    engine = make_engine(lanes=3)
+    given = [
+        dataclasses.replace(segment(12), times=time_grid(MAX_NFE, sway=sway)) for sway in (-0.9, -0.5, -0.1)
+    ]
+    first, second = (engine.open(one) for one in given[:2])
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="all 128 rows of the modulation table are held by open lanes"):
+            engine.open(given[2])
+    engine.close(first.id)
+    third = engine.open(given[2])
+    for lane, one in ((second, given[1]), (third, given[2])):
+        engine.step([lane.id])
+        assert relative(moved(engine, lane.id, one), solo(make_engine(), one, 1)) <= BATCHED
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"frames": 2049}, "2049 frames exceed this bundle's 2048"),
+        ({"noise": np.zeros((79, 100), np.float32)}, r"noise must be \(80, 100\), not \(79, 100\)"),
+        (
+            {"reference_log_mel": np.zeros((80, 100), np.float32)},
+            r"must be \(1 to 79, 100\), not \(80, 100\)",
+        ),
+        ({"reference_log_mel": np.zeros((0, 100), np.float32)}, r"not \(0, 100\)"),
+        ({"reference_log_mel": np.zeros((9, 80), np.float32)}, r"not \(9, 80\)"),
+        ({"ids": np.zeros(0, np.int32)}, "ids must be one or more indices under 113"),
+        ({"ids": np.array([3, 113], np.int32)}, "under 113"),
+        ({"ids": np.array([-1], np.int32)}, "under 113"),
+        ({"times": np.array([0.0])}, "nfe must be between 1 and 64, not 0"),
+        ({"times": np.linspace(0, 1, 66)}, "not 65"),
+        ({"sampling": "shorter"}, "sampling must be one of exact, short, short-kv, not 'shorter'"),
+    ],
+)
+def test_a_segment_that_does_not_fit_is_refused_and_takes_no_lane(
+    make_engine: Make, change: dict[str, Any], message: str
+) -> None:
+    engine = make_engine(lanes=1)
+    with pytest.raises(ValueError, match=message):
+        engine.open(dataclasses.replace(segment(80), **change))
+    engine.open(segment(80))
+
+
+def test_a_text_longer_than_the_segment_is_cut(engine: Synthesizer) -> None:
+    given = segment(30)
+    long = dataclasses.replace(given, ids=np.arange(100, dtype=np.int32))
+    cut = dataclasses.replace(given, ids=np.arange(30, dtype=np.int32))
+    assert np.array_equal(solo(engine, long), solo(engine, cut))
+
+
+def test_warming_up_leaves_no_lane_and_computes_the_grid(make_engine: Make) -> None:
+    backend = Watched()
+    engine = make_engine(backend, lanes=1)
+    engine.warm_up(5)
+    shapes = [run.shapes["latents"][1] for run in backend.counted("step_keys")]
+    assert shapes[:15] == [128] * 15  # guided and not
+    assert {80, 160, 300, 560, 1000} <= set(shapes), "what calls cost is measured over sizes"
+    backend.watch()
+    engine.open(segment(40, nfe=5))  # the only lane is free
+    assert [run.graph for run in backend.runs] == ["condition"] and backend.loads == []
+
+
+def test_shutdown_closes_every_lane(make_engine: Make) -> None:
+    closed: list[str] = []
+
+    class Backend(OrtBackend):
+        def close(self) -> None:
+            closed.append(self.name)
+
+    engine = make_engine(Backend(1), lanes=2)
+    lane = engine.open(segment(20))
+    engine.shutdown()
+    assert closed == ["ort-cpu"]
+    with pytest.raises(KeyError):
+        engine.close(lane.id)
+
+
+def test_a_host_computes_modulation_and_is_shut_down_too(make_engine: Make) -> None:
+    closed: list[str] = []
+
+    class Host(Watched):
+        def close(self) -> None:
+            closed.append("host")
+
+    class Device(WatchedPadded):
+        def close(self) -> None:
+            closed.append("device")
+
+    host, device = Host(), Device()
+    engine = make_engine(device, host=host, lanes=1)
+    given = segment(70)
+    assert relative(solo(engine, given), solo(make_engine(), given)) <= BATCHED
+    assert [run.graph for run in host.runs] == ["modulation"]
+    assert "modulation" not in device.loads
+    engine.shutdown()
+    assert sorted(closed) == ["device", "host"]
+
+
+def test_a_backend_runs_its_own_variant_unless_another_is_named(tiny: Bundle, make_engine: Make) -> None:
+    paths: list[str] = []
+
+    class Named(Watched):
+        def load(self, name: str, path: Any, spec: Any, shapes: Any) -> Any:
+            paths.append(path.name)
+            return super().load(name, path, spec, shapes)
+
+    given = segment(50, nfe=5, sampling="short-kv")
+    own = solo(make_engine(Named(), lanes=1), given)
+    assert {"step_keys_cpu.onnx", "step_reply_cpu.onnx", "vocoder.onnx"} <= set(paths)
+    paths.clear()
+    masked = solo(make_engine(Named(), lanes=1, variant="default"), given)
+    assert {"step_keys.onnx", "step_reply.onnx"} <= set(paths)
+    assert relative(masked, own) <= BATCHED
+    with pytest.raises(BundleError, match="no graph 'condition' in variant 'fast'"):
+        make_engine(variant="fast")
+
+
+def test_a_bundle_for_other_backends_is_refused(tiny: Bundle) -> None:
+    class Other(OrtBackend):
+        name = "elsewhere"
+
+    with pytest.raises(
+        BundleError, match="precision fp32 is for ort-cpu, ort-cuda, openvino, tensorrt, not for elsewhere"
+    ):
+        Synthesizer(tiny, Other(1))
+    with pytest.raises(BundleError, match="backend 'elsewhere' is not built in; available: tensorrt, "):
+        load_for(tiny, EngineConfig(backend="elsewhere", threads=1, lanes=1))
+    engine = load_for(tiny, EngineConfig(backend="ort-cpu", threads=1, lanes=2))
+    assert engine.max_lanes == 2

@@ -1,0 +1,79 @@
+"""Answers to haproxy's agent check."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from appliance.client import CallFailed, Client, Header
+from appliance.serve.agent import AgentServer, line
+from tests.daemons import Running, free_port, running
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+
+def answer_of(address: str) -> str:
+    host, port = address.split(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
+        connection.makefile() as answer,
+    ):
+        return answer.read()
+
+
+@pytest.mark.parametrize(
+    ("state", "busy", "expected"),
+    [
+        ("running", 0.0, "up ready 100%"),
+        ("running", 0.37, "up ready 63%"),
+        ("running", 0.999, "up ready 1%"),
+        ("running", 7.0, "up ready 1%"),
+        ("draining", 0.5, "drain"),
+        ("starting", 0.0, "down # starting"),
+    ],
+)
+def test_the_line(state: str, busy: float, expected: str) -> None:
+    assert line(state, busy) == expected + "\n"
+
+
+def test_each_connection_gets_the_line_of_its_time() -> None:
+    busy = 0.0
+    server = AgentServer("127.0.0.1:0", state=lambda: "running", busy=lambda: busy)
+    try:
+        assert answer_of(f"127.0.0.1:{server.port}") == "up ready 100%\n"
+        busy = 0.5
+        assert answer_of(f"127.0.0.1:{server.port}") == "up ready 50%\n"
+    finally:
+        server.close()
+
+
+def test_a_daemon_says_ready_then_drain(tmp_path: Path) -> None:
+    agent = f"127.0.0.1:{free_port()}"
+    with running(tmp_path, server={"agent": agent}) as daemon:
+        daemon.add_voice()
+        assert answer_of(agent) == "up ready 100%\n"
+        speaking = threading.Event()
+        thread = threading.Thread(target=_speak_long, args=(daemon, speaking))
+        thread.start()
+        assert speaking.wait(PATIENCE_S)
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.until("draining")
+        assert answer_of(agent) == "drain\n"
+        assert daemon.process.wait(PATIENCE_S) == 0
+        thread.join()
+
+
+def _speak_long(daemon: Running, speaking: threading.Event) -> None:
+    text = " ".join(["This is a long message that takes its time."] * 5)
+    with Client(daemon.address) as client:
+        try:
+            for event in client.stream(text, "ann", nfe=16, priority="bulk"):
+                if isinstance(event, Header):
+                    speaking.set()
+        except CallFailed:
+            speaking.set()

@@ -1,0 +1,546 @@
+"""The daemon's life: ready, speaking, cancelled, drained; and every way in which it refuses to start."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance.config import load
+from appliance.contract import bundle
+from appliance.engine.cuda import fault_of
+from appliance.engine.engine import Synthesizer
+from appliance.errors import EngineFault
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.scheduler import Scheduler
+from appliance.serve import daemon
+from appliance.serve.daemon import Exit
+from appliance.serve.notify import Notifier
+from tests.daemons import BUNDLE, ROOT, Running, reference_wav, running, write_config
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+LONG = ("Thanks for the follow, welcome to the stream. " * 40).strip()
+HALF = LONG[: len(LONG) // 2]
+SHORT = "Thanks for the follow, welcome to the stream."
+
+
+def request(text: str = SHORT, **fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": text, "voice": "ann", "seed": 1, **fields})
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("daemon")) as box:
+        box.add_voice()
+        yield box
+
+
+def test_ready_says_health_and_the_pages(box: Running) -> None:
+    with box.channel() as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "appliance.v1.Synthesizer", "appliance.v1.Voices"):
+            reply = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+            assert reply.status == health_pb2.HealthCheckResponse.SERVING
+    assert box.http("/livez") == (200, "ok\n")
+    assert box.http("/readyz") == (200, "ok\n")
+    assert box.http("/")[0] == 404
+    assert "f5_ready 1.0" in box.http("/metrics")[1]
+
+
+def test_the_licence_is_in_the_log(box: Running) -> None:
+    licence = bundle.read(BUNDLE, verify=False).manifest.licence
+    assert any(f"weights: {licence.weights}, from {licence.source}" in line for line in box.lines)
+
+
+def test_it_speaks_the_same_by_stream_by_socket_and_again(box: Running) -> None:
+    asked = request(LONG[:300], nfe_steps=2, segmentation=pb.UPSTREAM, audio_config={"encoding": pb.PCM16})
+    with box.channel() as channel, grpc.insecure_channel(f"unix:{box.folder}/grpc.sock") as local:
+        unary = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
+        streamed = b"".join(
+            message.audio.data
+            for message in box.synthesizer(local).StreamSynthesize(asked, timeout=PATIENCE_S)
+        )
+        again = box.synthesizer(local).Synthesize(asked, timeout=PATIENCE_S)
+    assert len(unary.audio) > 2 * 24_000
+    assert unary.audio == streamed == again.audio
+    assert unary.header.segments >= 1
+
+
+def test_a_cancelled_stream_leaves_the_engine_to_the_next(box: Running) -> None:
+    with box.channel() as channel:
+        stub = box.synthesizer(channel)
+        call = stub.StreamSynthesize(request(LONG, nfe_steps=16))
+        assert next(iter(call)).WhichOneof("message") == "header"
+        call.cancel()
+        assert stub.Synthesize(request(), timeout=PATIENCE_S).audio
+        # Of the cancelled stream, 640 steps, little has been made by then.
+        assert 'f5_requests_now{state="running"} 0.0' in box.http("/metrics")[1]
+    status = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
+    assert status in box.http("/metrics")[1]
+
+
+def test_a_phrase_that_comes_again_is_counted_and_sounds_as_one_that_is_made(
+    box: Running, tmp_path: Path
+) -> None:
+    asked = request(segmentation=pb.LOW_LATENCY, seed=5, word_timings=True)
+    with box.channel() as channel:
+        fresh = box.synthesizer(channel).Synthesize(asked, timeout=PATIENCE_S)
+    with running(tmp_path, cache={"phrases_bytes": 1 << 20}) as other:
+        other.add_voice()
+        with other.channel() as channel:
+            stub = other.synthesizer(channel)
+            replies = [stub.Synthesize(asked, timeout=PATIENCE_S) for _ in range(3)]
+        page = other.http("/metrics")[1]
+    assert [reply.header.cached for reply in replies] == [False, True, True]
+    for reply in replies:
+        assert reply.audio == fresh.audio
+        assert reply.words == fresh.words and reply.header.words == fresh.header.words
+    assert "f5_phrases_hits 2.0" in page and "f5_phrases_misses 1.0" in page
+    kept = float(next(line for line in page.splitlines() if line.startswith("f5_phrases_bytes")).split()[1])
+    assert 2 * len(fresh.audio) - 100 < kept < 1 << 20  # floats, and no less than what was sent
+
+
+def test_bad_input_is_refused_and_counted_and_the_daemon_goes_on(box: Running) -> None:
+    codes = []
+    with box.channel() as channel:
+        stub = box.synthesizer(channel)
+        bad = (
+            request(""),
+            request("a" * 100_000),
+            request(voice="bob"),
+            request(nfe_steps=0),
+            request(audio_config={"sample_rate_hertz": 2}),
+        )
+        for asked in bad:
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(asked, timeout=PATIENCE_S)
+            codes.append(caught.value.code().name)
+        assert stub.Synthesize(request(), timeout=PATIENCE_S).audio
+    assert codes == ["INVALID_ARGUMENT", "INVALID_ARGUMENT", "NOT_FOUND", *["INVALID_ARGUMENT"] * 2]
+    page = box.http("/metrics")[1]
+    assert 'f5_rejects_total{reason="INVALID_REQUEST"} 4.0' in page
+    assert 'f5_rejects_total{reason="VOICE_NOT_FOUND"} 1.0' in page
+
+
+def test_voices_and_their_bytes_survive_a_restart(tmp_path: Path) -> None:
+    replies = []
+    for start in range(2):
+        with running(tmp_path) as box:
+            if start == 0:
+                box.add_voice()
+                (prepared,) = (tmp_path / "cache").iterdir()
+                written = prepared.stat().st_mtime_ns
+            with box.channel() as channel:
+                replies.append(box.synthesizer(channel).Synthesize(request(), timeout=PATIENCE_S).audio)
+            assert box.stop() == Exit.OK
+    assert replies[0] == replies[1]
+    assert prepared.stat().st_mtime_ns == written
+
+
+def test_a_signal_drains_what_was_begun(tmp_path: Path) -> None:
+    """SIGINT; other drains are begun by SIGTERM."""
+    with running(tmp_path, server={"drain_s": 3_600.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            stub = box.synthesizer(channel)
+            # Neither this call nor the drain has a time that a slow machine could miss.
+            call = stub.StreamSynthesize(request(HALF, nfe_steps=4))
+            messages = [next(call)]
+            box.process.send_signal(signal.SIGINT)
+            box.until("draining")
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(request(), timeout=PATIENCE_S)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert "Traceback" not in "\n".join(box.lines)
+
+
+def test_a_drain_waits_for_readers_of_what_the_engine_has_finished(tmp_path: Path) -> None:
+    with running(tmp_path, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            # More than transport windows take, so most of it waits in the daemon until it is read.
+            asked = request(LONG, nfe_steps=1, audio_config={"sample_rate_hertz": 48_000})
+            call = box.synthesizer(channel).StreamSynthesize(asked)
+            messages = [next(call)]
+            box.process.send_signal(signal.SIGTERM)
+            box.until("draining")
+            while 'state="sending"} 1.0' not in box.http("/metrics")[1]:  # until the engine is done
+                messages.extend(itertools.islice(call, 1))
+            # A slow reader, for longer than the server waits by itself.
+            begun = time.monotonic()
+            while time.monotonic() - begun < 1.5 * daemon.GRACE_S:
+                messages.extend(itertools.islice(call, 4))
+                time.sleep(0.04)
+            messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[-1].end.samples == sum(len(m.audio.data) // 2 for m in messages)
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert "Traceback" not in "\n".join(box.lines)
+
+
+@pytest.mark.parametrize(("drain_s", "signals"), [(0.0, 1), (300.0, 2)])
+def test_a_drain_ends_in_time_or_at_the_second_signal(tmp_path: Path, drain_s: float, signals: int) -> None:
+    with running(tmp_path, server={"drain_s": drain_s, "stream_buffer_s": 0.0}) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            # Nobody reads it, so it cannot end by itself: it is more than transport windows take.
+            asked = request(LONG, audio_config={"sample_rate_hertz": 48_000})
+            call = box.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
+            next(call)
+            for _ in range(signals):
+                box.process.send_signal(signal.SIGTERM)
+                box.until("draining")
+            # Though nobody reads, and no drain_s is waited for.
+            assert box.process.wait(PATIENCE_S) == Exit.OK
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "stopped before the request was finished" in str(caught.value.details())
+
+
+def test_not_serving_until_every_path_is_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warming, go = threading.Event(), threading.Event()
+
+    def warm_up(self: Synthesizer, nfe: int) -> None:
+        warming.set()
+        assert go.wait(PATIENCE_S)
+
+    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
+    config = load(write_config(tmp_path))
+    seen: list[Any] = []
+
+    async def watch() -> None:
+        box = daemon.Daemon(config, lambda: config, Notifier())
+        living = asyncio.ensure_future(box.live())
+        warm = asyncio.ensure_future(asyncio.to_thread(warming.wait, PATIENCE_S))
+        await asyncio.wait((warm, living), return_when=asyncio.FIRST_COMPLETED)
+        assert not living.done(), living.result()
+        async with grpc.aio.insecure_channel(config.server.listen) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            health = stub.Watch(health_pb2.HealthCheckRequest())
+            seen.append((await health.read()).status)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request())
+            seen.append((caught.value.code().name, caught.value.details()))
+            # Voices need no engine.
+            voices = await appliance_pb2_grpc.VoicesStub(channel).ListVoices(pb.ListVoicesRequest())
+            seen.append(list(voices.voices))
+            go.set()
+            seen.append((await health.read()).status)
+            box.stop()
+            seen.append((await health.read()).status)
+            health.cancel()
+        await living
+
+    asyncio.run(watch())
+    no, yes = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
+    assert seen == [no, ("UNAVAILABLE", "the daemon is starting"), [], yes, no]
+
+
+STREAMS = 3
+"""One more than the daemon has lanes."""
+
+
+@pytest.fixture
+def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
+    """A daemon that has made long streams of which nobody reads more than the header."""
+    with running(
+        tmp_path, engine={"lanes": STREAMS - 1}, server={"stream_buffer_s": 600.0, "drain_s": 3_600.0}
+    ) as box:
+        box.add_voice()
+        with box.channel() as channel:
+            asked = request(
+                LONG[:1_300],
+                nfe_steps=1,
+                playout=pb.OVERLAP,
+                # Without a promise none is refused for being late on a busy machine.
+                priority=pb.BULK,
+                audio_config={"sample_rate_hertz": 48_000},
+            )
+            calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(STREAMS)]
+            for call in calls:
+                assert next(call).WhichOneof("message") == "header"
+            end = time.monotonic() + PATIENCE_S
+            while f'f5_requests_now{{state="sending"}} {STREAMS}.0' not in box.http("/metrics")[1]:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            yield box, calls
+
+
+def test_readers_that_do_not_read_do_not_hold_up_the_end(lazy_readers: tuple[Running, list[Any]]) -> None:
+    box, calls = lazy_readers
+    assert box.stop() == Exit.OK, "server.drain_s is an hour"
+    for call in calls:
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        assert caught.value.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE)
+    assert "Traceback" not in "".join(box.lines)
+
+
+def rewrite(box: Running, **sections: dict[str, Any]) -> None:
+    """Change the configuration's file, and have it read."""
+    path = box.folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    for section, values in sections.items():
+        config.setdefault(section, {}).update(values)
+    path.write_text(yaml.safe_dump(config))
+    del box.lines[:]
+    box.process.send_signal(signal.SIGHUP)
+    box.until("reload:")
+
+
+def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) -> None:
+    with running(tmp_path) as box, box.channel() as channel:
+        box.add_voice()
+        stub = box.synthesizer(channel)
+        call = stub.StreamSynthesize(request(HALF, nfe_steps=6))
+        messages = [next(call)]
+
+        rewrite(box, synthesis={"nfe": 3, "max_nfe": 20, "guidance": 1.5}, scheduler={"user_rate": 1.0})
+        box.until("reload: configuration read, 1 voices")
+        reply = stub.Synthesize(request(user_key="bob", playout=pb.OVERLAP), timeout=PATIENCE_S)
+        assert (reply.header.nfe_steps, reply.header.guidance) == (3, 1.5)
+        for asked, words in (
+            (request(user_key="bob"), "1 requests a minute are allowed of one user"),
+            (request(nfe_steps=21), "between 1 and 20, not 21"),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Synthesize(asked, timeout=PATIENCE_S)
+            assert words in str(caught.value.details())
+
+        rewrite(box, synthesis={"nfe": 300})
+        box.until("reload: keeping the old configuration: .*nfe: must be between 1 and 64, not 300")
+        asked = request(playout=pb.OVERLAP)
+        assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 3
+
+        rewrite(box, synthesis={"nfe": 4}, engine={"threads": 2}, server={"drain_s": 7.0})
+        box.until("only a restart takes over the changes in engine, server")
+        box.until("reload: configuration read")
+        assert stub.Synthesize(asked, timeout=PATIENCE_S).header.nfe_steps == 4
+
+        messages.extend(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[0].header.nfe_steps == 6
+        assert box.stop() == Exit.OK
+        assert "Traceback" not in "".join(box.lines)
+
+
+# Refusing to start.
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "appliance", "serve", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], code: Exit, *words: str) -> None:
+    errors = [line for line in result.stderr.splitlines() if not line.startswith(("INFO", "WARNING"))]
+    assert len(errors) == 1, result.stderr
+    assert errors[0].startswith("appliance serve: ")
+    for word in words:
+        assert word in errors[0]
+    assert result.returncode == code
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
+
+
+def test_a_misspelt_key(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, synthesis={"nef": 5}))
+    assert_refused(serve("--config", config), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
+
+
+def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, tmp_path / "nothing"))
+    assert_refused(serve("--config", config), Exit.BUNDLE, "nothing: not a bundle")
+
+
+def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path) -> None:
+    files = bundle.read(copy).manifest.files
+    path = copy / max(files, key=lambda name: files[name].size_bytes)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    config = str(write_config(tmp_path, copy))
+    assert_refused(serve("--config", config), Exit.BUNDLE, str(path), "damaged", "copy it again")
+
+
+def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:
+    read = bundle.read(copy)
+    broken = read.graph("step_keys", read.variant_for("ort-cpu"))
+    broken.write_bytes(b"not a graph")
+    bundle.write(copy, read.manifest)
+    config = str(write_config(tmp_path, copy))
+    assert_refused(serve("--config", config), Exit.BUNDLE, str(broken))
+
+
+@pytest.mark.parametrize("key", ["listen", "metrics", "agent"])
+def test_an_address_in_use(tmp_path: Path, key: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = str(write_config(tmp_path, server={key: address}))
+        assert_refused(serve("--config", config), Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    config = str(write_config(tmp_path, voices={"folder": str(tmp_path / "file" / "voices")}))
+    assert_refused(serve("--config", config), Exit.STORAGE, "voices")
+
+
+def test_an_engine_that_fails_to_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warm_up(self: Synthesizer, nfe: int) -> None:
+        raise EngineFault("the flow produced numbers that are not finite")
+
+    monkeypatch.setattr(Synthesizer, "warm_up", warm_up)
+    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    assert "appliance serve: the flow produced numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        (MemoryError(), Exit.ENGINE, "the engine cannot be loaded: MemoryError"),
+        (OSError(24, "Too many open files"), Exit.ENGINE, "the engine cannot be loaded: OSError: [Errno 24]"),
+        (
+            fault_of("CUDA failure 2: out of memory"),
+            Exit.MEMORY,
+            "CUDA failure 2: out of memory; lower engine.lanes",
+        ),
+        (
+            fault_of("CUDA failure 46: busy"),
+            Exit.DEVICE,
+            "CUDA failure 46: busy; the daemon has to start again",
+        ),
+    ],
+)
+def test_what_the_box_lacks_while_loading_is_tried_again(
+    fault: Exception,
+    status: Exit,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def load_engine(*arguments: Any, **options: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr("appliance.engine.loading._load", load_engine)
+    assert daemon.main(write_config(tmp_path), []) == status
+    assert f"appliance serve: {words}" in capsys.readouterr().err
+
+
+def test_an_engine_thread_that_dies_ends_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: Scheduler, engine: Any) -> None:
+        raise RuntimeError("lost the device")
+
+    monkeypatch.setattr(Scheduler, "run", run)
+    assert daemon.main(write_config(tmp_path), []) == Exit.ENGINE
+    assert "the engine failed: RuntimeError: lost the device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fatal", "status", "calls", "words"),
+    [
+        (EngineFault("odd"), Exit.ENGINE, ["INTERNAL"] * 3, "the engine fails every call: EngineFault: odd"),
+        (
+            fault_of("CUDA failure 700"),
+            Exit.DEVICE,
+            ["UNAVAILABLE"],
+            "CUDA failure 700; the daemon has to start",
+        ),
+    ],
+)
+def test_one_fault_ends_one_request_and_a_dead_engine_the_daemon(
+    fatal: EngineFault,
+    status: Exit,
+    calls: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Only a new process helps against some faults, and systemd starts one."""
+    path = write_config(tmp_path)
+    address = load(path).server.listen
+    faults = [0.0]
+    real = Synthesizer.step
+
+    def step(self: Synthesizer, lane_ids: Any) -> None:
+        if faults[0]:
+            faults[0] -= 1
+            raise fatal if faults[0] == math.inf else EngineFault("one call")
+        real(self, lane_ids)
+
+    monkeypatch.setattr(Synthesizer, "step", step)
+    seen: list[Any] = []
+
+    def use() -> None:
+        states = health_pb2.HealthCheckResponse.ServingStatus
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            health = stub.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S, wait_for_ready=True)
+            while states.Name(next(health).status) != "SERVING":
+                pass
+            appliance_pb2_grpc.VoicesStub(channel).CreateVoice(
+                pb.CreateVoiceRequest(name="ann", audio=reference_wav(), transcript="Some call me nature."),
+                timeout=PATIENCE_S,
+            )
+            for failing in (1, 0, *[math.inf] * len(calls)):
+                faults[0] = failing
+                try:
+                    appliance_pb2_grpc.SynthesizerStub(channel).Synthesize(request(), timeout=PATIENCE_S)
+                    seen.append("OK")
+                except grpc.RpcError as error:
+                    seen.append(error.code().name)
+            seen.append(states.Name(next(health).status))
+
+    def use_and_end() -> None:
+        try:
+            use()
+        finally:
+            if not ended.wait(PATIENCE_S):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    ended = threading.Event()
+    client = threading.Thread(target=use_and_end)
+    client.start()
+    code = daemon.main(path, [])
+    ended.set()
+    assert code == status
+    client.join(PATIENCE_S)
+    assert seen == ["INTERNAL", "OK", *calls, "NOT_SERVING"]
+    assert words in capsys.readouterr().err

@@ -1,0 +1,494 @@
+"""Hostile inputs of every kind that the daemon reads: each gets its status, and the daemon speaks as before.
+
+Some hundreds by default; `F5_HOSTILE=10000 pytest -s tests/serve/test_hostile.py` tries that many and prints
+what became of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import soundfile
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from appliance import config
+from appliance.contract import bundle
+from appliance.errors import BundleError, ConfigError
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.status import DETAILS_KEY
+from tests.daemons import BUNDLE, ROOT, Running, running
+
+pytestmark = pytest.mark.slow
+
+COUNT = int(os.environ.get("F5_HOSTILE", "500"))
+CONTROL_EVERY = 50
+TIMEOUT_S = 30.0
+GROWTH_BYTES = 48 << 20
+"""Of the daemon's memory, from when it has seen some of everything: allocators keep what was once needed."""
+SERVICES = {
+    method.name: service for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods
+}
+OK, INVALID, MISSING = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+UNIMPLEMENTED, DAMAGED = grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.FAILED_PRECONDITION
+EXISTS = grpc.StatusCode.ALREADY_EXISTS
+FULL, LATE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def share(part: float) -> Any:
+    """Settings for so much of all inputs."""
+    return settings(
+        max_examples=max(round(part * COUNT), 5),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+
+
+@dataclass(repr=False)
+class Victim:
+    """A daemon, and a client that sends it bytes."""
+
+    daemon: Running
+    channel: grpc.Channel
+    said: bytes = b""
+    inputs: int = 0
+    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    memory: list[int] = field(default_factory=list)
+
+    def call(self, method: str, message: Message | bytes) -> tuple[grpc.StatusCode, str]:
+        """The status of a call, and the field that it complains of."""
+        raw = message if isinstance(message, bytes) else message.SerializeToString()
+        path = f"/{SERVICES[method].full_name}/{method}"
+        make = self.channel.unary_stream if method == "StreamSynthesize" else self.channel.unary_unary
+        try:
+            reply = make(path)(raw, timeout=TIMEOUT_S)
+            for _ in reply if method == "StreamSynthesize" else ():
+                pass
+        except grpc.RpcError as error:
+            return error.code(), field_of(error)  # type: ignore[attr-defined]
+        return OK, ""
+
+    def tried(self, kind: str, outcome: object) -> None:
+        """Count an input; after some of them the daemon has to speak as it did at first."""
+        self.seen[kind, str(getattr(outcome, "name", outcome))] += 1
+        self.inputs += 1
+        if self.inputs % CONTROL_EVERY == 0:
+            assert self.speak() == self.said
+            self.memory.append(self.resident())
+
+    def speak(self) -> bytes:
+        """What the daemon says to a control request."""
+        asked = pb.SynthesizeRequest(
+            text="One, two, three.", voice="ann", nfe_steps=2, seed=7, channel="control"
+        )
+        with self.daemon.channel() as own:
+            return self.daemon.synthesizer(own).Synthesize(asked, timeout=TIMEOUT_S).audio
+
+    def resident(self) -> int:
+        """Bytes of the daemon's memory."""
+        pages = Path(f"/proc/{self.daemon.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def field_of(error: Any) -> str:
+    status, bad = status_pb2.Status(), error_details_pb2.BadRequest()
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY:
+            status.ParseFromString(value)
+    for detail in status.details:
+        if detail.Unpack(bad):
+            return bad.field_violations[0].field
+    return ""
+
+
+@pytest.fixture(scope="module")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    folder = tmp_path_factory.mktemp("hostile") / "box"
+    folder.mkdir()
+    with running(folder, synthesis={"max_text_characters": 2_000}) as daemon, daemon.channel() as channel:
+        daemon.add_voice()
+        made = Victim(daemon, channel)
+        made.said = made.speak()
+        assert made.said == made.speak() and len(made.said) > 10_000
+        yield made
+        if "F5_HOSTILE" in os.environ:
+            for (kind, outcome), count in sorted(made.seen.items()):
+                print(f"{kind:<14} {outcome:<20} {count:6}")
+            print(f"memory after each {CONTROL_EVERY}, MB: {[size >> 20 for size in made.memory]}")
+
+
+NUMBERS = st.integers(0, 2**32 - 1)
+NAN = st.sampled_from((float("nan"), float("inf"), float("-inf")))
+LONG = st.integers(129, 4_000).map("k".__mul__)
+WRONG: dict[str, st.SearchStrategy[Any]] = {
+    "text": st.sampled_from(("", " ", "\u200b\n", "\x00", "x" * 2_001, "哈" * 20_000)),
+    "voice": st.just(""),
+    "nfe_steps": NUMBERS.filter(lambda n: not 1 <= n <= 64),
+    "guidance": st.one_of(NAN, st.floats(max_value=-1e-3), st.floats(min_value=10.01)),
+    "audio_config.sample_rate_hertz": NUMBERS.filter(lambda n: n and not 8_000 <= n <= 48_000),
+    "audio_config.speaking_rate": st.one_of(NAN, st.floats(-1e30, -1e-30), st.floats(4.1, 1e30)),
+    "segmentation": st.integers(3, 2**31 - 1),
+    "priority": st.integers(5, 2**31 - 1) | st.integers(-(2**31), -1),
+    "playout": st.integers(3, 2**31 - 1),
+    "text_handling": st.integers(4, 2**31 - 1),
+    "queue_timeout": st.sampled_from(((-1, 0), (3_601, 0), (2**62, 0), (0, -5), (-(2**62), 999_999_999))),
+    "min_nfe_steps": NUMBERS.filter(lambda n: not 1 <= n <= 2),
+    "request_id": st.one_of(LONG, st.sampled_from((" ", "a/b", "\u202e", "é", "..\n"))),
+    "channel": LONG,
+    "user_key": LONG,
+    "supersede_key": LONG,
+    "merge_key": LONG,
+    "merge_count": st.integers(1_000_001, 2**32 - 1),
+    "max_spoken_seconds": st.one_of(NAN, st.floats(max_value=-1e-3), st.floats(min_value=3_601.0)),
+    "pronunciations": st.sampled_from(({"": "x"}, {"x": ""}, {"x" * 65: "y"}, {"x": "y" * 201})),
+}
+
+
+def base(**fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": "Hi there.", "voice": "ann", "nfe_steps": 2, "seed": 3, **fields})
+
+
+def pair(name: str, value: object) -> tuple[str, object]:
+    return name, value
+
+
+@share(0.2)
+@given(
+    st.one_of(*(values.map(partial(pair, name)) for name, values in WRONG.items())),
+    st.sampled_from(("Synthesize", "StreamSynthesize")),
+)
+def test_one_wrong_field_is_named(victim: Victim, wrong: tuple[str, Any], method: str) -> None:
+    name, value = wrong
+    message = base()
+    if name == "queue_timeout":
+        message.queue_timeout.seconds, message.queue_timeout.nanos = value
+    elif name == "pronunciations":
+        message.pronunciations.update(value)
+    else:
+        holder, _, last = name.rpartition(".")
+        setattr(getattr(message, holder) if holder else message, last, value)
+    got = victim.call(method, message)
+    assert got == (INVALID, name), value
+    victim.tried("wrong field", got[0])
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
+    st.sampled_from("<speak></brtim='1s/>&;ab 0129.,:/$%#@哈😂\u200d\u0301\u202e"), max_size=40
+)
+VOICES = st.sampled_from(
+    ("ann",) * 12 + ("Ann", "../ann", "ann/../ann", "/etc/passwd", "ann\x00", "ghost", "安")
+)
+
+
+@share(0.15)
+@given(
+    TEXTS,
+    VOICES,
+    st.sampled_from((pb.CHAT, pb.CHAT, pb.VERBATIM, pb.SSML)),
+    st.integers(0, 7),
+    st.sampled_from((0, 8_000, 11_025, 24_000, 44_100, 48_000)),
+    st.dictionaries(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9), max_size=3),
+    st.sampled_from(("Synthesize", "StreamSynthesize")),
+)
+def test_any_text(
+    victim: Victim,
+    text: str,
+    voice: str,
+    handling: int,
+    encoding: int,
+    rate: int,
+    words: dict[str, str],
+    method: str,
+) -> None:
+    if handling == pb.SSML and len(text) % 3:
+        text = f"<speak>{text.replace('<', '&lt;').replace('&', '&amp;')}<break time='1s'/>a</speak>"
+    message = base(
+        text=text,
+        voice=voice,
+        text_handling=handling,
+        nfe_steps=1,
+        pronunciations={k: v for k, v in words.items() if k.encode("utf-8", "ignore") and v},
+        audio_config={"sample_rate_hertz": rate},
+        max_spoken_seconds=4.0,
+    )
+    message.audio_config.encoding = encoding
+    code, _ = victim.call(method, message)
+    assert code in (OK, INVALID, MISSING, UNIMPLEMENTED)
+    victim.tried("any text", code)
+
+
+def mutated(raw: bytes, dice: random.Random) -> bytes:
+    """Bytes with some of them changed, cut, moved or doubled."""
+    out = bytearray(raw)
+    for _ in range(dice.choice((1, 1, 2, 5, 20))):
+        at = dice.randrange(len(out) + 1)
+        size = dice.choice((1, 1, 2, 4, 8, dice.randrange(1, 200)))
+        how = dice.randrange(6)
+        if how == 0:
+            out[at : at + size] = dice.randbytes(size)
+        elif how == 1:
+            del out[at : at + size]
+        elif how == 2:
+            out[at:at] = out[at : at + size]
+        elif how == 3:
+            out[at : at + 4] = dice.choice(
+                (b"\x00" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x01\x00\x00\x00")
+            )
+        elif how == 4 and at < len(out):
+            out[at] ^= 1 << dice.randrange(8)
+        elif how == 5 and dice.random() < 0.2:
+            del out[at:]
+    return bytes(out)
+
+
+WHOLE: list[tuple[str, Message]] = [
+    ("Synthesize", base(audio_config={"encoding": "FLAC", "speaking_rate": 1.2}, channel="c", user_key="u")),
+    (
+        "StreamSynthesize",
+        base(priority="HIGH", min_nfe_steps=1, queue_timeout={"seconds": 2}, word_timings=True),
+    ),
+    ("CancelSynthesis", pb.CancelSynthesisRequest(request_id="nobody")),
+    ("ListUtterances", pb.ListUtterancesRequest(channel="c")),
+    ("CancelUtterances", pb.CancelUtterancesRequest(request_ids=["a", "b"], user_key="u")),
+    ("Skip", pb.ChannelRequest(channel="stage")),
+    ("Clear", pb.ChannelRequest(channel="stage")),
+    ("ListVoices", pb.ListVoicesRequest(page_size=3, page_token="ann")),
+    ("GetVoice", pb.GetVoiceRequest(name="ann")),
+    ("UpdateVoice", pb.UpdateVoiceRequest(name="ghost", pronunciations={"words": {"a": "b"}})),
+    ("CreateVoice", pb.CreateVoiceRequest(name="new", audio=b"RIFF", transcript="Hi.", validate_only=True)),
+]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_mutated_messages(victim: Victim, part: int) -> None:
+    dice = random.Random(part)
+    for _ in range(max(round(0.05 * COUNT), 5)):
+        method, message = dice.choice(WHOLE)
+        raw = mutated(message.SerializeToString(), dice)
+        code, _ = victim.call(method, raw)
+        assert code in (OK, INVALID, MISSING, UNIMPLEMENTED, EXISTS, FULL, LATE), (method, raw)
+        victim.tried("protobuf", code)
+
+
+HOSTILE_NAMES = st.one_of(
+    st.sampled_from(
+        ("../x", "..", ".", "/etc/passwd", "a/b", "a\\b", "ann\n", "a\x00", ".ann.01234567", "CON", "é")
+    ),
+    st.text(max_size=80),
+    st.integers(65, 3_000).map("n".__mul__),
+)
+
+
+@share(0.1)
+@given(
+    st.sampled_from(("GetVoice", "DeleteVoice", "UpdateVoice", "CreateVoice", "CancelSynthesis")),
+    HOSTILE_NAMES,
+)
+def test_names_lead_nowhere(victim: Victim, method: str, name: str) -> None:
+    if name == "ann":
+        return
+    message: Message = {
+        "GetVoice": pb.GetVoiceRequest(name=name),
+        "DeleteVoice": pb.DeleteVoiceRequest(name=name),
+        "UpdateVoice": pb.UpdateVoiceRequest(name=name, display_name=name[:100]),
+        "CreateVoice": pb.CreateVoiceRequest(name=name, audio=b"", transcript=name[:1000]),
+        "CancelSynthesis": pb.CancelSynthesisRequest(request_id=name),
+    }[method]
+    code, _ = victim.call(method, message)
+    assert code is (INVALID if method == "CreateVoice" else MISSING) or (method, code) == (
+        "UpdateVoice",
+        INVALID,
+    )
+    victim.tried("name", code)
+
+
+STEPS = st.one_of(
+    st.builds(lambda t: pb.SessionRequest(text=t), TEXTS),
+    st.builds(lambda n: pb.SessionRequest(cancel=pb.CancelUtterance(utterance=n)), st.integers(0, 4)),
+    st.sampled_from(
+        (pb.SessionRequest(flush=pb.Flush()), pb.SessionRequest(), pb.SessionRequest(configure=base()))
+    ),
+)
+
+
+@share(0.05)
+@given(st.booleans(), st.lists(STEPS, max_size=6))
+def test_sessions_out_of_order(victim: Victim, begun: bool, steps: list[pb.SessionRequest]) -> None:
+    configure = base(text="", nfe_steps=1, max_spoken_seconds=3.0)
+    messages = [pb.SessionRequest(configure=configure)] * begun + steps
+    with victim.daemon.channel() as channel:
+        call = victim.daemon.synthesizer(channel).Session(iter(messages), timeout=TIMEOUT_S)
+        try:
+            for _ in call:
+                pass
+            code = OK
+        except grpc.RpcError as error:
+            code = error.code()  # type: ignore[attr-defined]
+    assert code in (OK, INVALID)
+    assert begun or not messages or code is INVALID
+    victim.tried("session", code)
+
+
+def recordings() -> dict[str, bytes]:
+    """A second of a hum in every kind of file that libsndfile writes here."""
+    t = np.arange(16_000) / 16_000
+    hum = (0.2 * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(20 * t))).astype(np.float32)
+    made = {}
+    for kind, subtypes in {
+        "WAV": "PCM_16 PCM_24 PCM_U8 FLOAT DOUBLE ULAW GSM610 MS_ADPCM IMA_ADPCM NMS_ADPCM_16 G721_32",
+        "FLAC": "PCM_16 PCM_24",
+        "OGG": "VORBIS OPUS",
+        "MP3": "MPEG_LAYER_III",
+        "AIFF": "PCM_16",
+        "AU": "PCM_16",
+        "W64": "PCM_16",
+        "CAF": "ALAC_16",
+        "RF64": "PCM_16",
+    }.items():
+        for subtype in subtypes.split():
+            buffer = io.BytesIO()
+            rate = 8_000 if "ADPCM_16" in subtype or "G721" in subtype else 16_000
+            with contextlib.suppress(soundfile.LibsndfileError, ValueError):
+                soundfile.write(buffer, hum, rate, format=kind, subtype=subtype)
+                made[f"{kind}/{subtype}"] = buffer.getvalue()
+    return made
+
+
+@pytest.mark.once
+def test_mutated_recordings(victim: Victim) -> None:
+    dice, whole = random.Random(5), recordings()
+    assert len(whole) >= 15
+    for number in range(max(round(0.1 * COUNT), 2 * len(whole))):
+        kind = sorted(whole)[number % len(whole)]
+        audio = whole[kind] if number < len(whole) else mutated(whole[kind], dice)
+        message = pb.CreateVoiceRequest(name="new", audio=audio, transcript="Hum, hum.", validate_only=True)
+        code, violated = victim.call("CreateVoice", message)
+        assert code is OK or (code, violated) == (INVALID, "audio"), kind
+        victim.tried("recording", code)
+
+
+def test_mutated_voice_files(victim: Victim) -> None:
+    """Whatever is done to a voice's files, it speaks or is said to be damaged; others are as they were."""
+    dice, box = random.Random(6), victim.daemon.folder
+    victim.daemon.add_voice("bea")
+    whole = {path: path.read_bytes() for path in (box / "voices" / "bea").iterdir()}
+    asked = base(voice="bea", nfe_steps=1)
+    for _ in range(max(round(0.05 * COUNT), 10)):
+        path = dice.choice(sorted(whole))
+        path.write_bytes(mutated(whole[path], dice))
+        for cached in (box / "cache").glob("*.ref"):
+            if dice.random() < 0.5:
+                cached.write_bytes(mutated(cached.read_bytes(), dice))
+        code, _ = victim.call("Synthesize", asked)
+        assert code in (OK, DAMAGED)
+        assert victim.call("GetVoice", pb.GetVoiceRequest(name="bea"))[0] in (OK, DAMAGED)
+        assert victim.call("ListVoices", pb.ListVoicesRequest())[0] is OK
+        victim.tried("voice file", code)
+        for path, content in whole.items():
+            path.write_bytes(content)
+    assert victim.call("Synthesize", asked)[0] is OK
+    victim.call("DeleteVoice", pb.DeleteVoiceRequest(name="bea"))
+
+
+ODD_YAML = (
+    *("", "-1", "1e999", ".nan", "~", "[]", "{}", "[[", "&a [*a]", "yes", "'", "9" * 400, "\t", "0x10"),
+    "12:30",
+    "[" * 600,  # deeper than Python's recursion goes; the time that PyYAML takes is quadratic
+    *("!!python/object:os.system x", "2026-13-45", "*b", "<<: *c", "? a", "- - -", "\u2028", "é", "|"),
+)
+
+
+def mutated_yaml(text: str, dice: random.Random) -> bytes:
+    """YAML with values, keys and lines changed, or its bytes."""
+    if dice.random() < 0.4:
+        return mutated(text.encode(), dice)
+    lines = text.splitlines()
+    for _ in range(dice.choice((1, 1, 3))):
+        at = dice.randrange(len(lines))
+        key, mark, value = lines[at].partition(":")
+        odd = dice.choice(ODD_YAML)
+        lines[at] = dice.choice(
+            (
+                f"{key}{mark} {odd}",
+                f"{odd}{mark}{value}",
+                f"{key}x{mark}{value}",
+                f"  {lines[at]}",
+                lines[dice.randrange(len(lines))],
+                "",
+            )
+        )
+    return "\n".join(lines).encode()
+
+
+def test_mutated_configurations(victim: Victim, tmp_path: Path) -> None:
+    dice, path = random.Random(7), tmp_path / "appliance.yaml"
+    text = (ROOT / "configs" / "appliance.yaml").read_text("utf-8")
+    for _ in range(max(round(0.15 * COUNT), 10)):
+        path.write_bytes(mutated_yaml(text, dice))
+        try:
+            config.load(path, [f"text.emoji={dice.choice(ODD_YAML)}"] if dice.random() < 0.1 else [])
+            outcome = "OK"
+        except ConfigError as error:
+            assert str(error)
+            outcome = "ConfigError"
+        victim.tried("configuration", outcome)
+
+
+def test_mutated_bundles(victim: Victim, tmp_path: Path) -> None:
+    dice, folder = random.Random(8), tmp_path / "bundle"
+    shutil.copytree(BUNDLE, folder)
+    text = (folder / "manifest.yaml").read_text("utf-8")
+    for number in range(max(round(0.05 * COUNT), 10)):
+        (folder / "manifest.yaml").write_bytes(mutated_yaml(text, dice) if number % 5 else text.encode())
+        path = dice.choice([path for path in folder.rglob("*") if path.is_file() and path.suffix != ".yaml"])
+        whole = path.read_bytes()
+        if number % 5 == 0:
+            path.write_bytes(mutated(whole, dice))
+        try:
+            bundle.read(folder)
+            outcome = "OK"
+        except BundleError as error:
+            assert str(error)
+            outcome = "BundleError"
+        assert number % 5 or outcome == "BundleError" or path.read_bytes() == whole
+        victim.tried("bundle", outcome)
+        path.write_bytes(whole)
+
+
+def test_afterwards_the_daemon_is_as_it_was(victim: Victim) -> None:
+    """The last test: speech, memory, files and log."""
+    assert victim.inputs >= 0.8 * COUNT
+    assert victim.speak() == victim.said
+    settled = victim.memory[len(victim.memory) // 3 :]
+    assert max(settled) - settled[0] < GROWTH_BYTES, victim.memory
+    box = victim.daemon.folder
+    assert {path.name for path in box.iterdir()} <= {
+        "config.yaml",
+        "voices",
+        "cache",
+        "grpc.sock",
+        "admin.sock",
+    }
+    assert [path.name for path in (box / "voices").iterdir()] == ["ann"]
+    assert sorted(path.name for path in box.parent.iterdir()) == ["box"]
+    log = "".join(victim.daemon.lines)
+    assert "Traceback" not in log and "internal error" not in log
+    assert victim.daemon.stop() == 0

@@ -1,0 +1,265 @@
+"""What Prometheus reads."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from appliance.box.checks import Finding, Level
+from appliance.box.checks.published import last_run, publish
+from appliance.box.paths import HEALTH
+from appliance.engine.costs import CostTable
+from appliance.request import PassedOver, RequestCounts, Timings
+from appliance.serve import metrics as metrics_module
+from appliance.serve.metrics import Metrics, MetricsServer
+from appliance.serve.probes import MAX_CONNECTIONS
+from tests.fakes.jetson import Clock, Jetson
+from tests.fakes_engine import FakeEngine
+from tests.patience import PATIENCE_S
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """(name, label values …) → value."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+def test_what_was_spoken_is_counted() -> None:
+    metrics = Metrics()
+    load = RequestCounts(waiting=3, running=2, parked=1)
+    metrics.watch(lambda: load, lambda: True, planning=lambda: 4, sending=lambda: 5)
+    metrics.observe("Synthesize", "OK", "")
+    metrics.observe("Synthesize", "RESOURCE_EXHAUSTED", "QUEUE_FULL")
+    metrics.spoken(
+        Timings(
+            queue_s=0.25,
+            first_audio_s=0.5,
+            condition_s=0.1,
+            steps_s=0.5,
+            vocoder_s=0.2,
+            total_s=1.0,
+            audio_s=4.0,
+            segments=2,
+            nfe=5,
+        )
+    )
+    read = samples(metrics)
+    assert read["f5_requests_total", "Synthesize", "OK"] == 1.0
+    assert read["f5_requests_total", "Synthesize", "RESOURCE_EXHAUSTED"] == 1.0
+    assert read["f5_rejects_total", "QUEUE_FULL"] == 1.0
+    assert ("f5_rejects_total", "") not in read
+    assert read["f5_audio_seconds_total",] == 4.0
+    now = {"planning": 4.0, "waiting": 3.0, "running": 2.0, "parked": 1.0, "sending": 5.0}
+    assert {state: read["f5_requests_now", state] for state in now} == now
+    assert read["f5_ready",] == 1.0
+    assert read["f5_stage_seconds_total", "steps"] == 0.5
+    for name, sum_ in (("first_audio_seconds", 0.5), ("queue_seconds", 0.25), ("rtf", 0.25)):
+        assert (read[f"f5_{name}_count",], read[f"f5_{name}_sum",]) == (1.0, sum_)
+    assert (read["f5_rtf_bucket", "0.2"], read["f5_rtf_bucket", "0.3"]) == (0.0, 1.0)
+
+
+def test_a_request_without_audio_has_no_real_time_factor() -> None:
+    metrics = Metrics()
+    metrics.spoken(Timings())
+    assert samples(metrics)["f5_rtf_count",] == 0.0
+
+
+@pytest.mark.parametrize(("promised_s", "count", "total"), [(2.0, 1.0, 0.25), (0.0, 0.0, 0.0)])
+def test_first_audio_is_compared_with_what_was_promised(
+    promised_s: float, count: float, total: float
+) -> None:
+    metrics = Metrics()
+    metrics.spoken(Timings(first_audio_s=0.5), promised_s)
+    read = samples(metrics)
+    assert read["f5_first_audio_of_promised_count",] == count
+    assert read["f5_first_audio_of_promised_sum",] == total
+
+
+def test_what_the_engine_takes_is_shown_beside_the_estimate() -> None:
+    metrics, engine = Metrics(), FakeEngine()
+    costs = engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
+    costs.predicted_s, costs.measured_s = 3.0, 4.0
+    read = samples(metrics)
+    assert (read["f5_engine_predicted_seconds",], read["f5_engine_measured_seconds",]) == (3.0, 4.0)
+
+
+def test_what_computes_and_what_was_passed_over() -> None:
+    metrics, engine = Metrics(), FakeEngine()
+    engine.costs = CostTable(lambda steps: [])  # type: ignore[assignment]
+    engine.passed_over = (PassedOver("tensorrt", "broken"),)
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
+    read = samples(metrics)
+    assert (read["f5_backend", "fake (f64)"], read["f5_backend", "tensorrt"]) == (1.0, 0.0)
+    engine.backend, engine.passed_over = "tensorrt", ()
+    metrics.watch_engine(engine)  # type: ignore[arg-type]
+    read = samples(metrics)
+    assert {key: value for key, value in read.items() if key[0] == "f5_backend"} == {
+        ("f5_backend", "tensorrt"): 1.0
+    }
+
+
+def test_one_state_of_the_clocks_at_a_time() -> None:
+    metrics, states = Metrics(), ("pinned", "unpinned", "unknown")
+    for state in ("pinned", "unknown", "unpinned"):
+        metrics.clocks(states, state, repins=0, degraded=state != "pinned")
+        read = samples(metrics)
+        assert {name: read["f5_clocks_state", name] for name in states} == {
+            s: float(s == state) for s in states
+        }
+        assert read["f5_degraded",] == float(state != "pinned")
+
+
+@pytest.mark.parametrize(
+    ("counts", "total"),
+    [((0, 0), 0), ((2,), 2), ((1, 3, 3), 3), ((1, None, 1), 1), ((3, None, 4), 4), ((2, 0, 1), 3)],
+)
+def test_repins_are_counted_through_unknowns_and_new_boots(
+    counts: tuple[int | None, ...], total: int
+) -> None:
+    metrics = Metrics()
+    for repins in counts:
+        metrics.clocks(("pinned",), "pinned", repins=repins, degraded=False)
+    assert samples(metrics)["f5_clocks_repins_total",] == total
+
+
+def test_every_check_of_the_last_health_run_is_shown_and_how_old_it_is(tmp_path: Path) -> None:
+    """Written by f5-health as root, read by the daemon."""
+    clock, metrics = Clock(), Metrics()
+    box = Jetson(tmp_path / "box", "jp6-0005").box(**clock.arguments)
+    metrics.watch_health(lambda: last_run(box))
+    assert not [name for name in samples(metrics) if name[0].startswith("f5_health")]
+    findings = [
+        Finding("disk", Level.PASS, "half free", figures={"free_bytes": 5, "mount": "/", "read_only": False}),
+        Finding("power", Level.WARN, "61 W", "", "look", figures={"rails_mw": {"VIN": 61_000.0}}),
+        Finding("speed", Level.FAIL, "slow", "", "measure"),
+        Finding("jtop", Level.SKIP, "absent"),
+    ]
+    publish(box, findings)
+    clock.advance(300)
+    read = samples(metrics)
+    assert {check: read["f5_health_level", check] for check in ("disk", "power", "speed")} == {
+        "disk": 0.0,
+        "power": 1.0,
+        "speed": 2.0,
+    }
+    assert ("f5_health_level", "jtop") not in read
+    assert read["f5_health_figure", "disk", "free_bytes"] == 5.0
+    assert read["f5_health_figure", "power", "rails_mw.VIN"] == 61_000.0
+    assert read["f5_health_age_seconds",] == pytest.approx(300.0)
+    for damaged in ("", "[]", "{}", "nan", "[" * 100_000):
+        box.root.replace(HEALTH, damaged)
+        assert ("f5_health_age_seconds",) not in samples(metrics)
+
+
+def test_what_another_boot_found_is_not_shown(tmp_path: Path) -> None:
+    jetson, metrics = Jetson(tmp_path / "box", "jp6-0005"), Metrics()
+    publish(jetson.box(), [Finding("disk", Level.PASS, "half free")])
+    kept = jetson.read(HEALTH)
+    jetson.boot()
+    jetson.write(HEALTH, kept)
+    metrics.watch_health(lambda: last_run(jetson.box()))
+    assert ("f5_health_level", "disk") not in samples(metrics)
+
+
+@pytest.mark.parametrize(("good", "status"), [(True, 200), (False, 503)])
+def test_pages(good: bool, status: int) -> None:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: good, ready=lambda: good)
+    try:
+        for page in ("livez", "readyz", "readyz?verbose"):
+            assert status_of(server.port, page) == status
+            assert status_of(server.port, page, "HEAD") == status
+        assert status_of(server.port, "metrics") == 200
+        assert status_of(server.port, "else") == 404
+    finally:
+        server.close()
+
+
+def status_of(port: int, page: str, method: str = "GET") -> int:
+    """Status of a page; a reply to HEAD has no body."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{page}", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as reply:
+            assert bool(reply.read()) is (method == "GET")
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_an_address_that_is_taken() -> None:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    try:
+        with pytest.raises(OSError, match="in use"):
+            MetricsServer(f"127.0.0.1:{server.port}", Metrics(), alive=lambda: True, ready=lambda: True)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def serving() -> Iterator[MetricsServer]:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    yield server
+    server.close()
+
+
+def threads() -> int:
+    return sum("process_request" in thread.name for thread in threading.enumerate())
+
+
+def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: MetricsServer) -> None:
+    before = threads()
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port)))
+            client.sendall(b"GET /livez HT")
+        assert status_of(serving.port, "livez") == 200
+        # The thread of a closed connection ends when it is its turn.
+        end = time.monotonic() + PATIENCE_S
+        while threads() - before > MAX_CONNECTIONS + 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert threads() - before <= MAX_CONNECTIONS + 1
+
+
+def test_a_half_sent_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "PAUSE_S", 0.2)
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as client:
+            client.sendall(b"GET /livez HT")
+            assert client.recv(100) == b""
+    finally:
+        server.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
+def test_an_ipv6_address() -> None:
+    server = MetricsServer("[::1]:0", Metrics(), alive=lambda: True, ready=lambda: True)
+    try:
+        with urllib.request.urlopen(f"http://[::1]:{server.port}/livez", timeout=PATIENCE_S) as reply:
+            assert reply.status == 200
+    finally:
+        server.close()
+
+
+def test_a_fault_in_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: bool(1 / 0), ready=lambda: True)
+    try:
+        with pytest.raises(http.client.RemoteDisconnected):
+            status_of(server.port, "livez")
+        assert "ZeroDivisionError" in caplog.text
+    finally:
+        server.close()

@@ -1,0 +1,235 @@
+"""Voices when the daemon is killed or the power goes: the acknowledged are whole, others whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from appliance.errors import VoiceDamaged, VoiceNotFound
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.store import VoiceStore
+from tests.daemons import Running, reference_wav, running
+from tests.patience import PATIENCE_S
+from tests.voices.test_store import SPEC, wav
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+KILLS = 5
+
+
+@dataclass
+class Disk:
+    """State of a folder on the disk, from the order of its syncs and renames.
+
+    A file's content is sure once the file was synced, its name once its folder was. What was not synced may
+    be there or not: of each moment both ends are looked at, nothing of it and all of it, with empty files.
+    """
+
+    folder: Path
+    names: list[tuple[str, dict[str, bytes]]] = field(default_factory=list)
+    """Renames in order: of what, and the files that there are then, with what is sure of them."""
+    synced: dict[int, bytes] = field(default_factory=dict)
+    """By inode."""
+    listed: set[int] = field(default_factory=set)
+    """Folders whose entries are sure, by inode."""
+    sure: int = 0
+    """So many renames are."""
+    moments: list[tuple[int, int, str]] = field(default_factory=list)
+    """Sure renames, all renames, and what was acknowledged last."""
+    said: str = ""
+
+    def mark(self) -> None:
+        self.moments.append((self.sure, len(self.names), self.said))
+
+    def sync(self, descriptor: int) -> None:
+        path, inode = Path(os.readlink(f"/proc/self/fd/{descriptor}")), os.fstat(descriptor).st_ino
+        if path == self.folder:
+            self.sure = len(self.names)
+        elif path.is_dir():
+            self.listed.add(inode)
+            self.sure = len(self.names)
+        else:
+            self.synced[inode] = path.read_bytes()
+        self.mark()
+
+    def rename(self, old: Path, new: Path) -> None:
+        """`new` is there already."""
+        if self.folder not in new.parents:
+            return
+        files = [new] if new.is_file() else sorted(new.iterdir()) if new.stat().st_ino in self.listed else []
+        content = {str(f.relative_to(self.folder)): self.synced.get(f.stat().st_ino, b"") for f in files}
+        self.names.append((str(old.relative_to(self.folder)), content))
+        self.mark()
+
+    def images(self) -> Iterator[tuple[dict[str, bytes], str]]:
+        """Each content that the folder may have after a cut, and what had been acknowledged."""
+        for sure, done, said in self.moments:
+            for count in {sure, done}:
+                files: dict[str, bytes] = {}
+                for old, content in self.names[:count]:
+                    files = {
+                        path: data for path, data in files.items() if not f"{path}/".startswith(f"{old}/")
+                    }
+                    files.update(content)
+                yield files, said
+
+
+@contextlib.contextmanager
+def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: Callable[[str], bool]) -> Iterator[Disk]:
+    """A disk under a folder, on which the syncs of some names do nothing."""
+    disk = Disk(folder)
+    sync, rename, put = os.fsync, os.rename, os.replace
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        if not without(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name):
+            disk.sync(descriptor)
+
+    def renamed(old: Path, new: Path) -> None:
+        rename(old, new)
+        disk.rename(old, new)
+
+    def replaced(old: Path, new: Path) -> None:
+        put(old, new)
+        disk.rename(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(os, "rename", renamed)
+        patch.setattr(os, "replace", replaced)
+        yield disk
+
+
+def opened(folder: Path) -> VoiceStore:
+    return VoiceStore(
+        folder / "voices", folder / "cache", SPEC, 0.1, memory_entries=4, max_reference_bytes=1 << 20
+    )
+
+
+def wrong(disk: Disk, scratch: Path) -> list[str]:
+    """Return forbidden states after each possible cut: incomplete voices, and acknowledged ones lost."""
+    found = []
+    for number, (files, said) in enumerate(disk.images()):
+        box = scratch / str(number)
+        for name, data in files.items():
+            path = box / "voices" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        store = opened(box)
+        store.sweep()
+        try:
+            state = f"{store.get('ann').display_name} {store.reference('ann').transcript}"
+        except VoiceNotFound:
+            state = "absent"
+        except VoiceDamaged as error:
+            state = str(error)
+        allowed = {"": ["absent", "Ann Hello there. "], "created": ["Ann Hello there. ", "Bea Hello there. "]}
+        allowed |= {"updated": ["Bea Hello there. ", "absent"], "deleted": ["absent"]}
+        if state not in allowed[said]:
+            found.append(f"after {said or 'nothing'}: {state}")
+    return found
+
+
+@pytest.mark.parametrize("without", ["", "audio", "voice.yaml", ".voice.yaml.", ".ann.", "voices"])
+def test_a_voice_after_a_power_cut_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
+) -> None:
+    store = opened(tmp_path / "box")
+
+    def skipped(name: str) -> bool:
+        return bool(without) and name.startswith(without)
+
+    with traced(tmp_path / "box" / "voices", monkeypatch, skipped) as disk:
+        store.create("ann", wav(), "Hello there.", display_name="Ann")
+        disk.said = "created"
+        disk.mark()
+        store.update("ann", "Bea")
+        disk.said = "updated"
+        disk.mark()
+        store.delete("ann")
+        disk.said = "deleted"
+        disk.mark()
+    assert len(disk.moments) >= 10
+    # Each sync is needed: without it the same search finds what is wrong.
+    assert bool(wrong(disk, tmp_path / "scratch")) is bool(without)
+
+
+class Uploader(threading.Thread):
+    """Stores voices one after the other until the daemon is gone."""
+
+    def __init__(self, daemon: Running, names: Iterator[str]) -> None:
+        super().__init__()
+        self._daemon, self._names = daemon, names
+        self.acknowledged: dict[str, pb.Voice] = {}
+        self.under_way = ""
+        self.stored_one = threading.Event()
+
+    def run(self) -> None:
+        with self._daemon.channel() as channel:
+            stub = appliance_pb2_grpc.VoicesStub(channel)
+            for name in self._names:
+                self.under_way = name
+                level = random.Random(self.under_way).uniform(0.1, 0.5)
+                asked = pb.CreateVoiceRequest(
+                    name=self.under_way, audio=reference_wav(level=level), transcript="Hum, hum, hum and hum."
+                )
+                try:
+                    self.acknowledged[self.under_way] = stub.CreateVoice(asked, timeout=PATIENCE_S)
+                except grpc.RpcError:
+                    return
+                self.stored_one.set()
+
+
+def test_a_daemon_that_is_killed_loses_no_voice_and_speaks_as_before(tmp_path: Path) -> None:
+    names, dice = (f"voice-{n}" for n in itertools.count()), random.Random(1)
+    acknowledged: dict[str, pb.Voice] = {}
+    # Long enough that the kill comes first on a quick machine too.
+    asked = pb.SynthesizeRequest(text="One, two, three. " * 100, voice="ann", nfe_steps=16, seed=7)
+    said, cut_off = b"", 0
+    for life in range(KILLS + 1):
+        with running(tmp_path) as daemon, daemon.channel() as channel:
+            voices = appliance_pb2_grpc.VoicesStub(channel)
+            if not life:
+                acknowledged["ann"] = daemon.add_voice("ann")
+            listed = {v.name: v for v in voices.ListVoices(pb.ListVoicesRequest(page_size=1_000)).voices}
+            assert {name: listed.get(name) for name in acknowledged} == acknowledged
+            assert {v.state for v in listed.values()} == {pb.READY}
+            for name, voice in listed.items():
+                record = yaml.safe_load((tmp_path / "voices" / name / "voice.yaml").read_text("utf-8"))
+                assert record["sha256"] == voice.sha256
+            assert not [path for path in (tmp_path / "voices").iterdir() if path.name.startswith(".")]
+            stream = daemon.synthesizer(channel).StreamSynthesize(asked, timeout=PATIENCE_S)
+            if life == KILLS:
+                again = b"".join(m.audio.data for m in stream)
+                break
+            uploader = Uploader(daemon, names)
+            uploader.start()
+            begun = [next(stream), next(stream)]
+            assert begun[1].audio.data
+            assert uploader.stored_one.wait(PATIENCE_S)
+            begun += itertools.islice(stream, dice.randrange(6))
+            daemon.process.kill()
+            uploader.join(PATIENCE_S)
+            assert uploader.under_way not in uploader.acknowledged
+            acknowledged |= uploader.acknowledged
+            with pytest.raises(grpc.RpcError):
+                for message in stream:
+                    begun.append(message)
+            heard = b"".join(m.audio.data for m in begun)
+            said = max(said, heard, key=len)
+            cut_off += 1
+    assert cut_off == KILLS and len(acknowledged) > KILLS
+    assert said and again.startswith(said) and len(again) > len(said)
+    shutil.rmtree(tmp_path)

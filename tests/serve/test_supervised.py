@@ -1,0 +1,292 @@
+"""The daemon under a supervisor that speaks systemd's notify protocol over a real socket."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from appliance.rpc import appliance_pb2 as pb
+from appliance.serve.daemon import Exit
+from tests.daemons import BUNDLE, ROOT, Running, write_config
+from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, scaled
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+WATCHDOG_S = scaled(6.0)
+PERIOD_S = WATCHDOG_S / 10
+"""Time between two messages to the watchdog."""
+LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
+
+
+@dataclass
+class Supervised(Running):
+    """A daemon, and its messages to the supervisor with their times."""
+
+    received: list[tuple[float, str]] = field(default_factory=list)
+
+    def messages(self, kind: str, since: float = 0.0) -> list[str]:
+        return [
+            text.partition("=")[2]
+            for at, text in self.received
+            if text.startswith(f"{kind}=") and at >= since
+        ]
+
+    def becomes_true(self, true: Callable[[], bool], within_s: float) -> bool:
+        """Poll a condition until it is true or the time is over."""
+        end = time.monotonic() + within_s
+        while not (found := true()) and time.monotonic() < end:
+            time.sleep(0.02)
+        return found
+
+    def await_true(self, true: Callable[[], bool]) -> None:
+        assert self.becomes_true(true, PATIENCE_S), f"{self.received}\n{''.join(self.lines)}"
+
+    def await_message(self, kind: str, since: float = 0.0, count: int = 1) -> None:
+        self.await_true(lambda: len(self.messages(kind, since)) >= count)
+
+    def is_fed(self) -> bool:
+        """True if the watchdog is fed within a few periods from now."""
+        now = time.monotonic()
+        return self.becomes_true(lambda: bool(self.messages("WATCHDOG", now)), 3 * PERIOD_S)
+
+    def health(self) -> str:
+        with self.channel() as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            reply = stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S, wait_for_ready=True)
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status))
+
+    def wedge(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def release(self, name: str) -> None:
+        (self.folder / name).unlink()
+
+
+def request(**fields: Any) -> pb.SynthesizeRequest:
+    return pb.SynthesizeRequest(**{"text": LONG, "voice": "ann", "seed": 1, "nfe_steps": 16, **fields})
+
+
+@contextlib.contextmanager
+def supervised(
+    folder: Path,
+    *,
+    bundle: Path = BUNDLE,
+    wedged: str = "",
+    within: tuple[str, ...] = (),
+    **sections: dict[str, Any],
+) -> Iterator[Supervised]:
+    """Start a daemon as systemd would, hanging at the place `wedged` from the beginning.
+
+    `within`: a command that becomes the one after it, in other surroundings.
+    """
+    path = write_config(folder, bundle, **sections)
+    if wedged:
+        (folder / wedged).touch()
+    address = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(address)
+        process = subprocess.Popen(
+            [*within, sys.executable, "-X", "faulthandler", "-m", "tests.wedging", str(folder), str(path)],
+            cwd=ROOT,
+            env={**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        daemon = Supervised(process, yaml.safe_load(path.read_text()), folder)
+        readers = [
+            threading.Thread(target=_read_log, args=(daemon,)),
+            threading.Thread(target=_listen, args=(daemon, supervisor)),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            yield daemon
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for reader in readers:
+                reader.join()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def _read_log(daemon: Supervised) -> None:
+    assert daemon.process.stderr is not None
+    for line in daemon.process.stderr:
+        daemon.lines.append(line)
+
+
+def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
+    """Until the daemon has ended and nothing is left to read."""
+    supervisor.settimeout(0.1)
+    while True:
+        ended = daemon.process.poll() is not None
+        try:
+            daemon.received.append((time.monotonic(), supervisor.recv(4096).decode()))
+        except TimeoutError:
+            if ended:
+                return
+
+
+def test_ready_only_once_warm_and_serving(tmp_path: Path) -> None:
+    with supervised(tmp_path, wedged="warm_up") as box:
+        box.await_true(lambda: any("warming up" in text for text in box.messages("STATUS")))
+        assert box.health() == "NOT_SERVING"
+        begun = time.monotonic()
+        box.await_message("EXTEND_TIMEOUT_USEC", begun)
+        assert box.http("/livez")[0] == 200, "warming up is no sign of death, however long it takes"
+        assert not box.messages("READY") and not box.messages("WATCHDOG")
+        box.release("warm_up")
+        box.await_message("READY")
+        assert box.health() == "SERVING"
+        box.await_message("WATCHDOG")
+        order = [text for _, text in box.received]
+        loading = next(n for n, text in enumerate(order) if text.startswith("STATUS=loading the bundle"))
+        warming = next(n for n, text in enumerate(order) if text.startswith("STATUS=warming up"))
+        ready = order.index("READY=1")
+        assert loading < warming < ready < order.index("WATCHDOG=1")
+        passed_over = "passed over: tensorrt, ort-cuda"
+        assert order[ready + 1] == f"STATUS=ready: 0 speaking, 0 waiting, 0 spoken; {passed_over}"
+        ended = time.monotonic()
+        box.await_message("WATCHDOG", ended, count=3)
+        assert not box.messages("EXTEND_TIMEOUT_USEC", ended)
+
+
+def test_an_idle_daemon_is_fed_in_time_and_says_what_is_not_well(tmp_path: Path) -> None:
+    jetson = Jetson(tmp_path / "jetson", "jp6-0004")
+    with supervised(tmp_path, device={"sysroot": str(jetson.root)}) as box:
+        box.await_message("READY")
+        box.await_true(lambda: "; clocks are unknown: /run/f5-app" in box.messages("STATUS")[-1])
+        begun = time.monotonic()
+        box.await_message("WATCHDOG", begun, count=4)
+        fed = [at for at, text in box.received if text == "WATCHDOG=1" and at >= begun]
+        assert max(after - before for before, after in itertools.pairwise([begun, *fed])) < WATCHDOG_S
+
+
+def test_a_wedged_engine_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_message("READY")
+        box.add_voice()
+        box.wedge("step")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).Synthesize.future(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            box.await_true(lambda: any(text.startswith("wedged") for text in box.messages("STATUS")))
+            assert box.health() == "SERVING", "the event loop itself is well"
+            assert not box.is_fed() and box.http("/livez")[0] == 503
+            box.release("step")
+            assert call.result().audio
+            box.await_true(box.is_fed)
+            box.await_true(lambda: box.http("/livez")[0] == 200)
+            assert any("no sign of life from the engine" in line for line in box.lines)
+            box.wedge("step")
+            call = box.synthesizer(channel).Synthesize.future(request(seed=2), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            box.process.send_signal(signal.SIGABRT)
+            assert box.process.wait(PATIENCE_S) == -signal.SIGABRT
+            with pytest.raises(grpc.RpcError):
+                call.result()
+        box.await_true(lambda: "in _make" in "".join(box.lines) and "in hang" in "".join(box.lines))
+
+
+def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_message("READY")
+        box.add_voice()
+        box.wedge("spoken")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).Synthesize.future(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: box.http("/livez")[0] == 503)
+            assert not box.is_fed()
+            box.release("spoken")
+            assert call.result().audio
+            box.await_true(box.is_fed)
+
+
+def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> None:
+    with supervised(tmp_path) as box:
+        box.await_message("READY")
+        box.add_voice()
+        # Held until the signal was heard: a quick machine has else spoken it all by then.
+        box.wedge("step")
+        with box.channel() as channel:
+            call = box.synthesizer(channel).StreamSynthesize(request(), timeout=PATIENCE_S)
+            box.await_true(lambda: any("1 speaking" in text for text in box.messages("STATUS")))
+            box.process.send_signal(signal.SIGTERM)
+            box.await_message("STOPPING")
+            box.release("step")
+            messages = list(call)
+        assert messages[-1].WhichOneof("message") == "end"
+        assert messages[-1].end.samples > 24_000
+        assert box.process.wait(PATIENCE_S) == Exit.OK
+        assert [text for text in box.messages("STATUS") if text.startswith("draining: 1 speaking")]
+        assert box.messages("STOPPING") == ["1"]
+        assert "Traceback" not in "".join(box.lines)
+
+
+NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+"""A network of its own, with no addresses but loopback's."""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run([*NETWORK, "true"], capture_output=True).returncode != 0,
+    reason="no network of its own can be made: needs root, unshare and ip",
+)
+def test_an_address_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    listen = {"listen": "192.0.2.1:50051", "open_to_network": True}
+    with supervised(tmp_path, server=listen, within=NETWORK) as box:
+        box.await_true(lambda: any("has no address 192.0.2.1" in text for text in box.messages("STATUS")))
+        box.await_message("EXTEND_TIMEOUT_USEC")
+        inside = ["nsenter", "--net", "--target", str(box.process.pid)]
+        subprocess.run(
+            [*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=PATIENCE_S
+        )
+        box.await_message("READY")
+
+
+def test_a_damaged_bundle_is_never_ready(tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
+    path = max(damaged.rglob("*.*"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with supervised(tmp_path, bundle=damaged) as box:
+        assert box.process.wait(PATIENCE_S) == Exit.BUNDLE
+    assert not box.messages("READY") and not box.messages("WATCHDOG")
+    assert not any(text.startswith("ready") for text in box.messages("STATUS"))
+    assert "damaged" in box.messages("STATUS")[-1]
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "code", "words"),
+    [
+        ("synthesis", {"nef": 5}, Exit.CONFIG, "unknown key nef"),
+        ("voices", {"folder": "/dev/null/voices"}, Exit.STORAGE, "/dev/null/voices"),
+        ("engine", {"backend": "xyz"}, Exit.CONFIG, "xyz"),
+    ],
+)
+def test_the_last_line_of_a_start_that_fails_says_why(
+    section: str, values: dict[str, Any], code: Exit, words: str, tmp_path: Path
+) -> None:
+    with supervised(tmp_path, **{section: values}) as box:
+        assert box.process.wait(PATIENCE_S) == code
+    assert words in box.messages("STATUS")[-1]

@@ -1,0 +1,230 @@
+"""Files in, integers out; and everything that is refused, with its reason."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.contract.mel import MelSpec
+from appliance.errors import InvalidReference
+from appliance.voices import decode as decode_module
+from appliance.voices.decode import decode
+from appliance.voices.reference import prepare
+from tests.patience import scaled
+from tests.sounds import burst, to_file
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype", "dtype"),
+    [
+        ("WAV", "PCM_16", np.int16),
+        ("WAV", "PCM_24", np.int32),
+        ("WAV", "PCM_32", np.int32),
+        ("WAV", "PCM_U8", np.int8),
+        ("WAVEX", "PCM_16", np.int16),
+        ("FLAC", "PCM_16", np.int16),
+        ("FLAC", "PCM_24", np.int32),
+        ("FLAC", "PCM_S8", np.int8),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_whole_numbers_come_back_exactly(format, subtype, dtype, channels):
+    bits = {"PCM_16": 16, "PCM_24": 24, "PCM_32": 32, "PCM_U8": 8, "PCM_S8": 8}[subtype]
+    whole = np.random.default_rng(1).integers(-(1 << bits - 1), 1 << bits - 1, (5_000, channels))
+    recording = decode(to_file(whole / 2.0 ** (bits - 1), 44_100, format, subtype))
+    assert recording.rate_hz == 44_100
+    assert recording.samples.dtype == dtype
+    assert np.array_equal(
+        recording.samples.astype(np.int64) >> (8 * recording.samples.itemsize - bits), whole
+    )
+
+
+@pytest.mark.parametrize("subtype", ["FLOAT", "DOUBLE"])
+def test_floats_are_rounded_and_clipped(subtype):
+    wave = np.array([[0.5], [-1.0], [1.5], [-7.0], [np.nan], [0.0]])
+    samples = decode(to_file(wave, subtype=subtype)).samples[:, 0]
+    assert samples.tolist() == [1 << 30, -(1 << 31), (1 << 31) - 1, -(1 << 31), 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"), [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")]
+)
+@pytest.mark.parametrize("rate_hz", [24_000, 48_000])
+def test_lossy_files_sound_the_same(format, subtype, rate_hz):
+    seconds = np.arange(2 * rate_hz) / rate_hz
+    wave = 0.3 * np.sin(2 * np.pi * 440 * seconds)[:, None]
+    recording = decode(to_file(wave, rate_hz, format, subtype))
+    assert (recording.samples.dtype, recording.rate_hz) == (np.int16, rate_hz)
+    assert abs(len(recording.samples) - len(wave)) <= 2_500
+    middle = recording.mono()[rate_hz // 2 : rate_hz]
+    assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.3 / np.sqrt(2), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (b"", "is empty"),
+        (b"these are not sounds" * 99, "is not audio that can be read"),
+        (b"RIFF\x00\x00\x00\x00WAVE", "audio: "),
+        (b"\x89PNG\r\n\x1a\n" + bytes(500), "is not audio that can be read"),
+        (to_file(burst(0.0)), "holds no samples"),
+        (to_file(burst(0.5), format="AIFF"), "has format AIFF, allowed are wav, flac, ogg or mp3"),
+        (to_file(burst(0.5), 4_000), "has 4000 samples a second, allowed are 8000 to 192000"),
+        (to_file(burst(0.5, channels=3)), "has 3 channels, at most 2"),
+        (to_file(burst(61.0, rate_hz=8_000), 8_000), "lasts 61 s, at most 60 s"),
+    ],
+)
+def test_refusals_name_the_reason(audio, message):
+    with pytest.raises(InvalidReference, match=message) as caught:
+        decode(audio)
+    assert caught.value.field == "audio"
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"),
+    [
+        ("WAV", "PCM_16"),
+        ("WAVEX", "PCM_24"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+        ("MP3", "MPEG_LAYER_III"),
+    ],
+)
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.95])
+def test_a_file_that_ends_too_early_is_refused(format, subtype, kept):
+    whole = to_file(burst(3.0), format=format, subtype=subtype)
+    decode(whole)
+    with pytest.raises(InvalidReference, match=r"cut off|not audio that can be read"):
+        decode(whole[: int(len(whole) * kept)])
+
+
+def test_a_wav_of_unknown_length_is_whole():
+    audio = bytearray(to_file(burst(1.0)))
+    place = audio.index(b"data") + 4
+    audio[place : place + 4] = audio[4:8] = struct.pack("<I", 0xFFFFFFFF)
+    assert len(decode(bytes(audio)).samples) == 24_000
+
+
+def test_a_flac_of_unknown_length_is_refused():
+    audio = bytearray(to_file(burst(1.0), format="FLAC"))
+    audio[21] &= 0xF0  # 36 bits of STREAMINFO: total samples
+    audio[22:26] = bytes(4)
+    with pytest.raises(InvalidReference, match="does not say how long it is"):
+        decode(bytes(audio))
+
+
+def test_a_forty_minute_file_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    path = tmp_path / "long.flac"
+    with soundfile.SoundFile(path, "w", 16_000, 1, format="FLAC", subtype="PCM_16") as file:
+        for _ in range(40):
+            file.write(np.zeros(60 * 16_000, np.int16))
+    audio = path.read_bytes()
+    monkeypatch.setattr(soundfile.SoundFile, "read", lambda *_, **__: pytest.fail("it was decoded"))
+    with pytest.raises(InvalidReference, match="lasts 2400 s"):
+        decode(audio)
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "channels", "allowed_s"),
+    [(192_000, 2, 15), (192_000, 1, 30), (96_000, 2, 30), (48_000, 2, 60)],
+)
+def test_high_rates_are_allowed_less_time(rate_hz, channels, allowed_s):
+    def silence_of(seconds: float) -> bytes:
+        return to_file(np.zeros((round(seconds * rate_hz), channels), np.int16), rate_hz, "FLAC")
+
+    assert len(decode(silence_of(allowed_s)).samples) == allowed_s * rate_hz
+    with pytest.raises(InvalidReference, match=rf"lasts \d+ s, at most {allowed_s} s are allowed"):
+        decode(silence_of(allowed_s + 1))
+
+
+@pytest.mark.parametrize("subtype", ["GSM610", "G721_32", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32"])
+def test_codecs_that_cannot_be_read_twice_are_refused(subtype):
+    with pytest.raises(InvalidReference, match=f"has samples of kind {subtype}: save it as 16-bit PCM"):
+        decode(to_file(burst(1.0, rate_hz=8_000), 8_000, "WAV", subtype))
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype", "rate_hz", "channels", "seconds"),
+    [
+        ("FLAC", "PCM_24", 48_000, 2, 60),
+        ("FLAC", "PCM_24", 192_000, 1, 30),
+        ("WAV", "FLOAT", 48_000, 2, 30),
+        ("OGG", "VORBIS", 48_000, 2, 60),
+    ],
+)
+def test_the_largest_upload_is_bounded_in_memory(format, subtype, rate_hz, channels, seconds):
+    audio = to_file(burst(seconds, 0.1, rate_hz, channels), rate_hz, format, subtype)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidReference, match=f"lasts {seconds}.* s without its silences"):
+            prepare(audio, MelSpec("vocos"), 0.1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6
+
+
+def flac_of(seconds: int, claimed: int) -> bytes:
+    """A FLAC whose header says another length than it has."""
+    audio = bytearray(to_file(burst(seconds, rate_hz=8_000), 8_000, "FLAC"))
+    audio[21] = audio[21] & 0xF0 | claimed >> 32  # 36 bits of STREAMINFO: total samples
+    audio[22:26] = (claimed & 0xFFFFFFFF).to_bytes(4, "big")
+    return bytes(audio)
+
+
+def test_a_flac_that_is_longer_than_it_says_is_read_as_far_as_it_says():
+    assert len(decode(flac_of(50, claimed=8_000)).samples) == 8_000
+
+
+def test_a_flac_that_is_shorter_than_it_says_is_cut_off():
+    with pytest.raises(InvalidReference, match=r"cut off|not audio that can be read"):
+        decode(flac_of(1, claimed=8_000 * 50))
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"), [("MP3", "MPEG_LAYER_III"), ("OGG", "OPUS"), ("OGG", "VORBIS")]
+)
+def test_twelve_mebibytes_of_joined_silent_files_are_read_in_bounded_time(format, subtype):
+    one = to_file(np.zeros((60 * 16_000, 1)), 16_000, format, subtype)
+    start = time.thread_time()
+    with contextlib.suppress(InvalidReference):
+        assert len(decode(one * ((12 << 20) // len(one))).samples) <= decode_module.MAX_SAMPLES
+    assert time.thread_time() - start < scaled(2.0)
+
+
+FUZZED = [
+    to_file(burst(0.3, rate_hz=8_000), 8_000, format, subtype)
+    for format, subtype in [
+        ("WAV", "PCM_16"),
+        ("WAV", "GSM610"),
+        ("WAV", "IMA_ADPCM"),
+        ("WAVEX", "FLOAT"),
+        ("RF64", "PCM_24"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+        ("OGG", "OPUS"),
+        ("MP3", "MPEG_LAYER_III"),
+    ]
+]
+
+
+def test_damaged_bytes_are_prepared_or_refused(capfd):
+    """Nothing but InvalidReference is raised, nor printed by the decoder's callbacks."""
+    draw = np.random.default_rng(1)
+    for case in range(300):
+        audio = bytearray(FUZZED[case % len(FUZZED)])
+        # Most damage is in the header, where the decisions are.
+        end = len(audio) if draw.random() < 0.3 else min(len(audio), 120)
+        for place in draw.integers(0, end, draw.integers(1, 8)):
+            audio[place] = draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.integers(0, 256)])
+        if draw.random() < 0.2:
+            del audio[draw.integers(0, len(audio)) :]
+        with contextlib.suppress(InvalidReference):
+            assert prepare(bytes(audio), MelSpec("vocos"), 0.1).log_mel.ndim == 2
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,523 @@
+"""The voice store: what survives, what is refused, and that cached references are the bytes of new ones."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from appliance.contract.mel import MelSpec
+from appliance.errors import (
+    Cancelled,
+    InvalidReference,
+    InvalidRequest,
+    StorageError,
+    VoiceDamaged,
+    VoiceExists,
+    VoiceNotFound,
+)
+from appliance.request import Features, Reference
+from appliance.voices import reference
+from appliance.voices import store as voices
+from appliance.voices.store import NAME_RULE, VoiceStore
+
+SPEC = MelSpec("vocos")
+
+
+def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -> bytes:
+    t = np.arange(int(16_000 * seconds)) / 16_000
+    buffer = io.BytesIO()
+    soundfile.write(buffer, level * np.sin(2 * np.pi * pitch_hz * t), 16_000, format="WAV", subtype="PCM_16")
+    return buffer.getvalue()
+
+
+@dataclass
+class Place:
+    root: Path
+    level: float = 0.1
+    prepared: int = 0
+    """How often audio was decoded."""
+
+    def open(self, **options: int) -> VoiceStore:
+        limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **options}
+        return VoiceStore(self.root / "voices", self.root / "cache", SPEC, self.level, **limits)
+
+    @property
+    def cached(self) -> list[Path]:
+        return sorted((self.root / "cache").iterdir())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path)
+
+    def prepare(audio: bytes, *rest: Any) -> Features:
+        made.prepared += 1
+        return reference.prepare(audio, *rest)
+
+    monkeypatch.setattr(voices, "prepare", prepare)
+    return made
+
+
+def same(a: Reference, b: Reference) -> bool:
+    return all(
+        np.asarray(getattr(a.features, name)).tobytes() == np.asarray(getattr(b.features, name)).tobytes()
+        for name in ("samples", "log_mel", "rms")
+    )
+
+
+def test_a_voice_survives_a_restart_byte_for_byte(place: Place) -> None:
+    audio = wav()
+    made = place.open().create("ann", audio, "Hello there", "Ann agreed on 1 May: naïve “quotes”\n2nd line")
+    store = place.open()
+    assert store.get("ann") == made
+    assert any(warning.startswith("only 1.1 s of speech:") for warning in made.warnings)
+    assert (made.size_bytes, made.duration_s) == (len(audio), 1.05)
+    # A sine's RMS, thinned by the 50 ms of silence that trimming appends.
+    rms = 0.02 / np.sqrt(2) * np.sqrt(1.0 / 1.05)
+    assert made.rms == pytest.approx(rms, rel=1e-3)
+    assert (place.root / "voices" / "ann" / "audio").read_bytes() == audio
+    assert store.reference("ann").transcript == "Hello there. "
+    assert store.reference("ann").features.rms == pytest.approx(rms, rel=1e-3)
+
+
+def test_hit_and_miss_are_the_same_bytes_in_memory_and_from_disk(place: Place) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    memory = store.reference("ann")
+    disk = place.open().reference("ann")
+    assert place.prepared == 1
+    shutil.rmtree(place.root / "cache")
+    fresh = place.open().reference("ann")
+    assert place.prepared == 2
+    assert same(memory, disk) and same(disk, fresh)
+
+
+def test_a_hit_reads_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = place.open()
+    store.create("ann", wav(8.0), "Hello there.")
+    kept = store.reference("ann")
+    monkeypatch.setattr("builtins.open", lambda *_, **__: pytest.fail("a file was opened"))
+    monkeypatch.setattr("os.open", lambda *_, **__: pytest.fail("a file was opened"))
+    assert store.reference("ann").features is kept.features
+
+
+@pytest.mark.parametrize("where", ["checksum", "middle", "last", "cut", "empty"])
+def test_a_damaged_cache_file_is_made_again(place: Place, where: str) -> None:
+    good = place.open()
+    good.create("ann", wav(), "Hello there.")
+    (path,) = place.cached
+    packed = bytearray(path.read_bytes())
+    if where == "cut":
+        del packed[-100:]
+    elif where == "empty":
+        packed.clear()
+    else:
+        packed[{"checksum": 3, "middle": len(packed) // 2, "last": -1}[where]] ^= 1
+    path.write_bytes(packed)
+    assert same(place.open().reference("ann"), good.reference("ann"))
+    assert place.prepared == 2
+    assert same(place.open().reference("ann"), good.reference("ann"))
+    assert place.prepared == 2
+
+
+def test_another_kind_of_preparation_does_not_see_the_old_cache(place: Place) -> None:
+    place.open().create("ann", wav(), "Hello there.")
+    place.level = 0.2
+    place.open().reference("ann")
+    assert place.prepared == 2
+
+
+def test_the_transcript_is_no_part_of_the_cache(place: Place) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    store.create("bea", wav(), "Something else.")
+    prepared = place.prepared
+    assert len(place.cached) == 1
+    assert store.reference("ann").transcript != store.reference("bea").transcript
+    assert same(store.reference("ann"), store.reference("bea"))
+    assert place.prepared == prepared
+
+
+def test_memory_holds_the_most_recently_used(place: Place) -> None:
+    store = place.open(memory_entries=1)
+    store.create("ann", wav(pitch_hz=200), "Hello there.")
+    store.create("bea", wav(pitch_hz=300), "Hello there.")
+    shutil.rmtree(place.root / "cache")
+    prepared = place.prepared
+    store.reference("bea")
+    assert place.prepared == prepared
+    assert (store.at_hand("ann"), store.at_hand("bea"), store.at_hand("eve")) == (False, True, False)
+    store.reference("ann")
+    assert place.prepared == prepared + 1
+    assert (store.at_hand("ann"), store.at_hand("bea")) == (True, False)
+
+
+def test_shared_references_cannot_be_written_to(place: Place) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    with pytest.raises(ValueError, match="read-only"):
+        store.reference("ann").features.samples[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        place.open().reference("ann").features.log_mel[0] = 1.0
+
+
+def test_the_same_again_is_no_error_and_other_content_is(place: Place) -> None:
+    store = place.open()
+    made = store.create("ann", wav(), "Hello there.")
+    assert store.create("ann", wav(), "Hello there.") == made
+    with pytest.raises(VoiceExists, match="ann"):
+        store.create("ann", wav(), "Hello, there.")
+    with pytest.raises(VoiceExists, match="ann"):
+        store.create("ann", wav(pitch_hz=100), "Hello there.")
+    assert store.get("ann") == made
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Ann", "-ann", "_ann", "a.b", "../ann", "a/b", "a" * 65, "ann\n", "änn", ".ann.00000000"]
+)
+def test_names_outside_the_rule_are_refused(place: Place, name: str) -> None:
+    store = place.open()
+    with pytest.raises(InvalidRequest, match="a-z, 0-9") as caught:
+        store.create(name, wav(), "Hello there.")
+    assert caught.value.field == "name"
+    with pytest.raises(VoiceNotFound):
+        store.reference(name)
+    assert list((place.root / "voices").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a", "0", "a" * 64, "a-b_c9"])
+def test_names_inside_the_rule(name: str) -> None:
+    assert NAME_RULE.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    ("audio", "transcript", "field"),
+    [
+        (b"", "Hello.", "audio"),
+        (b"x" * 2_000_000, "Hello.", "audio"),
+        (b"not audio at all", "Hello.", "audio"),
+        (wav(level=0.0), "Hello.", "audio"),
+        (wav(), "", "transcript"),
+        (wav(), " \n", "transcript"),
+        (wav(), "a" * 1_001, "transcript"),
+    ],
+)
+def test_a_bad_reference_is_refused_and_leaves_nothing(
+    place: Place, audio: bytes, transcript: str, field: str
+) -> None:
+    store = place.open()
+    with pytest.raises(InvalidReference) as caught:
+        store.create("ann", audio, transcript)
+    assert caught.value.field == field
+    assert list((place.root / "voices").iterdir()) == place.cached == []
+
+
+def test_validate_only_stores_nothing(place: Place) -> None:
+    store = place.open()
+    voice = store.create("ann", wav(), "Hello there.", validate_only=True)
+    assert voice.name == "ann"
+    assert list((place.root / "voices").iterdir()) == place.cached == []
+    with pytest.raises(VoiceNotFound):
+        store.get("ann")
+
+
+def test_delete_forgets_what_was_prepared_unless_another_voice_shares_it(place: Place) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    store.create("bea", wav(), "Hello there.")
+    store.delete("ann")
+    assert len(place.cached) == 1
+    store.delete("bea")
+    assert list((place.root / "voices").iterdir()) == place.cached == []
+    with pytest.raises(VoiceNotFound, match="bea"):
+        store.reference("bea")
+    with pytest.raises(VoiceNotFound, match="bea"):
+        store.delete("bea")
+
+
+def test_paging_goes_over_every_voice_once(place: Place) -> None:
+    store = place.open()
+    names = ["a", "a-b", "a_b", "b", "c0", "c1", "d"]
+    for name in reversed(names):
+        store.create(name, wav(0.5), "Hello there.")
+    for size in (1, 2, 3, 7, 8, 0):
+        seen, token = [], ""
+        while True:
+            page = store.page(size, token)
+            assert len(page.voices) <= (size or 50)
+            seen += [voice.name for voice in page.voices]
+            token = page.next_token
+            if not token:
+                break
+        assert seen == names
+    with pytest.raises(InvalidRequest, match="at most 1000"):
+        store.page(1001)
+    with pytest.raises(InvalidRequest, match="page_token"):
+        store.page(1, "../x")
+
+
+def test_voices_changed_by_hand_are_seen_at_once(place: Place) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    folder = place.root / "voices"
+    shutil.copytree(folder / "ann", folder / "bea")
+    with pytest.raises(StorageError, match="describes voice 'ann'"):
+        store.get("bea")
+    record = folder / "bea" / "voice.yaml"
+    record.write_text(record.read_text().replace("name: ann", "name: bea").replace("Hello there", "Good day"))
+    assert store.reference("bea").transcript == "Good day. "
+    assert store.names() == ["ann", "bea"]
+    shutil.rmtree(folder / "ann")
+    with pytest.raises(VoiceNotFound):
+        store.reference("ann")
+
+
+def test_audio_changed_by_hand_is_noticed(place: Place) -> None:
+    place.open().create("ann", wav(), "Hello there.")
+    (place.root / "voices" / "ann" / "audio").write_bytes(wav(pitch_hz=100))
+    shutil.rmtree(place.root / "cache")
+    store = place.open()
+    with pytest.raises(VoiceDamaged, match="is not the file"):
+        store.reference("ann")
+    (problem,) = store.check()
+    assert problem.startswith("voice ann: ")
+
+
+def spoil(folder: Path, how: str) -> None:
+    """Damage a stored voice."""
+    record = folder / "voice.yaml"
+    if how == "unknown key":
+        record.write_text("name: ann\nage: 30\n")
+    elif how == "not yaml":
+        record.write_bytes(b"name: [\xff")
+    elif how == "no date":
+        record.write_text("created: 2026-13-45\n")
+    elif how == "another name":
+        record.write_text(record.read_text().replace("name: ann", "name: bob"))
+    elif how == "no record":
+        record.unlink()
+    elif how == "no audio":
+        (folder / "audio").unlink()
+    elif how == "other audio":
+        (folder / "audio").write_bytes(b"another")
+
+
+DAMAGES = ["unknown key", "not yaml", "no date", "another name", "no record", "no audio", "other audio"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_voice_is_named_without_its_path_and_can_be_replaced(place: Place, how: str) -> None:
+    store = place.open()
+    made = store.create("ann", wav(), "Hello there.")
+    store.create("bea", wav(0.5), "Hello there.")
+    shutil.rmtree(place.root / "cache")
+    spoil(place.root / "voices" / "ann", how)
+    store = place.open()
+    with pytest.raises(VoiceDamaged, match=r"^voice 'ann': ") as caught:
+        store.reference("ann")
+    assert str(place.root) not in str(caught.value)
+    (problem,) = store.check()
+    assert problem.startswith("voice ann: ") and "'ann': " not in problem
+    listed = {voice.name: voice.problem for voice in store.page().voices}
+    # Only what its record can tell is known of a voice that nobody has used yet.
+    assert listed == {"ann": "" if "audio" in how else str(caught.value), "bea": ""}
+    assert store.create("ann", wav(), "Hello there.").sha256 == made.sha256
+    assert store.reference("ann").transcript == "Hello there. "
+    assert [path.name for path in (place.root / "voices").iterdir() if path.name[0] == "."] == []
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_voice_can_be_deleted(place: Place, how: str) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    spoil(place.root / "voices" / "ann", how)
+    store.delete("ann")
+    assert list((place.root / "voices").iterdir()) == []
+    with pytest.raises(VoiceNotFound):
+        store.delete("ann")
+
+
+def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+
+    def full(path: str, **options: Any) -> Any:
+        raise OSError(24, "Too many open files", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", full)
+        with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
+            store.create("ann", wav(0.7), "Something else.")
+    assert store.get("ann").transcript == "Hello there."
+
+
+def test_another_consent_note_is_refused_and_none_is_not(place: Place) -> None:
+    store = place.open()
+    made = store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.")
+    assert store.create("ann", wav(), "Hello there.", "Ann agreed on 1 May.") == made
+    assert store.create("ann", wav(), "Hello there.") == made
+    with pytest.raises(VoiceExists, match="another consent note"):
+        store.create("ann", wav(), "Hello there.", "Ann agreed to something else.")
+
+
+@pytest.mark.parametrize("transcript", ["\u200b", "\u2060\ufeff \u00ad", "\ufe0f"])
+def test_a_transcript_that_cannot_be_seen_is_refused(place: Place, transcript: str) -> None:
+    with pytest.raises(InvalidReference, match="transcript: is empty"):
+        place.open().create("ann", wav(), transcript)
+
+
+def test_a_transcript_that_cannot_be_all_is_warned_of(place: Place) -> None:
+    made = place.open().create("ann", wav(3.5), "a")
+    assert any(warning.startswith("the transcript probably lacks words:") for warning in made.warnings)
+    assert place.open().get("ann").warnings == made.warnings
+
+
+def test_an_upload_is_decoded_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    real = reference.decode
+    monkeypatch.setattr(reference, "decode", lambda audio: decoded.append(len(audio)) or real(audio))
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    assert len(decoded) == 1
+    store.create("ann", wav(), "Hello there.")
+    assert len(decoded) == 1
+
+
+def test_a_create_that_is_stopped_leaves_nothing(place: Place) -> None:
+    def stop() -> None:
+        raise Cancelled("stopped")
+
+    store = place.open()
+    with pytest.raises(Cancelled):
+        store.create("ann", wav(), "Hello there.", checkpoint=stop)
+    assert list((place.root / "voices").iterdir()) == place.cached == []
+
+
+def test_a_voice_and_its_deletion_are_on_disk_before_they_are_acknowledged(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    sync, rename, put = os.fsync, os.rename, os.replace
+
+    def synced(descriptor: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name.partition(".ann.")[0]
+        events.append(f"sync {'new record' if name.startswith('.voice.yaml.') else name}")
+        sync(descriptor)
+
+    def renamed(old: Path, new: Path) -> None:
+        rename(old, new)
+        events.append("rename")
+
+    monkeypatch.setattr(os, "fsync", synced)
+
+    def replaced(old: Path, new: Path) -> None:
+        put(old, new)
+        if new.name == "voice.yaml":
+            events.append("rename")
+
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "replace", replaced)
+    store = place.open()
+    store.create("ann", wav(), "Hello there.")
+    # The new folder's name, which begins with .ann., is cut off.
+    assert events[:5] == ["sync audio", "sync voice.yaml", "sync ", "rename", "sync voices"]
+    events.clear()
+    store.update("ann", "Ann")
+    assert events == ["sync new record", "rename", "sync ann"]
+    events.clear()
+    store.delete("ann")
+    assert events == ["rename", "sync voices"]
+
+
+def test_names_in_any_script_and_pronunciations_are_kept_and_changed(place: Place) -> None:
+    store = place.open()
+    words = {"Xx_Anna": "安娜", "GG": "good game"}
+    made = store.create("ann", wav(), "Hello there.", display_name=" 安\u200b娜 ", pronunciations=words)
+    assert (made.display_name, made.pronunciations) == ("安娜", words)
+    prepared = place.prepared
+    assert place.open().get("ann") == made == store.create("ann", wav(), "Hello there.")
+    for other in ({"display_name": "Anna"}, {"pronunciations": {"GG": "gee gee"}}):
+        with pytest.raises(VoiceExists, match=r"another (display name|list of pronunciations); UpdateVoice"):
+            store.create("ann", wav(), "Hello there.", **other)
+    changed = store.update("ann", "Anna")
+    assert changed == replace(made, display_name="Anna") == place.open().get("ann") == store.get("ann")
+    assert store.update("ann", pronunciations={}) == replace(changed, pronunciations={})
+    assert store.pronunciations("ann") == store.pronunciations("nobody") == {}
+    assert (store.update("ann").display_name, place.prepared) == ("Anna", prepared)
+    with pytest.raises(InvalidRequest, match="display_name: has 101 characters; at most 100"):
+        store.update("ann", "a" * 101)
+    with pytest.raises(InvalidRequest, match="has an empty side"):
+        store.update("ann", pronunciations={"a": " "})
+    with pytest.raises(VoiceNotFound):
+        store.update("bea", "Bea")
+    assert [path.name for path in (place.root / "voices" / "ann").iterdir() if path.name[0] == "."] == []
+
+
+LEFTOVERS = (".ann.0123abcd", f".{'a' * 64}-{'b' * 16}.ref.0123abcd")
+
+
+def test_leftovers_are_swept(place: Place) -> None:
+    store = place.open()
+    folder, cache = place.root / "voices", place.root / "cache"
+    (folder / LEFTOVERS[0]).mkdir()
+    (folder / ".git").mkdir()
+    (cache / LEFTOVERS[1]).write_bytes(b"half")
+    assert store.names() == []
+    store.sweep()
+    assert [path.name for path in folder.iterdir()] == [".git"]
+    assert list(cache.iterdir()) == []
+
+
+def test_what_another_process_is_writing_is_not_swept(place: Place) -> None:
+    store = place.open()
+    paths = place.root / "voices" / LEFTOVERS[0], place.root / "cache" / LEFTOVERS[1]
+    for path in paths:
+        path.mkdir()
+    writer = (
+        "import fcntl, os, sys\n"
+        "for folder in sys.argv[1:]: fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)\n"
+        "print(); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", writer, *(str(path.parent) for path in paths)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        store.sweep()
+        assert all(path.exists() for path in paths)
+        other.kill()
+    store.sweep()
+    assert not any(path.exists() for path in paths)
+
+
+def test_two_stores_of_one_folder_take_turns(place: Place) -> None:
+    """Of several writers of one name, one stores it and the others see that."""
+    content = [(wav(pitch_hz=200 + i), f"Hello number {i}.") for i in range(4)]
+
+    def create(i: int) -> str:
+        try:
+            return place.open().create("ann", *content[i]).transcript
+        except VoiceExists:
+            return ""
+
+    with ThreadPoolExecutor(4) as pool:
+        stored = [transcript for transcript in pool.map(create, range(4)) if transcript]
+    assert stored == [place.open().get("ann").transcript]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "voices").write_text("a file")
+    with pytest.raises(StorageError, match="voices"):
+        Place(tmp_path).open()
