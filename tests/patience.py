@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 QUIET_S = 0.25
 """Wall time of `_WORK` on a quiet machine, or more."""
@@ -38,3 +39,11 @@ PATIENCE_S = 120.0 * SLOWNESS
 def scaled(seconds: float) -> float:
     """Seconds in which something happens on a quiet machine, for timeouts of the product and for silences."""
     return seconds * SLOWNESS
+
+
+def until(true: Callable[[], object], failing: Callable[[], str] = lambda: "it did not happen") -> None:
+    """Look again and again until it is true; `failing` says what is so instead."""
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end, failing()
+        time.sleep(0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from appliance.contract import bundle
 from appliance.voices.store import VoiceStore, open_store
 from tests import fleet
 from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -62,10 +61,7 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
             if isinstance(event, Piece):
                 break
         counted = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
-        end = time.monotonic() + PATIENCE_S
-        while not any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
 
 
 # Copying voices.

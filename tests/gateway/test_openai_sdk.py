@@ -16,8 +16,8 @@ import soundfile
 from appliance.client import Client
 from tests.daemons import ROOT
 from tests.gateway.conftest import Gateway
-from tests.gateway.test_openai import KINDS, said, until
-from tests.patience import PATIENCE_S
+from tests.gateway.test_openai import KINDS, said
+from tests.patience import PATIENCE_S, until
 
 CLIENTS = ROOT / ".venvs" / "clients" / "bin" / "python"
 pytestmark = [

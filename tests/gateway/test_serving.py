@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
 from tests.daemons import Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
-from tests.gateway.test_openai import LINE, until
-from tests.patience import PATIENCE_S
+from tests.gateway.test_openai import LINE
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -247,9 +246,8 @@ def test_a_burst_on_one_channel_keeps_its_order_also_as_the_first_thing_after_a_
                 body = json.dumps(sent).encode()
                 head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
                 connection.sendall(head.encode() + body)
-            end = time.monotonic() + PATIENCE_S
-            while len(waiting := client.utterances("burst")) < len(words):
-                assert time.monotonic() < end, waiting
+            until(lambda: len(client.utterances("burst")) == len(words))
+            waiting = client.utterances("burst")
             assert [utterance.text.strip(" .").lower() for utterance in waiting] == words
             client.clear("burst")
         client.resume("burst")

@@ -34,7 +34,7 @@ from appliance.serve import daemon
 from appliance.serve.daemon import Exit
 from appliance.serve.notify import Notifier
 from tests.daemons import BUNDLE, ROOT, Running, reference_wav, running, write_config
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -282,10 +282,7 @@ def lazy_readers(tmp_path: Path) -> Iterator[tuple[Running, list[Any]]]:
             calls = [box.synthesizer(channel).StreamSynthesize(asked) for _ in range(STREAMS)]
             for call in calls:
                 assert next(call).WhichOneof("message") == "header"
-            end = time.monotonic() + PATIENCE_S
-            while f'f5_requests_now{{state="sending"}} {STREAMS}.0' not in box.http("/metrics")[1]:
-                assert time.monotonic() < end
-                time.sleep(0.2)
+            until(lambda: f'f5_requests_now{{state="sending"}} {STREAMS}.0' in box.http("/metrics")[1])
             yield box, calls
 
 

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from appliance.serve.metrics import Metrics, MetricsServer
 from appliance.serve.probes import MAX_CONNECTIONS
 from tests.fakes.jetson import Clock, Jetson
 from tests.fakes_engine import FakeEngine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -228,10 +227,7 @@ def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: Metri
             client.sendall(b"GET /livez HT")
         assert status_of(serving.port, "livez") == 200
         # The thread of a closed connection ends when it is its turn.
-        end = time.monotonic() + PATIENCE_S
-        while threads() - before > MAX_CONNECTIONS + 1 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert threads() - before <= MAX_CONNECTIONS + 1
+        until(lambda: threads() - before <= MAX_CONNECTIONS + 1)
 
 
 def test_a_half_sent_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
