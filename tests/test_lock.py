@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from appliance.access import Role
 from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig
+from appliance.serve import daemon
 from tests import daemons
 from tests.daemons import ROOT, Running, running
 from tests.patience import PATIENCE_S
@@ -370,20 +370,15 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_unusable_certificates_are_refused_at_start(
-    tmp_path: Path, keys: Path, server: dict[str, str], message: str
+    tmp_path: Path,
+    keys: Path,
+    capsys: pytest.CaptureFixture[str],
+    server: dict[str, str],
+    message: str,
 ) -> None:
     paths = {key: str(keys / value) if key.startswith("tls") else value for key, value in server.items()}
-    path = daemons.write_config(tmp_path, server=paths)
-    done = subprocess.run(
-        [sys.executable, "-m", "appliance", "serve", "--config", path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 78, done.stderr
-    assert message in done.stderr.splitlines()[-1]
+    assert daemon.main(daemons.write_config(tmp_path, server=paths), []) == daemon.Exit.CONFIG
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from appliance.scheduler import Scheduler
 from appliance.serve import daemon
 from appliance.serve.daemon import Exit
 from appliance.serve.notify import Notifier
-from tests.daemons import BUNDLE, ROOT, Running, reference_wav, running, write_config
+from tests.daemons import BUNDLE, Program, Running, followed, reference_wav, running, start, write_config
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
@@ -143,9 +141,9 @@ def test_bad_input_is_refused_and_counted_and_the_daemon_goes_on(box: Running) -
 
 def test_voices_and_their_bytes_survive_a_restart(tmp_path: Path) -> None:
     replies = []
-    for start in range(2):
+    for life in range(2):
         with running(tmp_path) as box:
-            if start == 0:
+            if life == 0:
                 box.add_voice()
                 (prepared,) = (tmp_path / "cache").iterdir()
                 written = prepared.stat().st_mtime_ns
@@ -347,23 +345,17 @@ def test_a_reload_changes_what_requests_get_while_streams_go_on(tmp_path: Path) 
 # Refusing to start.
 
 
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "appliance", "serve", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """A start in this process ends with a status and one line, which has certain words."""
 
+    def checked(config: Path, code: Exit, *words: str) -> None:
+        assert daemon.main(config, []) == code
+        shown = capsys.readouterr().err
+        [line] = [line for line in shown.splitlines() if not line.startswith(("INFO", "WARNING"))]
+        assert line.startswith("appliance serve: ") and all(word in line for word in words), line
 
-def assert_refused(result: subprocess.CompletedProcess[str], code: Exit, *words: str) -> None:
-    errors = [line for line in result.stderr.splitlines() if not line.startswith(("INFO", "WARNING"))]
-    assert len(errors) == 1, result.stderr
-    assert errors[0].startswith("appliance serve: ")
-    for word in words:
-        assert word in errors[0]
-    assert result.returncode == code
+    return checked
 
 
 @pytest.fixture
@@ -371,47 +363,53 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
 
 
-def test_a_misspelt_key(tmp_path: Path) -> None:
-    config = str(write_config(tmp_path, synthesis={"nef": 5}))
-    assert_refused(serve("--config", config), Exit.CONFIG, "unknown key nef", "valid keys: nfe")
+def test_a_misspelt_key_as_a_process(tmp_path: Path) -> None:
+    program = start("-m", "appliance", "serve", "--config", write_config(tmp_path, synthesis={"nef": 5}))
+    with followed(Program(program), ready=False) as starting:
+        assert program.wait(PATIENCE_S) == Exit.CONFIG
+        starting.until("^appliance serve: .*unknown key nef.*valid keys: nfe")
+    assert len(starting.lines) == 1
 
 
-def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
-    config = str(write_config(tmp_path, tmp_path / "nothing"))
-    assert_refused(serve("--config", config), Exit.BUNDLE, "nothing: not a bundle")
+def test_a_bundle_that_is_not_there(tmp_path: Path, refused: Callable[..., None]) -> None:
+    refused(write_config(tmp_path, tmp_path / "nothing"), Exit.BUNDLE, "nothing: not a bundle")
 
 
-def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path) -> None:
+def test_a_bundle_with_a_flipped_byte(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
     files = bundle.read(copy).manifest.files
     path = copy / max(files, key=lambda name: files[name].size_bytes)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    config = str(write_config(tmp_path, copy))
-    assert_refused(serve("--config", config), Exit.BUNDLE, str(path), "damaged", "copy it again")
+    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(path), "damaged", "copy it again")
 
 
-def test_a_graph_that_is_none(tmp_path: Path, copy: Path) -> None:
+def test_a_graph_that_is_none(tmp_path: Path, copy: Path, refused: Callable[..., None]) -> None:
     read = bundle.read(copy)
     broken = read.graph("step_keys", read.variant_for("ort-cpu"))
     broken.write_bytes(b"not a graph")
     bundle.write(copy, read.manifest)
-    config = str(write_config(tmp_path, copy))
-    assert_refused(serve("--config", config), Exit.BUNDLE, str(broken))
+    refused(write_config(tmp_path, copy), Exit.BUNDLE, str(broken))
 
 
 @pytest.mark.parametrize("key", ["listen", "metrics", "agent"])
-def test_an_address_in_use(tmp_path: Path, key: str) -> None:
+def test_an_address_in_use(tmp_path: Path, key: str, refused: Callable[..., None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config = str(write_config(tmp_path, server={key: address}))
-        assert_refused(serve("--config", config), Exit.ADDRESS_IN_USE, f"server.{key}", address, "in use")
+        refused(
+            write_config(tmp_path, server={key: address}),
+            Exit.ADDRESS_IN_USE,
+            f"server.{key}",
+            address,
+            "in use",
+        )
 
 
-def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used(tmp_path: Path, refused: Callable[..., None]) -> None:
     (tmp_path / "file").write_text("")
-    config = str(write_config(tmp_path, voices={"folder": str(tmp_path / "file" / "voices")}))
-    assert_refused(serve("--config", config), Exit.STORAGE, "voices")
+    refused(
+        write_config(tmp_path, voices={"folder": str(tmp_path / "file" / "voices")}), Exit.STORAGE, "voices"
+    )
 
 
 def test_an_engine_that_fails_to_warm_up(
