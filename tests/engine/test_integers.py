@@ -19,6 +19,7 @@ from appliance.engine.loading import load_for
 from appliance.errors import BundleError
 from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.once
 QEMU = shutil.which("qemu-x86_64")
 PLAIN = "0"
 """Value of the session option that leaves products as quick, and as wrong, as the processor has them."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -200,27 +201,31 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gatewa
         asking.join()
 
 
+@pytest.fixture(scope="module")
+def impatient(gateway: Gateway) -> Iterator[Gateway]:
+    with gateway_of(gateway.daemon, stall_s=0.3) as other:
+        yield other
+
+
 @pytest.mark.parametrize(
     "begun", [b"", b"POST /tts HTTP/1.1\r\nhost: x\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET"]
 )
-def test_who_makes_no_progress_is_cut_off(gateway: Gateway, begun: bytes) -> None:
-    with gateway_of(gateway.daemon, stall_s=0.2) as other:
-        host, port = other.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            connection.sendall(begun)
-            try:
-                while connection.recv(4096):
-                    pass
-            except ConnectionResetError:
-                pass
+def test_who_makes_no_progress_is_cut_off(impatient: Gateway, begun: bytes) -> None:
+    host, port = impatient.address.split(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        connection.sendall(begun)
+        while connection.recv(4096):
+            pass
 
 
-def test_a_body_that_does_not_come_is_a_408(gateway: Gateway) -> None:
-    with gateway_of(gateway.daemon, stall_s=0.3) as other:
-        host, port = other.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            connection.sendall(b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+def test_a_body_that_does_not_come_is_a_408(impatient: Gateway) -> None:
+    host, port = impatient.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
 
 
 def test_the_defaults() -> None:

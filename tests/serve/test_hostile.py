@@ -35,7 +35,7 @@ from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 COUNT = int(os.environ.get("F5_HOSTILE", "500"))
 CONTROL_EVERY = 50

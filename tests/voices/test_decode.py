@@ -19,6 +19,8 @@ from appliance.voices.reference import prepare
 from tests.patience import scaled
 from tests.sounds import burst, to_file
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     ("format", "subtype", "dtype"),
