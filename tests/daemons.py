@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import signal
@@ -20,12 +19,14 @@ from typing import Any, TypeVar
 
 import grpc
 import numpy as np
-import soundfile
 import yaml
 
+from appliance.contract.mel import MelSpec
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.store import VoiceStore
 from tests.patience import PATIENCE_S
+from tests.sounds import to_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"
@@ -41,11 +42,14 @@ def free_port() -> int:
 
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     """Something with a pitch and a pulse, at a rate that is not the model's."""
-    t = np.arange(int(16_000 * seconds)) / 16_000
-    wave = level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t))
-    buffer = io.BytesIO()
-    soundfile.write(buffer, wave, 16_000, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
+    t = np.arange(int(16_000 * seconds))[:, None] / 16_000
+    return to_file(level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)), 16_000)
+
+
+def open_store(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: int) -> VoiceStore:
+    """The voices of a folder, prepared for the tiny bundle."""
+    limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
+    return VoiceStore(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 
 from appliance.contract.mel import MelSpec
 from appliance.errors import (
@@ -30,15 +28,10 @@ from appliance.request import Features, Reference
 from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.store import NAME_RULE, VoiceStore
+from tests.daemons import open_store
+from tests.sounds import wav
 
 SPEC = MelSpec("vocos")
-
-
-def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -> bytes:
-    t = np.arange(int(16_000 * seconds)) / 16_000
-    buffer = io.BytesIO()
-    soundfile.write(buffer, level * np.sin(2 * np.pi * pitch_hz * t), 16_000, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
 
 
 @dataclass
@@ -49,8 +42,7 @@ class Place:
     """How often audio was decoded."""
 
     def open(self, **options: int) -> VoiceStore:
-        limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **options}
-        return VoiceStore(self.root / "voices", self.root / "cache", SPEC, self.level, **limits)
+        return open_store(self.root, level=self.level, **options)
 
     @property
     def cached(self) -> list[Path]:
