@@ -6,14 +6,13 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import lookups
 from tests.daemons import write_config
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 REPORTS_FROM = (1, 31)
 MODEL = "appliance/demo/bundle/vocoder.onnx"
@@ -72,18 +71,17 @@ def test_a_daemon_looks_up_no_name(tmp_path: Path) -> None:
         "daemon": ["-m", "appliance", "serve", "--config", str(config)],
         "control": ["-c", f"{PLAIN}; import time; time.sleep({PATIENCE_S})"],
     }
-    started = [
-        lookups.start(names[name], command, environment(tmp_path / f"{name} home"))
-        for name, command in commands.items()
-    ]
+    log = names["daemon"].with_suffix(".log")
+    started = []
     try:
-        until = time.monotonic() + PATIENCE_S
-        while len(names["control"].read_text().split()) < 2 and time.monotonic() < until:
-            time.sleep(0.2)
-        log = names["daemon"].with_suffix(".log").read_text()
-        assert len(names["control"].read_text().split()) >= 2
-        assert started[0].poll() is None and "ready" in log, log
-        assert names["daemon"].read_text() == ""
+        for name, happened in (
+            ("daemon", lambda: "ready on" in log.read_text()),
+            ("control", lambda: len(names["control"].read_text().split()) >= 2),
+        ):
+            home = environment(tmp_path / f"{name} home")
+            started.append(lookups.start(names[name], commands[name], home))
+            until(happened, log.read_text)
+        assert started[0].poll() is None and names["daemon"].read_text() == ""
     finally:
         for process in started:
             process.terminate()

@@ -28,7 +28,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import build, gate, prepare
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
-from tests.daemons import write_config
+from tests.daemons import ROOT, write_config
 from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
-DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
+DEMO = ROOT / "appliance/demo/bundle"
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
 
 
