@@ -23,7 +23,7 @@ from appliance.box.backup import LISTING, Failure
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.voices.store import VoiceStore
-from tests.daemons import ROOT, open_store, reference_wav
+from tests.daemons import ROOT, reference_wav, store_in
 from tests.killing import in_a_process_of_its_own, killed
 from tests.patience import PATIENCE_S
 
@@ -81,7 +81,7 @@ def furnished(folder: Path, **options: Any) -> Box:
 
 
 def store_of(box: Path) -> VoiceStore:
-    return open_store(box, box / "var/lib/f5-appliance/voices")
+    return store_in(box, box / "var/lib/f5-appliance/voices")
 
 
 def tree(folder: Path) -> dict[str, tuple[Any, ...]]:

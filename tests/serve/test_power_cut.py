@@ -19,7 +19,7 @@ import yaml
 from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from tests.daemons import Running, open_store, reference_wav, running
+from tests.daemons import Running, reference_wav, running, store_in
 from tests.patience import PATIENCE_S
 from tests.sounds import wav
 
@@ -120,7 +120,7 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
             path = box / "voices" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        store = open_store(box)
+        store = store_in(box)
         store.sweep()
         try:
             state = f"{store.get('ann').display_name} {store.reference('ann').transcript}"
@@ -139,7 +139,7 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
 def test_a_voice_after_a_power_cut_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    store = open_store(tmp_path / "box")
+    store = store_in(tmp_path / "box")
 
     def skipped(name: str) -> bool:
         return bool(without) and name.startswith(without)

@@ -28,7 +28,7 @@ from appliance.request import Features, Reference
 from appliance.voices import reference
 from appliance.voices import store as voices
 from appliance.voices.store import NAME_RULE, VoiceStore
-from tests.daemons import open_store
+from tests.daemons import store_in
 from tests.sounds import wav
 
 SPEC = MelSpec("vocos")
@@ -42,7 +42,7 @@ class Place:
     """How often audio was decoded."""
 
     def open(self, **options: int) -> VoiceStore:
-        return open_store(self.root, level=self.level, **options)
+        return store_in(self.root, level=self.level, **options)
 
     @property
     def cached(self) -> list[Path]:
