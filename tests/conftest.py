@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import tests.patience  # noqa: F401 -- measures before workers start
+
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
