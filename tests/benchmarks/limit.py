@@ -26,7 +26,6 @@ from appliance.config import SynthesisConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Bundle
 from appliance.engine.engine import SAMPLINGS
-from appliance.engine.ort import Timed, products, profile
 from tests.benchmarks.devices import DEVICES, Mode
 from tests.benchmarks.graph_work import (
     CLASSES,
@@ -40,6 +39,7 @@ from tests.benchmarks.graph_work import (
     speedups,
 )
 from tests.benchmarks.reply_model import REACHED, ReplyModel
+from tests.benchmarks.timing import Timed, products, profile
 
 CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)

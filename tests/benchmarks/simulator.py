@@ -5,7 +5,7 @@
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of `scripts/bench-daemon limit`. With --limit
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of limit.py. With --limit
 the table is that command's for a bundle and an Orin's power mode: operations counted from the ONNX graphs.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
@@ -120,7 +120,7 @@ CONDITION_FRAMES = 500
 
 
 def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
-    """A bundle on a power mode at REACHED of its peak, from what `bench-daemon limit` counts; launches as ORIN's."""
+    """A bundle on a power mode at REACHED of its peak, from what limit.py counts; launches as ORIN's."""
     quick = graph_work.speedups(bundle)
     per_s = mode.flops * devices.REACHED
 

@@ -1,4 +1,4 @@
-"""Comparison of two daemons: the interval against binomial tails and simulated runs; two daemons; wrong arguments."""
+"""Comparison of two daemons: the interval against binomial tails and simulated runs; wrong arguments."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from appliance.contract import bundle as bundles
-from appliance.engine.ort import products
 from tests.benchmarks import devices, graph_work, limit, simulator
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.simulator import DEMO
+from tests.benchmarks.timing import products
 from tests.daemons import BUNDLE
 
 pytestmark = pytest.mark.once
