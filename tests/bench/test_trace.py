@@ -29,7 +29,7 @@ from appliance.scheduler import trace as recording
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
 from tests.benchmarks import simulator
 from tests.daemons import BUNDLE
-from tests.test_scheduler import CALL_S, Bench
+from tests.scheduler.bench import CALL_S, Bench
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 

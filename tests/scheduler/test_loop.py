@@ -1,4 +1,4 @@
-"""The scheduler, driven by a fake engine and a fake clock; tests/test_promises.py proves the whole."""
+"""The scheduler, driven by a fake engine and a fake clock; test_promises.py proves the whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.config import SchedulerConfig
 from appliance.errors import (
     Cancelled,
     DeadlineMissed,
@@ -34,77 +33,9 @@ from appliance.scheduler.admission import Admission
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
 from appliance.scheduler.playout import Demand, Job, Result
 from tests.fakes_engine import FakeEngine, samples_of, segment
+from tests.scheduler.bench import CALL_S, Bench, pieces
 
-CALL_S = 0.01
-"""Time that each call of the fake engine takes, and is estimated to take."""
 PATIENCE_S = 30.0
-
-
-class Bench:
-    """A scheduler with an engine whose calls move the clock; `serve` enters its loop in the test's thread."""
-
-    def __init__(self, *, lanes: int = 4, batch: int = 1, **config: object) -> None:
-        self.now = 100.0
-        self.engine = FakeEngine(max_lanes=lanes, max_batch=batch)
-        self.engine.costs.call_s = CALL_S
-        self.engine.on_call = self.tick
-        self.alarms: list[tuple[float, Callable[[], None]]] = []
-        self.scheduler = Scheduler(
-            SchedulerConfig(**config),  # type: ignore[arg-type]
-            clock=lambda: self.now,
-            call_at=lambda when, act: self.alarms.append((when, act)),
-        )
-        self.scheduler.start(self.engine)
-        self.results: dict[str, list[Result]] = {}
-
-    def tick(self) -> None:
-        self.now += CALL_S
-
-    def job(
-        self,
-        name: str,
-        *,
-        stream: bool = True,
-        deadline: float = math.inf,
-        buffer_s: float = math.inf,
-        **terms: object,
-    ) -> Job:
-        self.results[name] = []
-        known = Terms(name, playout=Playout.OVERLAP)
-        return Job(
-            replace(known, **terms),  # type: ignore[arg-type]
-            self.results[name].append,
-            self.now,
-            deadline=deadline,
-            stream=stream,
-            buffer_s=buffer_s,
-        )
-
-    def admit(
-        self, name: str, segments: int = 1, *, nfe: int = 4, frames: int = 60, **options: object
-    ) -> Job:
-        job = self.job(name, **options)  # type: ignore[arg-type]
-        self.scheduler.admit(job, [pieces(name, segments, nfe, frames)])
-        return job
-
-    def serve(self) -> None:
-        self.scheduler.drain()
-        self.scheduler.run(self.engine)
-
-    def opened(self) -> list[str]:
-        """Texts of the segments in the order in which their lanes were opened."""
-        return [call.removeprefix("open ") for call in self.engine.calls if call.startswith("open")]
-
-    def ends(self) -> dict[str, type]:
-        """How each job ended: with the last segment or an error."""
-        last = {name: results[-1] for name, results in self.results.items() if results}
-        return {
-            name: type(end) for name, end in last.items() if not isinstance(end, SegmentAudio) or end.last
-        }
-
-
-def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
-    return [segment(f"{name}{i}", index=i, nfe=nfe, frames=frames) for i in range(segments)]
 
 
 @pytest.fixture
@@ -588,19 +519,44 @@ def test_a_refused_request_replaces_nothing() -> None:
     assert bench.ends()["waiting"] is SegmentAudio
 
 
-def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(segments: int) -> None:
+    """Nothing of it can stall any more; what was held of it goes out too, and it leaves the books."""
+    bench = Bench(normal_s=1.0)
+    early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
+    bench.scheduler.run_once()
+    bench.now = early.due - (6 * segments + 1) * CALL_S  # a call that took far longer than estimated
+    while not early.made:
+        assert bench.results["early"] == []
+        bench.scheduler.run_once()
+    assert bench.now < early.due and bench.now + 62 * CALL_S > behind.due
+    assert [made.last for made in bench.results["early"]][-1:] == [True]  # type: ignore[union-attr]
+    assert len(bench.results["early"]) == segments
+    assert early.ended and bench.scheduler.load == RequestCounts(waiting=1)
+    assert bool(bench.alarms) == (segments > 1)
+    for when, act in bench.alarms:
+        bench.now = when
+        act()
+    assert len(bench.results["early"]) == segments
+
+
+def held_first_piece() -> tuple[Bench, Job]:
+    """A stream whose first piece is finished, and held: it plays for 0.1 s, and the second takes longer."""
     bench = Bench(normal_s=1.0, high_s=0.2)
-    # The first piece plays for 0.1 s and the second takes 0.42 s: sounding as soon as it can, it would stall.
     job = bench.job("a")
-    bench.scheduler.admit(
-        job,
-        [[replace(segment("a0", nfe=2), audio_s=0.1), replace(segment("a1", index=1, nfe=40), audio_s=9.0)]],
-    )
+    first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
+    bench.scheduler.admit(job, [[replace(first, audio_s=0.1), replace(second, audio_s=9.0)]])
     while job.done < 1:
         bench.scheduler.run_once()
     assert bench.results["a"] == []
-    [(when, act)] = bench.alarms
+    [(when, _)] = bench.alarms
     assert when == job.due
+    return bench, job
+
+
+def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
+    bench, job = held_first_piece()
+    [(when, act)] = bench.alarms
     while bench.now < when and bench.results["a"] == []:
         bench.scheduler.run_once()
     if not bench.results["a"]:
@@ -608,6 +564,30 @@ def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_
     bench.serve()
     assert bench.ends() == {"a": SegmentAudio}
     assert job.audible is not None and job.audible <= job.due
+
+
+def test_a_held_first_sound_goes_out_when_it_is_due() -> None:
+    bench, job = held_first_piece()
+    [(when, act)] = bench.alarms
+    bench.now = when
+    act()
+    assert len(bench.results["a"]) == 1 and job.audible == when and not job.ended
+    act()
+    assert len(bench.results["a"]) == 1
+    bench.serve()
+    assert job.ended and bench.scheduler.load == RequestCounts()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "paused"])
+def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused(how: str) -> None:
+    bench, job = held_first_piece()
+    if how == "cancelled":
+        bench.scheduler.cancel(job)
+    else:
+        bench.scheduler.pause("")
+    bench.now = job.due
+    bench.alarms[0][1]()
+    assert not any(isinstance(result, SegmentAudio) for result in bench.results["a"])
 
 
 # Readers.

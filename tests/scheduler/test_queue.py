@@ -10,7 +10,7 @@ from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFu
 from appliance.request import Playout, Priority, SegmentAudio
 from appliance.scheduler.loop import MAX_PAUSED
 from appliance.scheduler.playout import Job, State
-from tests.test_scheduler import Bench, pieces
+from tests.scheduler.bench import Bench, pieces
 
 SERIAL = Playout.SERIAL
 
