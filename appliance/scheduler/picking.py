@@ -10,9 +10,8 @@ import math
 from collections.abc import Sequence
 
 from appliance.request import WORTHWHILE
-from appliance.scheduler.calls import EngineCall
-from appliance.scheduler.playout import Demand, Job
-from appliance.scheduler.workload import Workload
+from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.workload import EngineCall, Workload
 
 
 def next_call(workload: Workload) -> EngineCall | None:

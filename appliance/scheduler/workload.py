@@ -1,27 +1,85 @@
-"""State of the scheduler, used under its lock: jobs, channels, the present call, the history.
+"""State of the scheduler: jobs, channels, the call under way, the history.
 
-Admission, picking and the loop decide from it; here are only the relations of jobs: which share a channel,
-which replace each other, which are played first.
+Locking. One thread, the engine's, runs `Scheduler.run`; the other public methods of Scheduler, and those of
+Queue and Engines, may be called from any thread, and hold `Workload.changed`. All else runs under that lock,
+but for the engine's own calls and tests. `Job.deliver`, `on_change` and the observer are called under it, and
+return at once.
 """
 
 from __future__ import annotations
 
-import math
+import enum
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError
-from appliance.request import Terms
-from appliance.scheduler.calls import Engine, EngineCall
-from appliance.scheduler.playout import Channel, Demand, Job, State, Utterance
+from appliance.errors import ApplianceError, InvalidRequest, Unavailable
+from appliance.request import Segment, Terms
+from appliance.scheduler.interface import Engine
+from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
 
 HISTORY = 1_000
 """Ended requests that are remembered for watchers."""
 
 Clock = Callable[[], float]
 """Seconds on a scale that never goes back."""
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCall:
+    """One call of the engine, for one job or several that share a step."""
+
+    kind: Literal["open", "step", "finish"]
+    jobs: tuple[Job, ...]
+    begun: float
+    cost_s: float
+    """Estimate."""
+    due: float
+    """Deadline of the most urgent job."""
+    preempted: Job | None = None
+    """BULK job that must give up its lane first."""
+
+    @property
+    def engine(self) -> Engine:
+        return self.jobs[0].engine
+
+    @property
+    def steps(self) -> list[tuple[Segment, int]]:
+        return [(job.segment, job.steps) for job in self.jobs]
+
+
+class Outcome(enum.Enum):
+    """How a call of the engine ended."""
+
+    DONE = ""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class Observer:
+    """What the scheduler tells a trace; this one ignores it."""
+
+    def admitted(self, job: Job, now: float) -> None: ...
+
+    def refused(self, error: ApplianceError) -> None: ...
+
+    def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        """Called before the call, None if there is none to make."""
+
+    def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+        """Called before the call's jobs are changed."""
+
+    def ended(self, job: Job, now: float) -> None:
+        """Called when a job leaves the books, delivered or not."""
+
+
+class Life(enum.Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
 
 
 @dataclass(eq=False)
@@ -31,10 +89,14 @@ class Workload:
     bias: float
     """Factor on every estimate."""
     margin_s: float
-    on_change: Callable[[], None]
-    """Called when the result of `utterances` has changed."""
+    observer: Observer
+    on_change: Callable[[], None] = lambda: None
+    """Called when the list of utterances has changed."""
+    life: Life = Life.STARTING
     engine: Engine | None = None
     """Engine of new jobs."""
+    generation: int = 0
+    """Number of replacements of the engine."""
     call: EngineCall | None = None
     """Call under way."""
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -44,10 +106,28 @@ class Workload:
     """Start of the pause, by name of channel."""
     used_s: dict[str, float] = field(default_factory=dict)
     """Weighted engine time used without a promise, by payer."""
+    unclosed: list[tuple[Engine, int]] = field(default_factory=list)
+    """Lanes that were given up; the engine's thread closes them."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+    has_news: bool = False
+    """True if there may be something to do for the engine's thread."""
 
-    def demands(self, now: float) -> Iterator[Demand]:
-        for channel in self.channels.values():
+    def notify(self) -> None:
+        self.has_news = True
+        self.changed.notify_all()
+
+    def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
+        """Raise Unavailable if not running, InvalidRequest if a job or, says `taken`, a call has this id."""
+        if self.life is not Life.RUNNING:
+            raise Unavailable(f"the daemon is {self.life.value}")
+        if taken or request_id in self.jobs:
+            raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
+
+    def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
+        """Yield all remaining demands, with `trial` in place of the channel of its key."""
+        channels = self.channels if trial is None else {**self.channels, trial.key: trial}
+        for channel in channels.values():
             yield from channel.demands(now)
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
@@ -55,7 +135,7 @@ class Workload:
         job = demand.job
         if self.config.policy == "fifo":
             return job.number, False, 0.0, 0
-        if demand.due < math.inf:
+        if demand.due < float("inf"):
             return demand.due, False, 0.0, job.number
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
@@ -68,28 +148,23 @@ class Workload:
             and not any(job.guaranteed for job in call.jobs)
         )
 
-    def holders(self, engine: Engine | None) -> list[Job]:
+    def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
+    def give_up_lane(self, job: Job) -> None:
+        if job.lane is not None:
+            self.unclosed.append((job.engine, job.lane))
+        job.lane, job.steps = None, 0
+
     def channel_of(self, terms: Terms) -> Channel:
+        """Channel of a request: the one in use, else a new one."""
         kind = "channel" if terms.channel else "connection"
-        name = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
-        if name not in self.channels:
-            self.channels[name] = Channel(terms.channel, paused=self.paused.get(terms.channel))
-        return self.channels[name]
+        key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
+        return self.channels.get(key) or Channel(key, terms.channel, paused=self.paused.get(terms.channel))
 
     def channels_named(self, name: str) -> list[Channel]:
         """The serial channel of that name, and one for each request that overlaps."""
         return [channel for channel in self.channels.values() if channel.name == name]
-
-    def mergeable(self, terms: Terms) -> Job | None:
-        """Newest job that has not begun and has the same merge scope."""
-        if not terms.merge:
-            return None
-        for job in reversed(self.jobs.values()):
-            if job.terms.merge_scope == terms.merge_scope and not job.begun:
-                return job
-        return None
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
         """Earlier jobs with the same supersede scope that do not sound yet."""
@@ -107,51 +182,22 @@ class Workload:
             if other.terms.supersede_scope == job.terms.supersede_scope and other not in sounding
         ]
 
-    def utterances(self) -> list[Utterance]:
-        """Requests that wait or sound, channel by channel in order of playout."""
-        now = self.clock()
-        self.forget_played(now)
-        return [
-            utterance
-            for channel in self.channels.values()
-            for utterance in _utterances_of(channel, channel.paused or now)
-        ]
-
-    def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """State of a job, and the jobs played before it on its channel."""
-        now = self.clock()
-        self.forget_played(now)
-        before: list[Job] = []
-        for utterance in _utterances_of(job.channel, job.channel.paused or now):
-            if utterance.job is job:
-                return utterance, before
-            before.append(utterance.job)
-        ended = (utterance for _, utterance in reversed(self.history) if utterance.job is job)
-        return next(ended, Utterance(job, State.ENDED, now)), []
-
     def stop_playout(self, job: Job, why: ApplianceError) -> None:
         """Remove a job from its channel; the next one may play."""
-        now = self.clock()
-        job.channel.remove(job, now if job.channel.paused is None else job.channel.paused)
-        self._add_history(job, why)
+        job.channel.remove(job, self.clock())
+        self._remember(job, why)
 
     def forget_played(self, now: float) -> None:
         """Move played jobs to the history; drop empty channels and idle payers."""
-        for name, channel in list(self.channels.items()):
+        for key, channel in list(self.channels.items()):
             for job in channel.settle(now):
-                self._add_history(job)
+                self._remember(job)
             if not channel.jobs and channel.free <= now:
-                del self.channels[name]
+                del self.channels[key]
         active = {job.terms.payer for job in self.jobs.values()}
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 
-    def _add_history(self, job: Job, why: ApplianceError | None = None) -> None:
+    def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
         number = self.history[-1][0] + 1 if self.history else 1
         self.history.append((number, Utterance(job, State.ENDED, self.clock(), why)))
         self.on_change()
-
-
-def _utterances_of(channel: Channel, now: float) -> Iterator[Utterance]:
-    for job, _, starts in channel.playing(now):
-        is_sounding = job.audible is not None and starts <= now
-        yield Utterance(job, State.SOUNDING if is_sounding else State.WAITING, starts)

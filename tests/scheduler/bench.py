@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from appliance.config import SchedulerConfig
 from appliance.request import Playout, Segment, SegmentAudio, Terms
+from appliance.scheduler.job import Job, Result
 from appliance.scheduler.loop import Scheduler
-from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.workload import Observer
 from tests.fakes_engine import FakeEngine, segment
 
 CALL_S = 0.01
@@ -19,7 +20,9 @@ CALL_S = 0.01
 class Bench:
     """A scheduler with an engine whose calls move the clock; `serve` enters its loop in the test's thread."""
 
-    def __init__(self, *, lanes: int = 4, batch: int = 1, **config: object) -> None:
+    def __init__(
+        self, *, lanes: int = 4, batch: int = 1, observer: Observer | None = None, **config: object
+    ) -> None:
         self.now = 100.0
         self.engine = FakeEngine(max_lanes=lanes, max_batch=batch)
         self.engine.costs.call_s = CALL_S
@@ -29,6 +32,7 @@ class Bench:
             SchedulerConfig(**config),  # type: ignore[arg-type]
             clock=lambda: self.now,
             call_at=lambda when, act: self.alarms.append((when, act)),
+            observer=observer,
         )
         self.scheduler.start(self.engine)
         self.results: dict[str, list[Result]] = {}

@@ -29,9 +29,9 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.request import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
-from appliance.scheduler.admission import Admission
+from appliance.scheduler.job import Demand, Job, Result
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
-from appliance.scheduler.playout import Demand, Job, Result
+from appliance.scheduler.proof import earliest
 from tests.fakes_engine import FakeEngine, samples_of, segment
 from tests.scheduler.bench import CALL_S, Bench, pieces
 
@@ -109,7 +109,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
 
     def on_step() -> None:
         bench.engine.on_step = lambda: None
-        bench.scheduler.cancel(book)
+        bench.scheduler.queue.cancel(book)
         bench.admit("word")
 
     bench.engine.on_step = on_step
@@ -293,7 +293,7 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     job.take(segments, [bench.engine.costs.of(piece) for piece in segments])
     job.due = now + soonest_s
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
-    found = Admission(bench.scheduler._workload).earliest(job, now, busy)
+    found = earliest(bench.scheduler._workload, job, now, busy)
 
     def broken(demands: list[tuple[float, float]]) -> set[float]:
         """Deadlines that are missed if all work is done in their order."""
@@ -410,8 +410,8 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
     assert again.due == pytest.approx(before.due + before.audio_s)
     assert behind.due == pytest.approx(again.due + again.audio_s)
     assert bench.engine.calls == [] and bench.scheduler.load.waiting == 2
-    bench.scheduler.cancel(again)
-    bench.scheduler.written(again, 1.0)
+    bench.scheduler.queue.cancel(again)
+    bench.scheduler.queue.written(again, 1.0)
     bench.serve()
     assert bench.opened() == ["before0", "behind0"]
     assert set(bench.ends().values()) == {SegmentAudio}
@@ -431,12 +431,12 @@ def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> N
 
 def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
     serial = {"channel": "main", "playout": Playout.SERIAL}
-    bench.scheduler.pause("main")
+    bench.scheduler.queue.pause("main")
     again, other = kept(bench, "again", **serial), kept(bench, "other", **serial)
     assert bench.results["again"] == []
-    bench.scheduler.cancel(other)
+    bench.scheduler.queue.cancel(other)
     bench.now += 3.0
-    bench.scheduler.resume("main")
+    bench.scheduler.queue.resume("main")
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
     assert (again.audible, bench.scheduler.load) == (bench.now, RequestCounts())
     assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
@@ -458,7 +458,7 @@ def test_what_is_made_already_keeps_to_the_limits() -> None:
     with pytest.raises(InvalidRequest, match="request_id"):
         kept(bench, "waits")
     job = bench.job("gone")
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("gone", 1)])
     bench.scheduler.drain()
@@ -582,9 +582,9 @@ def test_a_held_first_sound_goes_out_when_it_is_due() -> None:
 def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused(how: str) -> None:
     bench, job = held_first_piece()
     if how == "cancelled":
-        bench.scheduler.cancel(job)
+        bench.scheduler.queue.cancel(job)
     else:
-        bench.scheduler.pause("")
+        bench.scheduler.queue.pause("")
     bench.now = job.due
     bench.alarms[0][1]()
     assert not any(isinstance(result, SegmentAudio) for result in bench.results["a"])
@@ -602,7 +602,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
         pass
     assert bench.ends()["next"] is SegmentAudio
     assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
-    bench.scheduler.written(slow, 1.0)
+    bench.scheduler.queue.written(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SegmentAudio
 
@@ -617,7 +617,7 @@ def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) 
 
     def on_step() -> None:
         if next(steps) == after:
-            bench.scheduler.cancel(job)
+            bench.scheduler.queue.cancel(job)
 
     bench.engine.on_step = on_step
     bench.admit("b")
@@ -632,7 +632,7 @@ def test_cancel_during_finish_gives_no_audio(bench: Bench) -> None:
     job = bench.admit("a", 2)
 
     def finishing(samples: FloatArray) -> FloatArray:
-        bench.scheduler.cancel(job)
+        bench.scheduler.queue.cancel(job)
         return samples
 
     bench.engine.finishing = finishing
@@ -642,7 +642,7 @@ def test_cancel_during_finish_gives_no_audio(bench: Bench) -> None:
 
 def test_cancel_before_admission_keeps_the_job_out(bench: Bench) -> None:
     job = bench.job("a")
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("a", 1)])
     assert bench.scheduler.load == RequestCounts()
@@ -652,8 +652,8 @@ def test_cancel_after_the_end_does_nothing(bench: Bench) -> None:
     job = bench.admit("a")
     bench.serve()
     before = list(bench.results["a"])
-    bench.scheduler.cancel(job)
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
+    bench.scheduler.queue.cancel(job)
     assert bench.results["a"] == before
 
 
@@ -758,7 +758,7 @@ def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
     thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
     thread.start()
     end = time.monotonic() + PATIENCE_S
-    while scheduler.engine is None:
+    while scheduler.engines.present is None:
         assert time.monotonic() < end
     yield scheduler
     scheduler.drain()
@@ -857,17 +857,18 @@ def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
     old = bench.engine
     first = bench.admit("a", 2)
-    planned = bench.scheduler.generation
+    planned = bench.scheduler.engines.generation
     while "step" not in old.calls:
         bench.scheduler.run_once()
     new = FakeEngine(max_lanes=4)
     new.costs.call_s, new.on_call = CALL_S, bench.tick
     switched: list[None] = []
-    bench.scheduler.replace_engine(new, lambda: switched.append(None))
-    assert switched and bench.scheduler.engine is new
+    bench.scheduler.engines.replace(new, lambda: switched.append(None))
+    assert switched and bench.scheduler.engines.present is new
     late = bench.job("late")
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
-    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=bench.scheduler.generation) == 0
+    present = bench.scheduler.engines.generation
+    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=present) == 0
     while not (first.ended and late.ended):
         bench.scheduler.run_once()
         assert "shutdown" not in old.calls or first.ended
@@ -880,7 +881,7 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
 def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
     results: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.test_engine(results.append)
+    bench.scheduler.engines.test(results.append)
     bench.scheduler.run_once()
     assert results == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
@@ -889,11 +890,11 @@ def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench)
         raise fault
 
     bench.engine.proving = fail
-    bench.scheduler.test_engine(results.append)
+    bench.scheduler.engines.test(results.append)
     bench.serve()
     assert results[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
-        bench.scheduler.test_engine(results.append)
+        bench.scheduler.engines.test(results.append)
 
 
 def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
@@ -903,11 +904,11 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
     scheduler.start(speaking)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(scheduler.run, speaking)
-        scheduler.test_engine(tested.put, other)
+        scheduler.engines.test(tested.put, other)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
         assert (speaking.calls, other.calls) == ([], ["prove"])
-        scheduler.replace_engine(other, lambda: None)
-        scheduler.test_engine(tested.put)
+        scheduler.engines.replace(other, lambda: None)
+        scheduler.engines.test(tested.put)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
         assert other.calls == ["prove", "prove"]
         scheduler.drain()
@@ -919,7 +920,7 @@ def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
     results: list[float | Exception] = []
 
     def lose() -> None:
-        bench.scheduler.test_engine(results.append)
+        bench.scheduler.engines.test(results.append)
         raise DeviceLost("gone")
 
     bench.admit("a")
@@ -936,7 +937,7 @@ def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:
     assert bench.scheduler.busy == pytest.approx(piece_s / HORIZON_S)
     job = bench.admit("later", 40, priority=Priority.BULK)
     assert bench.scheduler.busy == pytest.approx(41 * piece_s / HORIZON_S)
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     # Of a long reply only what its listener needs within the horizon.
     job = bench.admit("long", 40)
     audio_s = job.segments[0].audio_s

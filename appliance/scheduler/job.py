@@ -1,22 +1,21 @@
-"""Due times of a reply's segments: jobs, and the channels that play them one after the other.
+"""Jobs, and the channels that play them: when each segment of a reply is due.
 
 A stream's first segment is due at its target, or when the reply before it on its channel ends. Segment j is
 due when the listener's buffer would run empty: start of playout + audio of the segments before it. Until
-playout has started, its start is taken to be the first segment's deadline; an earlier start pulls all later
-deadlines forward, so first audio is held back while that would break a promise. A reply that is not streamed
-is due as a whole.
+playout has started, its start is taken to be the first segment's deadline. A reply that is not streamed is
+due as a whole.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from appliance.errors import ApplianceError
 from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
 """Delivered by a job: audio, until its last segment or an error."""
@@ -24,7 +23,7 @@ Result = SegmentAudio | ApplianceError
 
 @dataclass(frozen=True)
 class Demand:
-    """Work of one segment, and its deadline."""
+    """Work of one segment."""
 
     due: float
     cost_s: float
@@ -38,7 +37,7 @@ class Job:
 
     terms: Terms
     deliver: Callable[[Result], None]
-    """Called under the scheduler's lock: must return at once, and not call the scheduler."""
+    """Must return at once, and not call the scheduler."""
     arrived: float
     deadline: float = math.inf
     """The caller's."""
@@ -54,8 +53,8 @@ class Job:
     kept: tuple[SegmentAudio, ...] = ()
     """All of its audio, if it is cached."""
 
-    engine: Any = None
-    """Its `calls.Engine`; set at admission."""
+    # Set at admission.
+    engine: Engine = field(init=False)
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
@@ -67,7 +66,7 @@ class Job:
     """Order of admission; 0 before."""
 
     done: int = 0
-    """Number of finished segments."""
+    """Finished segments."""
     lane: int | None = None
     """Lane of the present segment."""
     steps: int = 0
@@ -78,6 +77,8 @@ class Job:
     """Delivery of the first audio; of the whole reply if it is not streamed."""
     held: list[SegmentAudio] = field(default_factory=list)
     """Finished, not delivered yet."""
+    alarm: float | None = None
+    """Time at which held audio is released at the latest."""
     made_s: float = 0.0
     """Finished audio."""
     written_s: float = 0.0
@@ -152,6 +153,7 @@ class Job:
 class Channel:
     """Replies that are played one after the other."""
 
+    key: str
     name: str = ""
     """Empty for a connection: kept in order, but its playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
@@ -168,6 +170,13 @@ class Channel:
             starts = max(free, job.starts(now))
             yield job, free, starts
             free = starts + job.audio_s
+
+    def utterances(self, now: float) -> Iterator[Utterance]:
+        """Yield the state of each job; while it is paused, that of the pause's start."""
+        now = self.paused or now
+        for job, _, starts in self.playing(now):
+            sounds = job.audible is not None and starts <= now
+            yield Utterance(job, State.SOUNDING if sounds else State.WAITING, starts)
 
     def free_from(self, now: float) -> float:
         """End of playout of all its jobs."""
@@ -192,6 +201,7 @@ class Channel:
 
     def remove(self, job: Job, now: float) -> None:
         """Remove a job; if it was sounding, the next may play at once."""
+        now = now if self.paused is None else self.paused
         for other, _, starts in self.playing(now):
             if other is job:
                 if job.audible is not None and starts <= now:
@@ -231,21 +241,11 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Utterance:
+    """State of a job as watchers see it."""
+
     job: Job
     state: State
     starts: float
     """Start of its playout; the present time for one that has ended."""
     why: ApplianceError | None = None
     """Reason why it ended before it was spoken."""
-
-
-def next_change(present: Iterable[Utterance], now: float) -> float:
-    """Time at which the next playout starts or ends by itself; infinite if none does."""
-    times = (
-        when
-        for u in present
-        if u.job.audible is not None
-        for when in (u.starts, u.starts + u.job.audio_s)
-        if when > now
-    )
-    return min(times, default=math.inf)

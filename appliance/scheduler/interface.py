@@ -1,18 +1,11 @@
-"""The engine as the scheduler drives it: its interface, and one call of it."""
+"""The engine as the scheduler drives it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
-from appliance.request import Cost, FloatArray, PassedOver, Segment
-from appliance.scheduler.playout import Job
-
-
-class EngineLane(Protocol):
-    @property
-    def id(self) -> int: ...
+from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
 
 class CostEstimates(Protocol):
@@ -55,7 +48,7 @@ class Engine(Protocol):
     @property
     def costs(self) -> CostEstimates: ...
 
-    def open(self, segment: Segment) -> EngineLane: ...
+    def open(self, segment: Segment) -> Lane: ...
 
     def step(self, lane_ids: Sequence[int]) -> None: ...
 
@@ -77,25 +70,3 @@ class Engine(Protocol):
         ...
 
     def shutdown(self) -> None: ...
-
-
-@dataclass(frozen=True, eq=False)
-class EngineCall:
-    kind: Literal["open", "step", "finish"]
-    jobs: tuple[Job, ...]
-    begun: float
-    cost_s: float
-    """Estimate."""
-    due: float
-    """Deadline of the most urgent job."""
-    preempted: Job | None = None
-    """BULK job that must give up its lane first."""
-
-    @property
-    def engine(self) -> Engine:
-        engine: Engine = self.jobs[0].engine
-        return engine
-
-    @property
-    def steps(self) -> list[tuple[Segment, int]]:
-        return [(job.segment, job.steps) for job in self.jobs]
