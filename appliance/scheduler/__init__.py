@@ -1,15 +1,15 @@
-"""Order of the engine's work, and admission. Knows neither gRPC nor arrays; clock and engine are arguments.
+"""Admission, and the order of the engine's work. No gRPC, no arrays; clock and engine are arguments.
 
-admission   is a request admitted? Every deadline must hold with it
-proof       the inequality that says so
-loop        the engine's thread: pick → make → settle
-picking     which call of the engine is next, and which jobs share it
-release     when finished audio goes out; the end of a job
+admission   may a request come in?
+proof       every deadline holds with it
+loop        pick → make → settle, on the engine's thread
+picking     the next call, and who shares it
+release     when audio goes out, and the end of a job
 queue       list, watch, skip, clear, pause, resume, cancel
-engines     tests, faults and replacement of the engine
-trace       an observer: every call, and why each request waited
-workload    the state of all of these, and its lock
-job         when each segment of a reply is due
+engines     tests, faults, replacement
+trace       an observer of it all
+workload    the state, and its lock
+job         when each segment is due
 interface   the engine as it is driven
 """
 

@@ -1,8 +1,8 @@
 """Admission: a job is let in if every promised deadline can be kept together with its own.
 
-It is planned at the earliest deadline with which the inequality of `proof` holds. If that is later than it
-may wait it is refused at once, with the time that is missing. BULK work is promised nothing. All is proven on
-a copy of its channel: a refusal, or any other error, leaves the scheduler as it was.
+It is planned at the earliest deadline with which the inequality of `proof` holds, and refused at once if that
+is later than it may wait. BULK work is promised nothing. All is proven on a copy of its channel: an error
+leaves the scheduler as it was.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
-"""No target is shorter than this times the request's own cost on an idle box."""
+"""Shortest target, as a multiple of the request's own cost on an idle box."""
 FIRST_AUDIO_WEIGHT = 0.1
-"""Weight of the newest request in the moving average of engine time until first audio."""
+"""Weight of the newest request in `_typical_s`."""
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
-    """Return the deadline of first audio for a priority, on a free channel.
-
-    `own_s`: engine time until its first audio on an idle box.
-    """
+    """Return the deadline of first audio on a free channel; `own_s`: its engine time on an idle box."""
     floor_s = {
         Priority.REALTIME: config.realtime_s,
         Priority.HIGH: config.high_s,
@@ -41,8 +38,6 @@ def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to make a reply."""
-
     index: int
     segments: Sequence[Segment]
     costs: Sequence[Cost]
@@ -60,7 +55,6 @@ class Way:
 class Plan:
     way: Way
     due: float
-    """Earliest deadline of its first audio."""
     late_s: float = 0.0
 
 
@@ -71,7 +65,7 @@ class Admission:
         self._rates: dict[str, float] = {}
         """User → time at which its requests no longer count."""
         self._typical_s = 0.0
-        """Moving average of a new request's engine time until its first audio."""
+        """Moving average of engine time until first audio."""
 
     def admit(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -144,7 +138,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Return the user's new entry of `_rates`, if there is a limit. Raises RateLimited."""
+        """Return the user's new entry of `_rates`. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -159,7 +153,7 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, channel: Channel, now: float) -> float:
-        """Return when the channel is free for a job. Raises QueueFull if too much speech waits on it."""
+        """Return when the channel is free. Raises QueueFull if too much speech waits on it."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
         if waiting_s > most_s:
@@ -178,7 +172,7 @@ class Admission:
         replaced: Sequence[Job],
         now: float,
     ) -> Plan:
-        """Plan a job at a place of its channel, where `replaced` jobs do not count; changes the job alone."""
+        """Plan a job at a place of its channel, without `replaced` ones; changes the job alone."""
         ahead = [other for other in channel.jobs[:place] if other not in replaced]
         job.channel = trial = replace(channel, jobs=ahead)
         free = self._check_backlog(trial, now)
@@ -193,7 +187,7 @@ class Admission:
     def _choose(
         self, job: Job, ways: Sequence[Sequence[Segment]], trial: Channel, free: float, now: float
     ) -> Plan:
-        """Plan the job in the first way that is on time, else in the one that waits least, if it may."""
+        """Take the first way that is on time, else the one that waits least, if it may."""
         workload, costs = self._workload, job.engine.costs
         known = [Way(i, given, [costs.of(one) for one in given]) for i, given in enumerate(ways)]
         # Every segment works through its reference again: as many steps as may be, then what costs least.
@@ -236,11 +230,11 @@ class Admission:
         return Plan(chosen.way, chosen.due - late_s, late_s)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
-        """Return the deadline that a job is given if it can be, the latest on time, and the latest of all.
+        """Return the deadline to aim for, the latest on time, and the latest of all.
 
-        A job on a named serial channel waits for the engine as for its turn, without a queue timeout as long
-        as need be. A caller's deadline before its turn is no limit: replies are made long before their turn.
-        Raises Overloaded if its turn comes after the last.
+        On a named serial channel a job without a queue timeout waits as long as need be. A caller's deadline
+        before its turn is no limit: replies are made long before it. Raises Overloaded if its turn is too
+        late.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -259,10 +253,8 @@ class Admission:
         return max(soonest, free), max(usual, free), latest
 
     def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
-        """Yield the demands of other jobs; if its channel or user has its share, also newcomers'.
-
-        One newcomer after the other, as often as their share of the engine allows.
-        """
+        """Demands of other jobs; if its channel or user has its share, also of newcomers, one after the
+        other, as their share of the engine allows."""
         workload, typical_s = self._workload, self._typical_s
         yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:
@@ -292,5 +284,4 @@ class Admission:
 
 
 def _first_s(job: Job, way: Way) -> float:
-    """Engine time until its first audio on an idle box, if it is made so."""
     return way.costs[0].left_s(False, 0) if job.stream else way.total_s

@@ -14,24 +14,22 @@ from appliance.scheduler.workload import Workload
 logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
-"""Failed calls without a finished segment in between, after which the engine is tested."""
+"""Failed calls without a finished segment, after which the engine is tested."""
 
 
 @dataclass(frozen=True)
 class Test:
     engine: Engine | None
-    """None: the one in use."""
     done: Callable[[float | Exception], None]
-    """Gets the seconds, or the error."""
 
 
 class Engines:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []
-        """Replaced engines whose last job has not ended."""
+        """Replaced, until their last job has ended."""
         self._tests: list[Test] = []
-        self._faults = 0
+        self.faults = 0
 
     # Any thread may call what follows.
 
@@ -41,7 +39,6 @@ class Engines:
 
     @property
     def generation(self) -> int:
-        """Number of replacements of the engine."""
         return self._workload.generation
 
     @property
@@ -54,23 +51,21 @@ class Engines:
         return () if self.present is None else self.present.passed_over
 
     def forget_costs(self) -> None:
-        """Return to the warm-up's estimates, since clocks have changed."""
         if self.present is not None:
             self.present.costs.reset()
 
     def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
-        """Test an engine, else the present one, between two calls; `done` gets the seconds, or the error, on
-        the engine's thread. Raises Unavailable."""
+        """Test an engine, else the present one, between two calls; the engine's thread calls `done` with the
+        seconds or the error. Raises Unavailable."""
         with self._workload.changed:
             self._workload.check_open()
             self._tests.append(Test(engine, done))
             self._workload.notify()
 
     def replace(self, engine: Engine, switch: Callable[[], None]) -> None:
-        """Give new jobs to another engine; the old one is shut down once its jobs have ended.
+        """Give new jobs to another engine; `switch`, under the lock, has requests planned for it.
 
-        `switch` is called under the lock: it must make requests be planned for the new engine. Raises
-        Unavailable.
+        Raises Unavailable.
         """
         workload = self._workload
         with workload.changed:
@@ -85,31 +80,22 @@ class Engines:
     # The engine's thread, under the lock.
 
     def close_lanes(self) -> None:
-        """Close the lanes that were given up."""
         for engine, lane in self._workload.unclosed:
             engine.close(lane)
         self._workload.unclosed.clear()
 
     def shut_down_idle(self) -> None:
-        """Shut down the replaced engines that have no job left."""
         for engine in list(self._retired):
             if all(job.engine is not engine for job in self._workload.jobs.values()):
                 self._retired.remove(engine)
                 engine.shutdown()
 
     def next_test(self) -> Test | None:
-        """Return the first test for which there is a lane."""
+        """First test for which there is a lane."""
         for number, test in enumerate(self._tests):
             if test.engine is not None or self._has_free_lane():
                 return self._tests.pop(number)
         return None
-
-    def count_fault(self) -> None:
-        self._faults += 1
-
-    def forget_faults(self) -> None:
-        """A segment was finished."""
-        self._faults = 0
 
     def _has_free_lane(self) -> bool:
         engine = self._workload.engine
@@ -129,14 +115,14 @@ class Engines:
             test.done(self._workload.clock() - begun)
 
     def prove(self, engine: Engine) -> None:
-        """Test the engine after FAULTS_IN_A_ROW, once a lane is free. Raises EngineFault if it fails."""
-        if self._faults < FAULTS_IN_A_ROW:
+        """Test the engine after FAULTS_IN_A_ROW, once a lane is free. Raises EngineFault."""
+        if self.faults < FAULTS_IN_A_ROW:
             return
         with self._workload.changed:
             self.close_lanes()
             if not self._has_free_lane():
                 return
-        logger.error("the engine has failed %d times in a row; testing it", self._faults)
+        logger.error("the engine has failed %d times in a row; testing it", self.faults)
         try:
             engine.prove()
         except (DeviceLost, OutOfDeviceMemory):
@@ -144,10 +130,9 @@ class Engines:
         except Exception as error:
             raise EngineFault(f"the engine fails every call: {type(error).__name__}: {error}") from error
         logger.warning("the engine passes its test: what it was given was at fault")
-        self._faults = 0
+        self.faults = 0
 
     def stop(self) -> None:
-        """Fail the tests that wait, and shut down all replaced engines."""
         for test in self._tests:
             test.done(Unavailable("the daemon stops"))
         for engine in self._retired:

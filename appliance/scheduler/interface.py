@@ -9,21 +9,18 @@ from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
 
 class CostEstimates(Protocol):
-    """Estimates of the engine's calls, in seconds."""
+    """Seconds of the engine's calls."""
 
     def of(self, segment: Segment) -> Cost: ...
 
     def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
-        """One call for these (segment, step)."""
-        ...
+        """One call for all."""
 
     def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
-        """Correct the estimates by an "open", "step" or "finish" that took so long."""
-        ...
+        """Correct the estimates by an "open", "step" or "finish"."""
 
     def reset(self) -> None:
         """Return to the warm-up's measurements."""
-        ...
 
 
 class Engine(Protocol):
@@ -35,15 +32,13 @@ class Engine(Protocol):
     @property
     def passed_over(self) -> Sequence[PassedOver]:
         """Backends that were tried before this one."""
-        ...
 
     @property
     def max_lanes(self) -> int: ...
 
     @property
     def max_batch(self) -> int:
-        """Lanes that may share a call; 1 if a bundle is not batch-invariant."""
-        ...
+        """Lanes that may share a call."""
 
     @property
     def costs(self) -> CostEstimates: ...
@@ -54,7 +49,6 @@ class Engine(Protocol):
 
     def finish(self, lane_id: int) -> FloatArray:
         """(samples,) at the model's rate, all finite."""
-        ...
 
     def close(self, lane_id: int) -> None: ...
 
@@ -62,11 +56,9 @@ class Engine(Protocol):
     def can_interrupt(self) -> bool: ...
 
     def interrupt(self, on: bool) -> None:
-        """Make the present call, and all until this is called with False, raise Interrupted. Lanes stay."""
-        ...
+        """Make calls raise Interrupted, the present one too, until called with False. Lanes stay."""
 
     def prove(self) -> None:
-        """Synthesise a known input. Raises the engine's error."""
-        ...
+        """Synthesise a known input."""
 
     def shutdown(self) -> None: ...

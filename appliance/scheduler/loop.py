@@ -28,10 +28,10 @@ MARGIN_S = 0.03
 IDLE_WAIT_S = 1.0
 """Longest time between heartbeats of the idle loop."""
 HORIZON_S = 10.0
-"""Window of `Scheduler.busy`: longer than one reply needs until its first audio."""
+"""Window of `Scheduler.busy`."""
 
 Made = Lane | FloatArray | None | EngineFault | Interrupted
-"""Result of a call: of "open", of "finish", of "step", or its error."""
+"""Result of "open", "finish", "step", or the error."""
 
 
 class Scheduler:
@@ -45,7 +45,7 @@ class Scheduler:
         call_at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
         observer: Observer | None = None,
     ) -> None:
-        """`call_at` calls a function at a time of the clock, on another thread than the engine's."""
+        """`call_at` calls a function at a time, on another thread than the engine's."""
         self._workload = workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, observer or Observer()
         )
@@ -154,7 +154,6 @@ class Scheduler:
             return fault
 
     def _settle(self, call: EngineCall, made: Made) -> None:
-        """Record what a call has done, which has just ended."""
         workload, now = self._workload, self._beat()
         workload.call = None
         if isinstance(made, Interrupted):
@@ -170,7 +169,7 @@ class Scheduler:
                 workload.give_up_lane(job)
 
     def _fail(self, call: EngineCall, fault: EngineFault) -> None:
-        self.engines.count_fault()
+        self.engines.faults += 1
         for job in call.jobs:
             logger.error("request %s: %s: %s", job.terms.request_id, call.kind, fault)
             if not job.ended:
@@ -195,8 +194,7 @@ class Scheduler:
         call.engine.costs.learn(call.kind, steps, seconds)
 
     def _finish(self, job: Job, samples: FloatArray) -> None:
-        """Take a finished segment; deliver it, if it may go out."""
-        self.engines.forget_faults()
+        self.engines.faults = 0
         segment = job.segment
         self._workload.give_up_lane(job)
         job.done += 1
@@ -213,7 +211,7 @@ class Scheduler:
     # Any thread may call what follows.
 
     def start(self, engine: Engine) -> None:
-        """Admit jobs from now on; `run` does it too. A second call has no effect."""
+        """Admit jobs from now on; `run` does it too."""
         workload = self._workload
         with workload.changed:
             if workload.engine is None:
@@ -222,7 +220,6 @@ class Scheduler:
                 workload.life = Life.RUNNING
 
     def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
-        """See `Workload.check_open`."""
         with self._workload.changed:
             self._workload.check_open(request_id, taken=taken)
 
@@ -233,11 +230,11 @@ class Scheduler:
         merging: Job | None = None,
         generation: int | None = None,
     ) -> int | None:
-        """Admit a job; return the index of the cheapest way that keeps every promise.
+        """Admit a job, in place of `merging`; return the index of the cheapest way that keeps every promise.
 
-        With `merging` it takes the place of that job. Returns None if it must be planned again: that job has
-        begun, or the engine is another than that of `generation`. Raises Cancelled if it was cancelled
-        before, Unavailable, InvalidRequest, QueueFull, RateLimited, Overloaded, DeadlineMissed.
+        None if it must be planned again: `merging` has begun, or the engine is not that of `generation`.
+        Raises Cancelled if it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
+        Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
@@ -270,10 +267,8 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the engine's next HORIZON_S seconds that is taken; above 1 on a box that is late.
-
-        Σ(bias · cost left) of all segments that are due within the horizon or have no deadline / horizon.
-        """
+        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline; above 1 if
+        late."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -284,7 +279,7 @@ class Scheduler:
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the last heartbeat of the engine's thread; 0 outside of `run`. Takes no lock."""
+        """Seconds since the engine's thread's last heartbeat; 0 outside of `run`. Takes no lock."""
         last = self._heartbeat
         return 0.0 if last is None else self._workload.clock() - last
 
@@ -298,7 +293,6 @@ class Scheduler:
             workload.notify()
 
     def cancel_all(self) -> None:
-        """End every job."""
         with self._workload.changed:
             for job in list(self._workload.jobs.values()):
                 self._delivery.end(job, Unavailable("the daemon stopped before the request was finished"))

@@ -1,12 +1,10 @@
-"""The inequality behind every promise, and what follows from it.
+"""The inequality behind every promise.
 
-In flow matching the steps of a reply, the cost of each and the length of its audio are known before anything
-runs. All promises are kept if
+Steps, their cost and the length of the audio are known before anything runs. All promises are kept if
 
     for every deadline d:  call under way + bias · Σ(cost of what is due by d) + margin ≤ d − now
 
-the processor-demand test for EDF of real-time theory, with one call of blocking: a call for promised work is
-never interrupted. Each function sorts the demands once.
+the processor-demand test for EDF, with one call of blocking: a call for promised work is never interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ APART_S = 1e-6
 """Least distance of a deadline that comes after another."""
 
 Blocking = Callable[[float], float]
-"""Deadline → seconds for which work that is due later may delay it."""
+"""Deadline → delay by work that is due later."""
 
 
 def unblocked(due: float) -> float:
@@ -34,7 +32,7 @@ def unblocked(due: float) -> float:
 def shortfall_s(
     workload: Workload, now: float, demands: Iterable[Demand], blocking_s: Blocking = unblocked
 ) -> float:
-    """Return the excess over the worst deadline; 0 or less if all can be kept."""
+    """Return the excess over the worst deadline; at most 0 if all are kept."""
     work_s, worst_s = 0.0, -math.inf
     for demand in sorted(demands, key=lambda demand: demand.due):
         if demand.due == math.inf:
@@ -52,17 +50,16 @@ def earliest(
     others: Iterable[Demand] = (),
     blocking_s: Blocking = unblocked,
 ) -> float:
-    """Return the earliest deadline of a job's first audio, from `job.due` on, with which all can be kept.
+    """Return the earliest deadline of a job's first audio, from `job.due` on, with which all are kept.
 
-    The deadlines of its segments move with the first one's. A deadline d of others has room for the first
-    k of the segments, so that the next one is due after d; and each segment is done after what is due
-    before it. Later ones hold too: a schedule that keeps a deadline keeps a later one.
+    Its segments' deadlines move with the first. A deadline d of others has room for the first k segments, so
+    the next is due after d; and each segment is done after what is due before it.
     """
     bias, start = workload.bias, now + workload.margin_s
     offsets: list[float] = []
-    """Deadlines of its segments, from the first one's on."""
+    """Deadlines after the first."""
     own_s: list[float] = []
-    """Its work that is due by then."""
+    """Work due by then."""
     for demand in job.demands(now, job.due, job.due):
         total_s = demand.cost_s * bias + (own_s[-1] if own_s else 0.0)
         if offsets and demand.due - job.due == offsets[-1]:

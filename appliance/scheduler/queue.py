@@ -17,7 +17,7 @@ MAX_PAUSED = 1_000
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
-    """Return when the next playout starts or ends by itself; infinite if none does."""
+    """Return when the next playout starts or ends; infinite if none does."""
     times = (
         when
         for u in present
@@ -29,15 +29,13 @@ def next_change(present: Iterable[Utterance], now: float) -> float:
 
 
 class Queue:
-    """Any thread may call its methods."""
-
     def __init__(self, workload: Workload, delivery: Delivery) -> None:
         self._workload, self._delivery = workload, delivery
 
     # Reading.
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Have a function called, under the lock, when `utterances` has changed; it must return at once."""
+        """Have a function called when `utterances` has changed."""
         self._workload.on_change = on_change
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
@@ -51,7 +49,7 @@ class Queue:
             return present, ended, workload.history[-1][0] if workload.history else since
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """Return the state of a job, and the jobs played before it on its channel."""
+        """Return a job's state, and the jobs before it on its channel."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -65,7 +63,7 @@ class Queue:
             return next(ended, Utterance(job, State.ENDED, now)), []
 
     def mergeable(self, terms: Terms) -> Job | None:
-        """Return the newest job that has not begun and has the same merge scope."""
+        """Return the newest job of the same merge scope that has not begun."""
         with self._workload.changed:
             if not terms.merge:
                 return None
@@ -85,7 +83,7 @@ class Queue:
                 self._delivery.end(job, why or Cancelled("the caller went away"))
 
     def written(self, job: Job, seconds: float) -> None:
-        """Record that the transport has taken more of a job's audio."""
+        """The transport has taken more of a job's audio."""
         with self._workload.changed:
             had_room = job.has_room
             job.written_s += seconds
@@ -93,7 +91,7 @@ class Queue:
                 self._workload.notify()
 
     def stop_playout(self, job: Job) -> None:
-        """Remove a finished job from its channel, since its caller has gone before reading all of it."""
+        """The caller of a finished job has gone before reading all of it."""
         with self._workload.changed:
             if job.ended and job in job.channel.jobs:
                 self._workload.stop_playout(job, Cancelled("the caller went away"))
@@ -101,7 +99,7 @@ class Queue:
     # A moderator's.
 
     def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
-        """End the chosen requests, sounding ones too, and return them."""
+        """End the chosen requests, and return them."""
         with self._workload.changed:
             found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
             for utterance in found:
@@ -114,7 +112,6 @@ class Queue:
 
     @property
     def paused(self) -> list[str]:
-        """Names of paused channels."""
         with self._workload.changed:
             return sorted(self._workload.paused)
 
@@ -133,7 +130,7 @@ class Queue:
             workload.on_change()
 
     def resume(self, name: str) -> None:
-        """Continue a paused channel; its waiting jobs get new deadlines, late ones if need be."""
+        """Continue a channel; its waiting jobs get new deadlines, late ones if need be."""
         workload = self._workload
         with workload.changed:
             if workload.paused.pop(name, None) is None:

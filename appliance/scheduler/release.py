@@ -1,7 +1,7 @@
 """When finished audio goes out, and how a job leaves the books.
 
-A stream's first audio may be finished long before it is due. Sent at once, its playout would start earlier
-and pull all later deadlines forward: while that would break a promise, to it or to others, it is held.
+A stream's first audio may be finished long before it is due. Its playout would pull all later deadlines
+forward: while that would break a promise, it is held.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from appliance.scheduler.workload import Workload
 
 
 class Verdict(enum.Enum):
-    """Decision on a job's finished audio."""
-
     OUT = "out"
     PAUSED = "paused"
     UNFINISHED = "unfinished"
@@ -29,10 +27,7 @@ class Verdict(enum.Enum):
 
 
 def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> Verdict:
-    """Decide on a job's finished audio.
-
-    `promised`: the job has deadlines to keep. `breaks_promise`: starting its playout now would miss one.
-    """
+    """Decide on a job's finished audio; `breaks_promise` if its playout started now."""
     if job.channel.paused is not None:
         return Verdict.PAUSED
     if job.audible is not None or job.made:
@@ -45,13 +40,13 @@ def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[]
 
 
 class Delivery:
-    """The only way out of the scheduler for audio, and for jobs."""
+    """The only way out, for audio and for jobs."""
 
     def __init__(self, workload: Workload, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._workload, self._call_at = workload, call_at
 
     def release(self, job: Job, now: float | None = None) -> None:
-        """Deliver a job's finished audio if it may go out; complete a job of which that is all."""
+        """Deliver finished audio if it may go out; complete the job if that is all."""
         workload = self._workload
         now = workload.clock() if now is None else now
         decision = verdict(
@@ -77,7 +72,7 @@ class Delivery:
             workload.on_change()
 
     def end(self, job: Job, why: ApplianceError) -> None:
-        """End a job before it is done; its lane is closed before the next call."""
+        """End a job before it is done."""
         workload = self._workload
         self._leave(job)
         workload.stop_playout(job, why)
@@ -93,7 +88,6 @@ class Delivery:
         del self._workload.jobs[job.terms.request_id]
 
     def _breaks_promise(self, job: Job, now: float) -> bool:
-        """True if a deadline would be missed should its playout start now."""
         sounding = copy(job)
         sounding.audible = now
         jobs = [sounding if other is job else other for other in job.channel.jobs]

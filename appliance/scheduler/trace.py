@@ -1,7 +1,7 @@
 """Recording of a scheduler: every call of the engine, and why each request waited.
 
-Written as JSON trace events for ui.perfetto.dev and chrome://tracing. A request's slices leave no gap from
-its arrival to its end: its waits and its work are all of its time.
+JSON trace events for ui.perfetto.dev and chrome://tracing. A request's slices leave no gap between its
+arrival and its end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from appliance.scheduler.job import Job
 from appliance.scheduler.workload import Clock, EngineCall, Observer, Outcome, Workload
 
 LIMIT = 100_000
-"""Newest slices that are kept, of at most 500 bytes each."""
+"""Newest slices kept, of at most 500 bytes each."""
 TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
     "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
 )  # fmt: skip
@@ -36,18 +36,17 @@ REASONS = {
     HELD: "made, and held until its first sound is due",
     LOOP: "between two calls of the engine",
 }
-"""Reasons of waiting, with their explanations."""
 CALLS, LANE, REQUESTS = 1, 2, 3
 """Groups of tracks, which the viewer calls processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Span of time on one track, in seconds of the scheduler's clock."""
+    """Span on one track, in seconds of the scheduler's clock."""
 
     process: int
     thread: int
-    """0 in CALLS, the lane's place in LANE, the request's number in REQUESTS."""
+    """0, the lane's place, or the request's number."""
     name: str
     begun: float
     ended: float
@@ -63,24 +62,23 @@ class _Since:
 
 
 class Recorder(Observer):
-    """Observer that records; every call costs time in proportion to the number of requests."""
+    """Costs time in proportion to the requests, at every call."""
 
     def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
         self._lock = threading.Lock()
-        """For the slices, which are written from another thread."""
+        """For the slices: `write` runs on another thread."""
         self._recorded = 0
         self._refused: Counter[str] = Counter()
         self._origin = clock()
         self._waits: dict[Job, _Since] = {}
-        """Current waits of the requests that have not ended."""
+        """Of the requests that have not ended."""
         self._places: dict[Job, int] = {}
-        """Track of each open lane: the lowest that was free."""
+        """Track of each open lane."""
         self._call: EngineCall | None = None
-        """Call under way."""
 
     def write(self, path: Path, backend: str = "") -> None:
-        """Write all that is recorded as JSON. Raises StorageError."""
+        """Write the recording. Raises StorageError."""
         with self._lock:
             slices, recorded = list(self._slices), self._recorded
         events = [*_names(slices), *(_event(one, self._origin) for one in slices)]
@@ -129,7 +127,7 @@ class Recorder(Observer):
         self._call = None
 
     def ended(self, job: Job, now: float) -> None:
-        """Record the rest of a request, which may end during a call for it."""
+        """A request may end during a call for it."""
         if job in self._waits:
             if self._waits[job].reason is None and self._call is not None:
                 self._add_request(job, self._call.kind, self._call.begun, now)
@@ -144,7 +142,6 @@ class Recorder(Observer):
             self._slices.append(added)
 
     def _add_call(self, call: EngineCall, outcome: Outcome, now: float) -> None:
-        """Record a call on the tracks of the engine, its lanes and its requests."""
         ended = {} if outcome is Outcome.DONE else {"ended": outcome.value}
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
         self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
@@ -188,7 +185,6 @@ def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
-    """Metadata events that name the tracks."""
     for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
         yield {
@@ -201,7 +197,7 @@ def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
 
 
 def _event(one: Slice, origin: float) -> dict[str, Any]:
-    """Complete event; times in microseconds, to the nanosecond."""
+    """Times in microseconds, to the nanosecond."""
     begun, ended = (round((time - origin) * 1e9) for time in (one.begun, one.ended))
     return {
         "ph": "X",

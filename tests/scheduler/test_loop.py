@@ -22,6 +22,7 @@ from appliance.errors import (
     DeviceLost,
     EngineFault,
     InvalidRequest,
+    Merged,
     Overloaded,
     QueueFull,
     RateLimited,
@@ -371,6 +372,42 @@ def test_the_rate_of_one_user() -> None:
     bench.admit("d", user="bob", **bulk)
     bench.now += 30.1
     bench.admit("e", user="ann", **bulk)
+
+
+def state_of(bench: Bench) -> object:
+    """All that an admission may change, but for the new job."""
+    workload, admission = bench.scheduler._workload, bench.scheduler._admission
+    channels = [(key, list(channel.jobs), channel.free) for key, channel in workload.channels.items()]
+    jobs = [(job, job.due, job.late_s, job.ended, job.channel) for job in workload.jobs.values()]
+    known = dict(admission._rates), admission._typical_s, admission._admitted
+    return channels, jobs, dict(workload.used_s), list(workload.history), known
+
+
+@pytest.mark.parametrize("channel", ["main", "new"])
+@pytest.mark.parametrize("kind", [RuntimeError, Overloaded])
+def test_an_error_on_the_way_leaves_everything_as_it_was(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, channel: str, kind: type[Exception]
+) -> None:
+    """Also one that nobody expects: in the midst of the proof, with jobs to replace and one to merge with."""
+    serial = {"playout": Playout.SERIAL, "supersede": "score", "merge": "rose", "user": "ann"}
+    for number in range(3):
+        bench.admit(f"j{number}", channel="main", **(serial if number == 1 else {"playout": Playout.SERIAL}))
+    merging = bench.scheduler._workload.jobs["j1"]
+    before = state_of(bench)
+    job = bench.job("new", channel=channel, **serial)
+
+    def fail(*given: object) -> float:
+        raise kind("odd")
+
+    monkeypatch.setattr("appliance.scheduler.admission.earliest", fail)
+    with pytest.raises(kind, match="odd"):
+        bench.scheduler.admit(job, [pieces("new", 1)], merging)
+    assert state_of(bench) == before
+    assert bench.scheduler.load == RequestCounts(waiting=3) and bench.results["j1"] == []
+    monkeypatch.undo()
+    assert bench.scheduler.admit(job, [pieces("new", 1)], merging) == 0
+    bench.serve()
+    assert bench.ends()["new"] is SegmentAudio and bench.ends()["j1"] is Merged
 
 
 def test_a_request_id_is_used_once_at_a_time(bench: Bench) -> None:
