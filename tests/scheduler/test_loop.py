@@ -32,7 +32,7 @@ from appliance.errors import (
 from appliance.request import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
 from appliance.scheduler.job import Demand, Job, Result
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
-from appliance.scheduler.proof import earliest
+from appliance.scheduler.proof import earliest, shortfall_s
 from tests.fakes_engine import FakeEngine, samples_of, segment
 from tests.scheduler.bench import CALL_S, Bench, pieces
 
@@ -150,6 +150,24 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
         alone.admit(name)
     alone.serve()
     assert alone.engine.calls.count("step") == 4 * 4
+
+
+def test_lanes_that_are_due_together_share_a_call_however_late_both_are() -> None:
+    bench = Bench(batch=4)
+    a, b = bench.admit("a"), bench.admit("b")
+    assert a.due == b.due
+    bench.now = a.due
+    bench.serve()
+    assert bench.engine.calls.count("step") < 8
+
+
+def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
+    """As long as it takes to the caller's end of the connection."""
+    bench.admit("a")
+    workload, work_s = bench.scheduler._workload, 6 * CALL_S * BIAS
+    for spare_s in (0.01, -0.01):
+        now = bench.scheduler._workload.jobs["a"].due - work_s - MARGIN_S - spare_s
+        assert shortfall_s(workload, now, list(workload.demands(now))) == pytest.approx(-spare_s)
 
 
 def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
@@ -554,77 +572,6 @@ def test_a_refused_request_replaces_nothing() -> None:
         bench.admit("newest", **status)
     bench.serve()
     assert bench.ends()["waiting"] is SegmentAudio
-
-
-@pytest.mark.parametrize("segments", [1, 2])
-def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(segments: int) -> None:
-    """Nothing of it can stall any more; what was held of it goes out too, and it leaves the books."""
-    bench = Bench(normal_s=1.0)
-    early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
-    bench.scheduler.run_once()
-    bench.now = early.due - (6 * segments + 1) * CALL_S  # a call that took far longer than estimated
-    while not early.made:
-        assert bench.results["early"] == []
-        bench.scheduler.run_once()
-    assert bench.now < early.due and bench.now + 62 * CALL_S > behind.due
-    assert [made.last for made in bench.results["early"]][-1:] == [True]  # type: ignore[union-attr]
-    assert len(bench.results["early"]) == segments
-    assert early.ended and bench.scheduler.load == RequestCounts(waiting=1)
-    assert bool(bench.alarms) == (segments > 1)
-    for when, act in bench.alarms:
-        bench.now = when
-        act()
-    assert len(bench.results["early"]) == segments
-
-
-def held_first_piece() -> tuple[Bench, Job]:
-    """A stream whose first piece is finished, and held: it plays for 0.1 s, and the second takes longer."""
-    bench = Bench(normal_s=1.0, high_s=0.2)
-    job = bench.job("a")
-    first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
-    bench.scheduler.admit(job, [[replace(first, audio_s=0.1), replace(second, audio_s=9.0)]])
-    while job.done < 1:
-        bench.scheduler.run_once()
-    assert bench.results["a"] == []
-    [(when, _)] = bench.alarms
-    assert when == job.due
-    return bench, job
-
-
-def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
-    bench, job = held_first_piece()
-    [(when, act)] = bench.alarms
-    while bench.now < when and bench.results["a"] == []:
-        bench.scheduler.run_once()
-    if not bench.results["a"]:
-        act()
-    bench.serve()
-    assert bench.ends() == {"a": SegmentAudio}
-    assert job.audible is not None and job.audible <= job.due
-
-
-def test_a_held_first_sound_goes_out_when_it_is_due() -> None:
-    bench, job = held_first_piece()
-    [(when, act)] = bench.alarms
-    bench.now = when
-    act()
-    assert len(bench.results["a"]) == 1 and job.audible == when and not job.ended
-    act()
-    assert len(bench.results["a"]) == 1
-    bench.serve()
-    assert job.ended and bench.scheduler.load == RequestCounts()
-
-
-@pytest.mark.parametrize("how", ["cancelled", "paused"])
-def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused(how: str) -> None:
-    bench, job = held_first_piece()
-    if how == "cancelled":
-        bench.scheduler.queue.cancel(job)
-    else:
-        bench.scheduler.queue.pause("")
-    bench.now = job.due
-    bench.alarms[0][1]()
-    assert not any(isinstance(result, SegmentAudio) for result in bench.results["a"])
 
 
 # Readers.
