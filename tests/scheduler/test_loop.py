@@ -799,6 +799,24 @@ def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         assert missed.wait(PATIENCE_S)
 
 
+def test_a_reader_that_catches_up_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 600.0)
+    done = threading.Event()
+    job = Job(
+        Terms("a"),
+        lambda result: done.set() if isinstance(result, SegmentAudio) and result.last else None,
+        time.monotonic(),
+        buffer_s=0.1,
+    )
+    with looping() as scheduler:
+        scheduler.admit(job, [pieces("a", 2)])
+        end = time.monotonic() + PATIENCE_S
+        while not scheduler.load.parked or scheduler._workload.has_news:
+            assert time.monotonic() < end
+        scheduler.queue.written(job, 10.0)
+        assert done.wait(PATIENCE_S)
+
+
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
     silences: list[float] = []
 
