@@ -22,7 +22,7 @@ from appliance.rpc.replies import header_message, trailers
 from appliance.rpc.requests import ParsedRequest, RequestDefaults
 from appliance.rpc.workers import AudioWorkers
 from appliance.scheduler import Scheduler
-from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.job import Job, Result
 from appliance.scheduler.workload import Clock
 
 logger = logging.getLogger(__name__)
@@ -96,9 +96,9 @@ class SynthesisCall(OpenCall):
 
     def _plan_and_admit(self) -> bool:
         parts, job, parsed = self.components, self.job, self.parsed
-        generation = parts.scheduler.generation  # read before what is planned with
+        generation = parts.scheduler.engines.generation  # read before what is planned with
         self.manifest = parts.planner.manifest
-        earlier = parts.scheduler.mergeable(parsed.terms)
+        earlier = parts.scheduler.queue.mergeable(parsed.terms)
         job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
         ways = parts.planner.ways(parsed.ways_for(job.merged, parts.defaults))
         job.voice, job.text = ways[0][0].voice, ways[0][0].text
@@ -123,7 +123,7 @@ class SynthesisCall(OpenCall):
         parts, seeded = self.components, self.parsed.seeded
         if not parts.phrases.takes(seeded=seeded):
             return []
-        made_by = f"{self.manifest!r} {parts.scheduler.backend}"
+        made_by = f"{self.manifest!r} {parts.scheduler.engines.backend}"
         return [key_of(segments, made_by, seeded=seeded) for segments in ways]
 
     @property
@@ -146,12 +146,12 @@ class SynthesisCall(OpenCall):
 
     def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
         """Return the header; in a session, after so much audio."""
-        job, request, scheduler = self.job, self.request, self.components.scheduler
+        job, request, engines = self.job, self.request, self.components.scheduler.engines
         planned = words.planned(job.segments) if request.word_timings else []
         return header_message(
-            *(request, job.terms, len(job.segments), scheduler.backend, self.promised_s),
+            *(request, job.terms, len(job.segments), engines.backend, self.promised_s),
             [word.moved(before_s, before_segments) for word in planned],
-            passed_over=scheduler.passed_over,
+            passed_over=engines.passed_over,
             cached=self.cached,
         )
 
@@ -195,7 +195,7 @@ class SynthesisCall(OpenCall):
         """Send a message that holds so many samples. Raises Cancelled if the caller is gone."""
         await self.send(message)
         if samples:
-            self.components.scheduler.written(self.job, samples / self.request.sample_rate_hz)
+            self.components.scheduler.queue.written(self.job, samples / self.request.sample_rate_hz)
 
     def stalled_s(self, now: float, *, playing: bool) -> float:
         """Seconds for which its reader has taken nothing.

@@ -32,7 +32,7 @@ from appliance.rpc.requests import ParsedRequest, parse
 from appliance.rpc.session import SessionCall
 from appliance.rpc.synthesis_call import Components, SynthesisCall
 from appliance.rpc.workers import AudioWorkers
-from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.job import Job, Result
 from appliance.text.written import Written
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._workers = AudioWorkers()
         self.broadcaster = Broadcaster(
-            components.scheduler, components.clock, self._workers, server.message_s
+            components.scheduler.queue, components.clock, self._workers, server.message_s
         )
 
     # The methods of the protocol.
@@ -123,10 +123,8 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
         parts.observer.skipped()
         context.set_trailing_metadata(trailers(Timings(), terms))
-        scheduler = parts.scheduler
-        return header_message(
-            parsed.ways[0], terms, 0, scheduler.backend, 0.0, passed_over=scheduler.passed_over
-        )
+        engines = parts.scheduler.engines
+        return header_message(parsed.ways[0], terms, 0, engines.backend, 0.0, passed_over=engines.passed_over)
 
     @asynccontextmanager
     async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:
@@ -152,12 +150,12 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
             error = caught if isinstance(caught, ApplianceError) else call.ended_by
             self._log_failure(call, error)
             if call.admitted:
-                self.components.scheduler.stop_playout(call.job)
+                self.components.scheduler.queue.stop_playout(call.job)
             if error is None:
                 raise
             raise error from caught.__cause__
         finally:
-            self.components.scheduler.cancel(call.job)
+            self.components.scheduler.queue.cancel(call.job)
             self._calls.discard(call)
             if not self._calls:
                 self._idle.set()
@@ -167,9 +165,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         arrived, left_s = parts.clock(), remaining_s(context)
         if left_s <= 0.0:
             raise DeadlineMissed.passed("before the request arrived")
-        parts.scheduler.check_open(terms.request_id)
-        if self._find(terms.request_id):
-            raise InvalidRequest("request_id", f"{terms.request_id} is in use by another call")
+        parts.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
         self._check_room(peer := self._peer(context), len(self._calls))
         results: asyncio.Queue[Result] = asyncio.Queue()
         job = Job(

@@ -69,7 +69,7 @@ from appliance.rpc.synthesis_call import Components
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import TracedScheduler
+from appliance.scheduler.trace import Recorder
 from appliance.serve.agent import AgentServer
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -176,8 +176,8 @@ class Daemon:
         self._metrics = Metrics()
         self._metrics.watch_phrases(self._phrases)
         self._trace = trace
-        kind = Scheduler if trace is None else TracedScheduler
-        self._scheduler = kind(config.scheduler, call_at=self._call_at)
+        self._recorder = None if trace is None else Recorder()
+        self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -219,7 +219,7 @@ class Daemon:
         synthesizer = SynthesizerService(self._components, server, access.peer)
         voices = VoicesService(self._store)
         queue = QueueService(
-            self._scheduler, self._components.clock, synthesizer.end, synthesizer.broadcaster
+            self._scheduler.queue, self._components.clock, synthesizer.end, synthesizer.broadcaster
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
@@ -357,7 +357,7 @@ class Daemon:
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
         finally:
-            (cast("Synthesizer | None", self._scheduler.engine) or loaded).shutdown()
+            (cast("Synthesizer | None", self._scheduler.engines.present) or loaded).shutdown()
 
     def _report_progress(self, line: str) -> None:
         """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
@@ -390,7 +390,7 @@ class Daemon:
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
             if self._clocks.refresh().clocks != clocks:
-                self._scheduler.forget_costs()
+                self._scheduler.engines.forget_costs()
 
     # The end.
 
@@ -429,8 +429,8 @@ class Daemon:
 
     def _write_trace(self) -> None:
         """Write the trace recorded so far, if there is one. Raises StorageError."""
-        if self._trace is not None and isinstance(self._scheduler, TracedScheduler):
-            self._scheduler.write(self._trace)
+        if self._trace is not None and self._recorder is not None:
+            self._recorder.write(self._trace, self._scheduler.engines.backend)
 
     # State, for probes and the operator.
 
@@ -450,7 +450,7 @@ class Daemon:
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
-        passed_over = ", ".join(one.backend for one in self._scheduler.passed_over)
+        passed_over = ", ".join(one.backend for one in self._scheduler.engines.passed_over)
         others = (clocks, f"passed over: {passed_over}" if passed_over else "")
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
@@ -463,15 +463,15 @@ class Daemon:
             bundle=str(self._bundle.folder),
             family=manifest.family,
             precision=manifest.precision,
-            backend=self._scheduler.backend,
+            backend=self._scheduler.engines.backend,
             waiting=load.waiting,
             running=load.running,
             voices=len(self._store.names()),
-            paused=self._scheduler.paused,
+            paused=self._scheduler.queue.paused,
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),
             uptime_s=time.monotonic() - self._begun,
-            passed_over=passed_over_messages(self._scheduler.passed_over),
+            passed_over=passed_over_messages(self._scheduler.engines.passed_over),
         )
 
     # Changes while it runs.
@@ -519,7 +519,7 @@ class Daemon:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, result)
 
-        self._scheduler.test_engine(done, engine)
+        self._scheduler.engines.test(done, engine)
         result = await test
         if isinstance(result, ApplianceError):
             raise result
@@ -564,7 +564,7 @@ class Daemon:
         try:
             # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
-            self._scheduler.replace_engine(loaded, switch)
+            self._scheduler.engines.replace(loaded, switch)
         except ApplianceError:
             loaded.shutdown()
             raise

@@ -170,7 +170,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     )
     service = SynthesizerService(components, config)
     uploads = VoicesService(store)
-    queue = QueueService(scheduler, components.clock, service.end, service.broadcaster)
+    queue = QueueService(scheduler.queue, components.clock, service.end, service.broadcaster)
     server = await listen(
         config,
         service,
@@ -198,7 +198,7 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         observed,
         skipped,
     )
-    await box.soon(lambda: bool(scheduler.backend))
+    await box.soon(lambda: bool(scheduler.engines.backend))
     yield box
     scheduler.drain()
     scheduler.cancel_all()

@@ -405,7 +405,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
     async with connection(box) as channel:
         call = await lazy(box, channel, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
-        [utterance], _, _ = box.scheduler.utterances()
+        [utterance], _, _ = box.scheduler.queue.utterances()
         taken_s = -1.0
         while utterance.job.written_s != taken_s:  # until the client's window is full
             taken_s = utterance.job.written_s

@@ -89,7 +89,8 @@ async def test_clauses_are_spoken_while_the_rest_is_written(synthesizer: Stub, b
     assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
     assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
     assert heard.ends == {1: "END", 2: "END"}
-    ids = [u.job.terms.request_id for u in box.scheduler.utterances()[1] + box.scheduler.utterances()[0]]
+    present, ended, _ = box.scheduler.queue.utterances()
+    ids = [u.job.terms.request_id for u in ended + present]
     assert ids == ["chat.1", "chat.1-2", "chat.2"]
 
 
