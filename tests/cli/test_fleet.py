@@ -15,7 +15,7 @@ from appliance.contract import bundle
 from appliance.voices.store import VoiceStore, open_store
 from tests import fleet
 from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -98,7 +98,7 @@ def test_voices_are_copied_by_content(
     )
     store.create("bea", reference_wav(4.0), TRANSCRIPT)
     with Client(box.address) as client:
-        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT)
+        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT, timeout=PATIENCE_S)
         assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
         assert [voice.name for voice in client.voices()] == ["zoe"]
         assert sync() == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
