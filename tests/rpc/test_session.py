@@ -150,7 +150,7 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer:
         await call.write(text("One two three four. Five six seven eight. "))
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
-        await asyncio.wait_for(box.service.idle(), 5.0)
+        await asyncio.wait_for(box.speaking.idle(), 5.0)
     await box.soon(lambda: box.scheduler.load == RequestCounts())
     assert (await start(synthesizer.Synthesize(request()))).audio
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
