@@ -213,7 +213,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 async def test_a_silent_session_ends_but_not_while_it_speaks(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box.service, "open_session", lambda context: contextlib.nullcontext(0.2))
+    monkeypatch.setattr(box.speaking, "open_session", lambda context: contextlib.nullcontext(0.2))
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure())
