@@ -20,7 +20,7 @@ from appliance.scheduler.workload import Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
 """Shortest target, in multiples of the request's own cost."""
-FIRST_AUDIO_WEIGHT = 0.1
+TYPICAL_WEIGHT = 0.1
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
@@ -63,7 +63,7 @@ class Admission:
         self._rates: dict[str, float] = {}
         """User → time at which its requests count no more."""
         self._typical_s = 0.0
-        """Usual engine time until first audio."""
+        """Moving average of engine time until first audio."""
 
     def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
@@ -107,7 +107,7 @@ class Admission:
             self._delivery.release(job)
         else:
             if job.due < math.inf:
-                weight = FIRST_AUDIO_WEIGHT if self._typical_s else 1.0
+                weight = TYPICAL_WEIGHT if self._typical_s else 1.0
                 self._typical_s += (job.audible_in_s() - self._typical_s) * weight
             self._wake(job)
         workload.on_change()

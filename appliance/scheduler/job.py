@@ -118,7 +118,7 @@ class Job:
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Remaining ones, if its channel is free then and its playout starts then."""
+        """Remaining ones; its channel is `free` and its playout `starts` at these times."""
         # A reader cannot have played more than it was given.
         empty = max(starts, now - self.written_s) if self.audible is not None else starts
         empty += sum(segment.audio_s for segment in self.segments[: self.done])
