@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from appliance.config import SchedulerConfig
-from appliance.errors import Cancelled, DeadlineMissed, Merged, Overloaded, QueueFull, RateLimited, Superseded
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    DeadlineMissed,
+    Merged,
+    Overloaded,
+    QueueFull,
+    RateLimited,
+    Superseded,
+)
 from appliance.request import Cost, Priority, Segment
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
@@ -87,8 +96,11 @@ class Admission:
         rate = self._check_rate(job, now)
         channel = workload.channel_of(job.terms)
         place = channel.jobs.index(merging) if merging in channel.jobs else len(channel.jobs)
-        plan = self._prove(job, ways, channel, place, replaced, now)
-
+        try:
+            plan = self._prove(job, ways, channel, place, replaced, now)
+        except ApplianceError:
+            workload.forget_played(now)
+            raise
         # From here on nothing is refused.
         job.take(plan.way.segments, plan.way.costs)
         job.due, job.late_s, job.channel = plan.due, plan.late_s, channel
