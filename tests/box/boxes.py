@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from appliance.box import paths, platform, quiet
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from tests.box.in_process import quick
 from tests.fakes.jetson import Entry, Jetson
 
@@ -20,7 +20,7 @@ from tests.fakes.jetson import Entry, Jetson
 def well(folder: Path, profile: str = "jp6-0005") -> Jetson:
     """A box as it should be: pinned, published, quiet, installed, its daemon's unit running."""
     jetson = Jetson(folder, profile, _well(profile))
-    published.publish(jetson.box(), published.Clocks("pinned", mode="MAXN"))
+    clocks_json.publish(jetson.box(), clocks_json.Clocks("pinned", mode="MAXN"))
     return jetson
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.clocks.assessment import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
 from appliance.box.clocks.vendor import BASELINE
@@ -93,7 +93,7 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
     first = lock(box)
     assert first.state == "reboot_pending" and "--allow-reboot" in first.why
     assert first.domains["gpu"]["min"] == 612_000_000, "held as far as 30 W allows"
-    assert published.read(box).state == "reboot_pending"
+    assert clocks_json.read(box).state == "reboot_pending"
     assert jetson.reboots == 0 and not jetson.path(BASELINE).exists()
 
     again = lock(box)
@@ -107,12 +107,12 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
 
     jetson.boot()
     clock.uptime_s = 20.0
-    assert published.read(box).state == "unknown", "the file of the last boot went with it"
+    assert clocks_json.read(box).state == "unknown", "the file of the last boot went with it"
     assert not proven(jetson)
     clocks = lock(box)
     assert (clocks.state, clocks.mode, clocks.why, clocks.repins) == ("pinned", "MAXN", "", 0)
     assert proven(jetson)
-    assert published.read(box) == clocks
+    assert clocks_json.read(box) == clocks
     assert "scaling_min_freq:729600" in jetson.read(BASELINE)
     assert jetson.calls("nvpmodel").count(SETS) == 2
 
@@ -286,7 +286,7 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
     for act in (lambda: lock(box, unless_unlocked=True), lambda: check(box)):
         seen = act()
         assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
-    assert published.read(box).state == "unpinned"
+    assert clocks_json.read(box).state == "unpinned"
     lines: list[str] = []
     assert lock(box, unless_unlocked=True, dry_run=True, report=lines.append).why == seen.why and not lines
     assert lock(box).state == "pinned"
@@ -351,7 +351,7 @@ def test_unpinned_behind_our_back(
     assert (clocks.state, clocks.repins) == ("pinned", 1)
     assert clocks.last_unpin is not None and clocks.last_unpin.at == 660.0
     assert any(line.startswith(what) for line in clocks.last_unpin.what)
-    assert published.read(box) == clocks
+    assert clocks_json.read(box) == clocks
     clock.advance(30)
     assert check(box).repins == 1, "one unpin is one re-pin"
 
@@ -380,7 +380,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
         assert "tried 6 times within an hour" in seventh.why and "find out who unpins" in seventh.why
         clock.advance(30)
     assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
-    assert published.read(box).state == "unpinned"
+    assert clocks_json.read(box).state == "unpinned"
     clock.advance(3600 - 7 * 30)
     assert (check(box).state, check(box).repins) == ("pinned", 7)
 
@@ -491,7 +491,7 @@ def test_not_root(maxn: Jetson) -> None:
 def test_a_gpu_that_fails_silently_is_seen(maxn: Jetson, box: Box, message: bool) -> None:
     maxn.fault("silent_gpu", message=message)
     clocks = lock(box)
-    assert clocks.state == "unpinned" and published.read(box).state == "unpinned"
+    assert clocks.state == "unpinned" and clocks_json.read(box).state == "unpinned"
     assert "gpu: free between 306 MHz and 1300.5 MHz" in clocks.why
     assert ("Error: Failed to max GPU frequency!" in clocks.why) is message
     assert [name for name, domain in clocks.domains.items() if not domain["pinned"]] == ["gpu"]
@@ -536,7 +536,7 @@ def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock
 
 @pytest.mark.parametrize("act", [lock, check])
 def test_the_mode_by_name_without_its_tpcs_takes_a_reboot(
-    maxn: Jetson, box: Box, act: Callable[[Box], published.Clocks]
+    maxn: Jetson, box: Box, act: Callable[[Box], clocks_json.Clocks]
 ) -> None:
     maxn.write(maxn.profile.tpc_mask, "240\n")
     for _ in range(2):
@@ -551,7 +551,7 @@ def test_a_tpc_mask_that_cannot_be_read_is_no_reboot(maxn: Jetson, box: Box) -> 
     maxn.path(maxn.profile.tpc_mask).unlink()
     clocks = lock(box)
     assert clocks.state == "unknown" and "TPC mask cannot be read" in clocks.why
-    assert published.read(box).state == "unknown" and check(box).state == "unknown"
+    assert clocks_json.read(box).state == "unknown" and check(box).state == "unknown"
     assert maxn.calls(PINS).count(PINS) == 1, "nothing that a second pin could mend"
 
 
@@ -632,7 +632,7 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
     maxn.fault("clock_1970")
     box = quick(maxn)
     assert box.wall() < 10_000_000
-    assert lock(box).state == "pinned" and published.read(box).state == "pinned"
+    assert lock(box).state == "pinned" and clocks_json.read(box).state == "pinned"
     maxn.unpin()
     assert check(box).repins == 1
 
@@ -723,5 +723,5 @@ def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:
     for act in (lock, unlock, check):
         clocks = act(box)
         assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
-    assert published.read(box).state == "unsupported"
+    assert clocks_json.read(box).state == "unsupported"
     assert set(jetson.calls()) == {"nvpmodel -q"}

@@ -22,7 +22,7 @@ from appliance.box.checks.finding import (
     passed,
     skipped,
 )
-from appliance.box.checks.run import CHECKS, crashed, run_checks
+from appliance.box.checks.runner import CHECKS, crashed, run_checks
 
 __all__ = [
     "CHECKS",

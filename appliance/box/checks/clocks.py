@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.clocks.published import FRESH_S, Clocks
+from appliance.box.clocks.clocks_json import FRESH_S, Clocks
 from appliance.box.clocks.verdict import ClockReading, grouped, megahertz
 from appliance.box.platform import Platform, refusal
 

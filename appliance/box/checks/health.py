@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from appliance.box.checks import application
 from appliance.box.checks.application import Application
-from appliance.box.checks.daemon import READYZ, merge_application
 from appliance.box.checks.finding import Finding, skipped
-from appliance.box.checks.run import CHECKS, run_checks
+from appliance.box.checks.readiness import READYZ, merge_application
+from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.system import Box
 
 APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")

@@ -6,7 +6,7 @@ import json
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.clocks.published import number
+from appliance.box.clocks.clocks_json import number
 from appliance.box.system import Box
 
 LAST_S = 36 * 3600.0

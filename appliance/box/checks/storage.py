@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.history import Rise
 from appliance.box.sensors.disk import Volume
-from appliance.box.sensors.memory import Memory
+from appliance.box.sensors.ram import Memory
 
 GIB = 1 << 30
 MIB = 1 << 20

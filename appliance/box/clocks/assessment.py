@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.pin_record import PinRecord
-from appliance.box.clocks.published import Clocks
 from appliance.box.clocks.verdict import ClockReading
 
 UNLOCKED = "unlocked by a technician"

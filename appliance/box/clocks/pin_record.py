@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks.published import Unpin, number, parse_unpin
+from appliance.box.clocks.clocks_json import Unpin, number, parse_unpin
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from appliance.box import paths, platform
 from appliance.box.clocks import minima, pin_record, readings, vendor
 from appliance.box.clocks.assessment import LOCK_COMMAND, Assessment, assess
+from appliance.box.clocks.clocks_json import Clocks, Unpin, publish
 from appliance.box.clocks.modes import Mode
 from appliance.box.clocks.pin_record import REPINS_PER_HOUR, PinRecord, mutex
-from appliance.box.clocks.published import Clocks, Unpin, publish
 from appliance.box.clocks.suspects import indicator, suspects
 from appliance.box.clocks.verdict import ClockReading, take_reading
 from appliance.box.root import error_text

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from appliance.box import paths, platform
 from appliance.box.clocks import modes, readings
+from appliance.box.clocks.clocks_json import Clocks, State
 from appliance.box.clocks.modes import Conf, CurrentMode, Mode, TargetMode
-from appliance.box.clocks.published import Clocks, State
 from appliance.box.clocks.readings import Cpu, Emc, Range
 from appliance.box.platform import Platform
 from appliance.box.root import error_text

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from appliance.box import paths
-from appliance.box.clocks.published import number
+from appliance.box.clocks.clocks_json import number
 from appliance.box.private import is_private_file, private_folder
 from appliance.box.system import Box
 

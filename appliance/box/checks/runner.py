@@ -12,31 +12,31 @@ from functools import cached_property
 from appliance.box import paths, platform, services, versions
 from appliance.box.checks import clocks as pinned
 from appliance.box.checks import (
-    daemon,
+    counters,
     fitness,
     heat,
-    history,
     jtop,
     power,
-    quiet,
+    quietness,
+    readiness,
     reset,
     speed,
     storage,
     wear,
 )
 from appliance.box.checks.application import has_user
-from appliance.box.checks.daemon import READYZ
+from appliance.box.checks.counters import Rise, Sample
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.history import Rise, Sample
-from appliance.box.clocks import published, readings, verdict
-from appliance.box.clocks.published import Clocks
+from appliance.box.checks.readiness import READYZ
+from appliance.box.clocks import clocks_json, readings, verdict
+from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import ClockReading
 from appliance.box.platform import Platform
 from appliance.box.root import error_location
-from appliance.box.sensors import disk, memory
+from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
-from appliance.box.sensors.memory import Memory
+from appliance.box.sensors.ram import Memory
 from appliance.box.services import Unit
 from appliance.box.system import Box
 from appliance.box.versions import BuildInfo
@@ -51,7 +51,7 @@ class Snapshot:
     def __init__(self, box: Box, readyz: str = READYZ) -> None:
         self.box, self.root = box, box.root
         self.readyz = readyz
-        self.samples = history.read(box)
+        self.samples = counters.read(box)
 
     @cached_property
     def platform(self) -> Platform:
@@ -59,7 +59,7 @@ class Snapshot:
 
     @cached_property
     def published(self) -> Clocks:
-        return published.read(self.box)
+        return clocks_json.read(self.box)
 
     @cached_property
     def age_s(self) -> float:
@@ -76,11 +76,11 @@ class Snapshot:
 
     @cached_property
     def memory(self) -> Memory | None:
-        return memory.memory(self.root)
+        return ram.memory(self.root)
 
     @cached_property
     def unit(self) -> Unit | None:
-        return services.unit(self.box, daemon.UNIT)
+        return services.unit(self.box, readiness.UNIT)
 
     @cached_property
     def speed(self) -> Finding:
@@ -101,7 +101,7 @@ class Snapshot:
     @cached_property
     def counters(self) -> Sample:
         counts = dict(sensors.over_current(self.root))
-        swapped = memory.swapped_in_pages(self.root)
+        swapped = ram.swapped_in_pages(self.root)
         if swapped is not None:
             counts["pswpin"] = swapped
         if self.unit is not None:
@@ -109,7 +109,7 @@ class Snapshot:
         return Sample(self.box.uptime(), counts)
 
     def rise(self, name: str, over_s: float) -> Rise | None:
-        return history.rise(self.samples, self.counters, name, over_s)
+        return counters.rise(self.samples, self.counters, name, over_s)
 
 
 def _watts(mode: str) -> int:
@@ -150,9 +150,9 @@ def _time(now: Snapshot) -> Finding:
 
 
 def _daemon(now: Snapshot) -> Finding:
-    ready = daemon.http_status(now.readyz, "/readyz")
-    alive = daemon.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
-    return daemon.check_daemon(ready, alive, now.readyz, now.unit)
+    ready = readiness.http_status(now.readyz, "/readyz")
+    alive = readiness.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
+    return readiness.check_daemon(ready, alive, now.readyz, now.unit)
 
 
 @dataclass(frozen=True)
@@ -180,22 +180,23 @@ CHECKS: Mapping[str, Check] = {
     ),
     "fan": Check(_fan),
     "memory": Check(lambda now: storage.check_memory(now.memory)),
-    "lfb": Check(lambda now: storage.check_large_blocks(memory.free_large_blocks(now.root))),
+    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root))),
     "swap": Check(lambda now: storage.check_swap(now.memory, now.rise("pswpin", storage.SWAP_S))),
     "disk": Check(lambda now: storage.check_disk(disk.volumes(now.box))),
     "wear": Check(lambda now: wear.check_wear(now.root)),
     "reset": Check(lambda now: reset.check_reset(now.root)),
-    "sleep": Check(lambda now: quiet.check_sleep(now.root)),
-    "desktop": Check(lambda now: quiet.check_desktop(now.root)),
-    "journal": Check(lambda now: quiet.check_journal(now.root)),
-    "packages": Check(lambda now: quiet.check_packages(now.root)),
+    "sleep": Check(lambda now: quietness.check_sleep(now.root)),
+    "desktop": Check(lambda now: quietness.check_desktop(now.root)),
+    "journal": Check(lambda now: quietness.check_journal(now.root)),
+    "packages": Check(lambda now: quietness.check_packages(now.root)),
     "versions": Check(lambda now: fitness.check_versions(now.build, versions.installed(now.root))),
     "gpu_node": Check(_gpu),
     "time": Check(_time),
     "jtop": Check(lambda now: jtop.check_jtop(jtop.query(now.box), now.reading)),
     "daemon": Check(_daemon, needs_jetson=False),
     "restarts": Check(
-        lambda now: daemon.check_restarts(now.unit, now.rise("restarts", daemon.HOUR_S)), needs_jetson=False
+        lambda now: readiness.check_restarts(now.unit, now.rise("restarts", readiness.HOUR_S)),
+        needs_jetson=False,
     ),
     "speed": Check(lambda now: now.speed, needs_jetson=False),
 }
@@ -209,7 +210,7 @@ def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) ->
     if box.is_root and snapshot.platform.is_jetson and not only:
         # /run may be full or a counter unreadable: the next rates are then means since boot, labelled so.
         with contextlib.suppress(Exception):
-            history.keep(box, snapshot.samples, snapshot.counters)
+            counters.keep(box, snapshot.samples, snapshot.counters)
     return findings
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.clocks.assessment import UNLOCKED, Assessment
+from appliance.box.clocks.clocks_json import SCHEMA, Clocks
 from appliance.box.clocks.pin_record import PinRecord, load
-from appliance.box.clocks.published import SCHEMA, Clocks
 from appliance.box.clocks.verdict import NEEDS_ROOT, ClockReading, megahertz, span, take_reading
 from appliance.box.platform import Platform
 from appliance.box.root import error_text
@@ -37,7 +37,7 @@ class Status:
 
 def status(box: Box) -> Status:
     """Read the status. Does not raise."""
-    reading, last = take_reading(box), published.read(box)
+    reading, last = take_reading(box), clocks_json.read(box)
     if reading.refusal:
         return Status(reading.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []

@@ -21,10 +21,10 @@ from typing import Any
 from appliance.box import paths, services
 from appliance.box.checks import reset
 from appliance.box.checks.application import Application
-from appliance.box.checks.daemon import merge_application
 from appliance.box.checks.finding import document
 from appliance.box.checks.health import APPLICATION_CHECKS
-from appliance.box.checks.run import run_checks
+from appliance.box.checks.readiness import merge_application
+from appliance.box.checks.runner import run_checks
 from appliance.box.clocks import verdict
 from appliance.box.support import redact
 from appliance.box.support.redact import outline
