@@ -88,21 +88,31 @@ def identify(root: Root) -> Platform:
     )
 
 
-def refusal(platform: Platform) -> str:
-    """Return why this machine is not supported, and what is; empty when it is supported."""
+@dataclass(frozen=True)
+class Refusal:
+    problem: str
+    supported: str = SUPPORTED
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.supported}"
+
+
+def refusal(platform: Platform) -> Refusal | None:
+    """Return why this machine is not supported, and what is; None when it is supported."""
     if not platform.is_jetson:
-        return f"this is no Jetson: {paths.COMPATIBLE} names no Tegra; {SUPPORTED}"
+        return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
     if platform.soc != SOC:
-        return f"the processor is {platform.soc}, not {SOC} (Orin); {SUPPORTED}"
+        return Refusal(f"the processor is {platform.soc}, not {SOC} (Orin)")
     if platform.small:
-        return f"the module is {platform.small}, for which this appliance is not made; {SUPPORTED}"
+        return Refusal(f"the module is {platform.small}, for which this appliance is not made")
     if not platform.l4t:
-        return f"{paths.RELEASE} is absent or names no release, so JetPack is unknown; {SUPPORTED}"
+        return Refusal(f"{paths.RELEASE} is absent or names no release, so JetPack is unknown")
     major, minor = (*platform.l4t, 0)[:2]
     if minor >= OLDEST.get(major, 10**6):
-        return ""
+        return None
     known = f"JetPack {platform.jetpack}" if platform.jetpack else "a JetPack that this release does not know"
-    return f"L4T {platform.release} is {known}, which is not supported; {SUPPORTED}: flash the box with one"
+    problem = f"L4T {platform.release} is {known}, which is not supported"
+    return Refusal(problem, f"{SUPPORTED}: flash the box with one")
 
 
 def parse_release(text: str) -> tuple[int, ...]:

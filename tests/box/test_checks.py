@@ -12,9 +12,10 @@ from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, document, from_document, passed, skipped
 from appliance.box.sensors.disk import Volume
 from appliance.box.sensors.ram import Memory
-from appliance.box.services import Unit
 from appliance.box.show.findings import table, wants_colour
+from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
+from appliance.exits import NOT_RETRIED
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP

@@ -91,11 +91,11 @@ def test_options_go_before_the_environment(tmp_path: Path) -> None:
 
 @AS_ROOT
 def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
-    """The package's box folder, the two modules that it imports and the script, reached through a link."""
+    """The package's box folder, the modules that it imports and the script, reached through a link."""
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
     (release / "appliance").mkdir()
-    for name in ("__init__.py", "durable.py", "errors.py"):
+    for name in ("__init__.py", "durable.py", "errors.py", "exits.py", "fields.py"):
         shutil.copy(SCRIPT.parents[1] / "appliance" / name, release / "appliance")
     shutil.copytree(SCRIPT.parents[1] / "appliance" / "box", release / "appliance" / "box")
     shutil.copy(SCRIPT, release / "scripts")
@@ -260,7 +260,7 @@ def test_status_in_every_format(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     box = quick(jetson)
     factory = clock_status.status(box)
-    assert factory.clocks.state == "unpinned" and "jetson_clocks --show" not in factory.clocks.why
+    assert factory.clocks.state == "unpinned"
     assert any("clocks.json is absent" in note for note in factory.notes)
     jetson.set_mode("MAXN")
     lock(box)
@@ -305,24 +305,6 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
     assert any("was written" in note for note in stale.notes)
 
 
-def test_a_garbled_second_opinion_is_none(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    for garbled in (shown.replace("MinFreq", "M\0nFreq"), shown.replace("MaxFreq=", "MaxFreq"), shown[:400]):
-        (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{garbled}\nEND\n")
-        assert clock_status.status(box).clocks.state == "pinned"
-
-
-def test_the_second_opinion_speaks_both_ways(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
-    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
-    assert "--show says otherwise: emc is pinned, at 3199 MHz" in clock_status.status(box).clocks.why
-
-
 def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:
     lock(quick(maxn))
     maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
@@ -341,38 +323,6 @@ def test_without_root_a_pending_reboot_and_an_unlock_are_known(tmp_path: Path) -
     unlock(quick(jetson))
     seen = clock_status.status(quick(jetson, user=lambda: 1000)).clocks
     assert seen.state == "unpinned" and "unlocked by a technician" in seen.why
-
-
-def test_a_second_opinion_that_differs_is_a_reason_for_doubt(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    changed = shown.replace("GPU MinFreq=1300500000", "GPU MinFreq=306000000")
-    changed = changed.replace("FreqOverride=1", "FreqOverride=0").replace(
-        "NV Power Mode: MAXN", "NV Power Mode: X"
-    )
-    changed = changed.replace("cpu11: Online=1", "cpu11: Online=0")
-    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{changed}END\n")
-    seen = clock_status.status(box).clocks
-    assert seen.state == "unpinned"
-    says = "jetson_clocks --show says otherwise: "
-    assert seen.why.split("; ") == [
-        f"{says}cpu11 is offline",
-        f"{says}gpu is between 306 MHz and 1300.5 MHz",
-        f"{says}emc is not pinned, at 3199 MHz",
-        f"{says}power mode is X, not MAXN",
-    ]
-
-
-def test_no_second_opinion_is_a_note(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    (maxn.bin / "jetson_clocks").write_text(
-        "#!/bin/sh\necho 'Error! GPU frequency scaling not supported!'; exit 1\n"
-    )
-    seen = clock_status.status(box)
-    assert seen.clocks.state == "pinned"
-    assert any("no second opinion" in note and "not supported!" in note for note in seen.notes)
 
 
 def test_a_laptop(tmp_path: Path) -> None:

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
+from appliance.box import checks
+from appliance.box.checks import Level
+from appliance.box.checks.clocks import check_clocks
 from appliance.box.clocks import clocks_json
-from appliance.box.clocks.assessment import UNLOCKED
+from appliance.box.clocks.acting import BASELINE
+from appliance.box.clocks.decision import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
-from appliance.box.clocks.vendor import BASELINE
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
 from appliance.box.system import Box
 from tests.box.in_process import quick
@@ -403,6 +408,36 @@ def test_pinning_that_fails_counts_as_an_attempt_and_not_as_a_re_pin(maxn: Jetso
     assert maxn.calls(PINS).count(PINS) == 7
 
 
+def test_giving_up_makes_a_failure_no_better(maxn: Jetson, box: Box, clock: Clock) -> None:
+    """Pinning fails: FAIL before and after root's check gives up. Somebody unpins: WARN, as he can stop."""
+
+    def found() -> checks.Finding:
+        clock.advance(30)
+        return check_clocks(check(box), take_reading(box), 0.0)
+
+    lock(box)
+    maxn.unpin()
+    maxn.fault("silent_gpu", message=False)
+    findings = [found() for _ in range(9)]
+    assert {(f.level, f.reason) for f in findings[:6]} == {(Level.FAIL, Reason.LOOSE)}
+    assert {(f.level, f.reason) for f in findings[6:]} == {(Level.FAIL, Reason.PINNING_FAILS)}
+    assert all(f.remedy.startswith("run: sudo systemctl restart f5-clocks; ") for f in findings)
+    assert "find out why it fails" in findings[-1].value
+    assert not any("who unpin" in f.value + f.remedy for f in findings)
+
+    maxn.heal("silent_gpu")
+    lock(box)
+    clock.advance(3600)
+    for _ in range(6):
+        maxn.unpin()
+        assert found().level is Level.PASS
+    maxn.unpin()
+    for _ in range(2):
+        last = found()
+        assert (last.level, last.reason) == (Level.WARN, Reason.UNPINNED_AGAIN)
+        assert last.remedy.startswith("run: sudo f5-clock-lock lock; ") and "who unpins" in last.value
+
+
 def test_the_reason_of_failure_is_published_after_the_last_attempt(tmp_path: Path, clock: Clock) -> None:
     jetson = Jetson(tmp_path, "jp6-0004")
     jetson.fault("ebusy")
@@ -566,6 +601,30 @@ def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path
     assert jetson.calls(PINS).count(PINS) == 1
 
 
+def test_a_capped_memory_that_is_held_at_its_cap_is_not_pinned_over_and_over(
+    maxn: Jetson, box: Box, clock: Clock
+) -> None:
+    """Its lower limit at what is within reach holds it as well as the flag: pinning could change nothing."""
+    lock(box)
+    maxn.write(maxn.profile.emc_cap, "2133000000\n")
+    for name, value in (("rate", "2133000000"), ("min_rate", "2133000000"), ("mrq_rate_locked", "0")):
+        maxn.write(f"{EMC}/{name}", f"{value}\n")
+    emc = take_reading(box).domains["emc"]
+    assert (emc.pinned, emc.fixable) == (False, False)
+    assert (
+        emc.why == "capped at 2133 MHz, below 3199 MHz, although MAXN allows it: a thermal cap, or somebody's"
+    )
+    for _ in range(3):
+        clock.advance(30)
+        clocks = check(box)
+        assert (clocks.state, clocks.reason) == ("unpinned", Reason.CAPPED)
+    assert maxn.calls(PINS).count(PINS) == 1
+    maxn.write(f"{EMC}/min_rate", "204000000\n")
+    assert "and not locked" in take_reading(box).domains["emc"].why
+    check(box)
+    assert maxn.calls(PINS).count(PINS) == 2, "free below the cap"
+
+
 def test_a_gpu_that_never_comes_is_not_waited_for_any_longer(maxn: Jetson, box: Box, clock: Clock) -> None:
     maxn.fault("no_devfreq", calls=1000)
     (maxn.bin / "jetson_clocks").rename(maxn.bin / "real")
@@ -662,6 +721,56 @@ def test_a_record_of_another_boot_is_not_believed(maxn: Jetson, box: Box) -> Non
     unlock(box)
     maxn.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
     assert check(box).state == "pinned"
+
+
+# -- reasons -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", [None, "of-a-later-release"])
+def test_a_state_without_a_known_reason_is_read_with_an_unknown_one(
+    maxn: Jetson, box: Box, word: str | None
+) -> None:
+    published = lock(box)
+    document = json.loads(maxn.read(CLOCKS))
+    assert document.pop("reason") == "" == document["why"]
+    maxn.write(CLOCKS, json.dumps(document if word is None else {**document, "reason": word}))
+    found = clocks_json.read(box)
+    assert (found.state, found.reason) == ("pinned", Reason.UNKNOWN)
+    assert found.domains == published.domains
+
+
+def test_each_state_is_published_with_its_reason(maxn: Jetson, box: Box, clock: Clock) -> None:
+    def reason() -> tuple[str, Reason]:
+        published = clocks_json.read(box)
+        assert json.loads(maxn.read(CLOCKS))["reason"] == published.reason.value
+        return published.state, published.reason
+
+    lock(box)
+    assert reason() == ("pinned", Reason.NONE)
+    unlock(box)
+    assert reason() == ("unpinned", Reason.UNLOCKED)
+    lock(box)
+    maxn.fault("thermal_throttle")
+    check(box)
+    assert reason() == ("unpinned", Reason.CAPPED)
+    maxn.heal("thermal_throttle")
+    maxn.set_mode("MODE_30W")
+    check(box)
+    assert reason() == ("reboot_pending", Reason.REBOOT_DUE)
+    lock(box, allow_reboot=True)
+    assert reason() == ("reboot_pending", Reason.REBOOTING)
+    clock.advance(61)
+    assert clocks_json.read(box).reason is Reason.STALE
+    maxn.boot()
+    assert clocks_json.read(box).reason is Reason.ABSENT
+    conf = maxn.read(NVPMODEL_CONF)
+    for text, expected in (
+        (conf.replace("NAME=MAXN >", "NAME=OEM >"), Reason.NO_TARGET),
+        ("", Reason.WRONG_CONF),
+    ):
+        maxn.write(NVPMODEL_CONF, text)
+        check(box)
+        assert reason() == ("unpinned", expected)
 
 
 # -- one at a time, and rehearsals ---------------------------------------------------------------------------

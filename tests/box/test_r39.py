@@ -9,8 +9,8 @@ import pytest
 
 from appliance.box.checks import Level, run_checks
 from appliance.box.clocks import clocks_json
+from appliance.box.clocks.acting import BASELINE
 from appliance.box.clocks.pinning import check, lock, unlock
-from appliance.box.clocks.vendor import BASELINE
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.show import clock_status
 from tests.box import r39

@@ -12,7 +12,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.clocks.verdict import ClockReading
+from appliance.box.clocks.verdict import Verdict
 from appliance.box.system import Box
 
 ANSWER_S = 15.0
@@ -79,7 +79,7 @@ def _python(box: Box) -> tuple[str, ...]:
     return ("setpriv", *identity, str(place))
 
 
-def check_jtop(report: Report, reading: ClockReading) -> Finding:
+def check_jtop(report: Report, reading: Verdict) -> Finding:
     """WARN if jetson-stats disagrees with the kernel's files, which are right."""
     if report.problem:
         return skipped("jtop", report.problem)

@@ -9,7 +9,7 @@ from appliance.box import paths
 from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
 from appliance.box.root import error_text
-from appliance.box.services import Unit
+from appliance.box.system import Unit
 from appliance.exits import NOT_RETRIED, Exit
 
 READYZ = "127.0.0.1:9464"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from appliance.box import paths, platform, services, versions
+from appliance.box import paths, platform, versions
 from appliance.box.checks import clocks as pinned
 from appliance.box.checks import (
     counters,
@@ -28,17 +28,17 @@ from appliance.box.checks.application import has_user
 from appliance.box.checks.counters import Rise, Sample
 from appliance.box.checks.finding import Finding, Level, skipped
 from appliance.box.checks.readiness import READYZ
-from appliance.box.clocks import clocks_json, readings, verdict
+from appliance.box.clocks import clocks_json, verdict
 from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
-from appliance.box.clocks.verdict import ClockReading
+from appliance.box.clocks.verdict import Verdict
 from appliance.box.platform import Platform
 from appliance.box.root import error_location
 from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.sensors.ram import Memory
-from appliance.box.services import Unit
-from appliance.box.system import Box
+from appliance.box.system import Box, Unit, unit
 from appliance.box.versions import BuildInfo
 
 FAN_SERVICE = "nvfancontrol.service"
@@ -67,7 +67,7 @@ class Snapshot:
         return max(self.box.uptime() - self.published.checked_at, 0.0)
 
     @cached_property
-    def reading(self) -> ClockReading:
+    def reading(self) -> Verdict:
         return verdict.take_reading(self.box)
 
     @cached_property
@@ -80,7 +80,7 @@ class Snapshot:
 
     @cached_property
     def unit(self) -> Unit | None:
-        return services.unit(self.box, readiness.UNIT)
+        return unit(self.box, readiness.UNIT)
 
     @cached_property
     def speed(self) -> Finding:
@@ -93,7 +93,7 @@ class Snapshot:
     @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the most watts below the current one's; empty if none is named so."""
-        conf = self.reading.conf
+        conf = self.reading.seen.conf
         watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
         most = _watts(self.reading.mode) or math.inf
         return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
@@ -120,7 +120,7 @@ def _watts(mode: str) -> int:
 
 def _fan(now: Snapshot) -> Finding:
     fan = sensors.fan(now.root)
-    service = services.unit(now.box, FAN_SERVICE)
+    service = unit(now.box, FAN_SERVICE)
     pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
     return heat.check_fan(pwm, rpm, service.active if service else "", now.junction_c)
 
@@ -128,11 +128,6 @@ def _fan(now: Snapshot) -> Finding:
 def _bursts(now: Snapshot) -> Finding:
     slower = now.speed.level in (Level.WARN, Level.FAIL)
     return power.check_bursts(now.rise("oc3", power.INSTANT_S), slower, now.lower_mode)
-
-
-def _caps(now: Snapshot) -> Finding:
-    emc = readings.emc(now.root)
-    return pinned.check_caps(now.reading, emc.cap if emc else None)
 
 
 def _gpu(now: Snapshot) -> Finding:
@@ -166,7 +161,7 @@ CHECKS: Mapping[str, Check] = {
     "power_mode": Check(lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box))),
     "reboot": Check(lambda now: pinned.check_reboot(now.published)),
     "clocks": Check(lambda now: pinned.check_clocks(now.published, now.reading, now.age_s)),
-    "caps": Check(_caps),
+    "caps": Check(lambda now: pinned.check_caps(now.reading)),
     "cores": Check(lambda now: pinned.check_cores(now.reading, now.published)),
     "temperature": Check(lambda now: heat.check_temperature(now.junction_c, sensors.temperatures(now.root))),
     "cooling": Check(lambda now: heat.check_cooling(sensors.cooling(now.root))),
@@ -231,4 +226,5 @@ def crashed(name: str, error: Exception) -> Finding:
     """FAIL of a check that raised; the error is in the figures, for the maker."""
     figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
     value = f"could not be checked: a fault in this program, at {figures['at']}"
-    return Finding(name, Level.FAIL, value, "", "send the maker a bundle: sudo f5-support-bundle", figures)
+    remedy = "send the maker a bundle: sudo f5-support-bundle"
+    return Finding(name, Level.FAIL, value, "", remedy, figures, Reason.CRASHED)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from appliance.box import paths
+from appliance.box.clocks.reason import Reason
 from appliance.box.root import error_text
 from appliance.box.system import Box
+from appliance.fields import Between, Ranged, from_mapping
 
 SCHEMA = 1
 CHECK_PERIOD_S = 30.0
@@ -24,15 +26,17 @@ FRESH_S = 2 * CHECK_PERIOD_S
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
 STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
 """`unknown`: root's check could not read everything, or a reader cannot use the file."""
-MAX_NUMBER = 1e15
+NUMBERS = Between(-1e15, 1e15)
 """Above any frequency and any time in a record."""
+Number = Annotated[float, NUMBERS]
+Count = Annotated[int, NUMBERS]
 
 
 @dataclass(frozen=True)
-class Unpin:
+class Unpin(Ranged):
     """The last time that clocks were found unpinned, and not by unlock."""
 
-    at: float
+    at: Number
     """Seconds since boot."""
     what: tuple[str, ...]
     """Faults by domain."""
@@ -41,83 +45,85 @@ class Unpin:
 
 
 @dataclass(frozen=True)
-class Clocks:
+class Clocks(Ranged):
+    """The fields but `parts` are keys of the file."""
+
     state: State
     boot_id: str = ""
-    checked_at: float = 0.0
+    checked_at: Number = 0.0
     """Seconds since boot."""
     mode: str = ""
     """Power mode, e.g. MAXN."""
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Clock name (cpu0, gpu, emc) → {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
-    repins: int = 0
+    repins: Count = 0
     """Number of times in this boot that clocks were pinned again after an unpin."""
     last_unpin: Unpin | None = None
     why: str = ""
-    """Reason why the state is not `pinned`; empty when it is."""
+    """Reason why the state is not `pinned`, for people; empty when it is."""
+    reason: Reason = Reason.UNKNOWN
+    """The same for programs."""
+    parts: tuple[str, ...] = field(default=(), compare=False)
+    """The sentences of `why`; empty when read from the file."""
+
+    @classmethod
+    def because(cls, state: State, reason: Reason, parts: Iterable[str] = (), **fields: Any) -> Clocks:
+        parts = tuple(parts)
+        return cls(state, why="; ".join(parts), reason=reason, parts=parts, **fields)
+
+
+def document(clocks: Clocks) -> dict[str, Any]:
+    """JSON object of the file."""
+    fields = {"schema": SCHEMA, **dataclasses.asdict(clocks)}
+    del fields["parts"]
+    return fields
+
+
+def stamped(box: Box, clocks: Clocks) -> Clocks:
+    """The same as of now, in this boot."""
+    return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
 
 
 def publish(box: Box, clocks: Clocks) -> Clocks:
     """Write the file; returns its content, with boot id and time. Raises OSError."""
-    stamped = dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
-    document = {"schema": SCHEMA, **dataclasses.asdict(stamped)}
-    box.root.replace(paths.CLOCKS, json.dumps(document, indent=1) + "\n")
-    return stamped
+    now = stamped(box, clocks)
+    box.root.replace(paths.CLOCKS, json.dumps(document(now), indent=1) + "\n")
+    return now
 
 
 def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
     """Read the file; the state is `unknown` when it is absent, damaged, old or of another boot."""
     try:
-        clocks = _parse(box.root.record(path))
+        raw = box.root.record(path)
+        clocks: Clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
+        _check(raw.get("schema"), clocks)
     except FileNotFoundError:
-        return _unknown(f"{path} is absent; is f5-clocks.service installed and running?")
+        return _unknown(Reason.ABSENT, f"{path} is absent; is f5-clocks.service installed and running?")
     except OSError as error:
-        return _unknown(f"{path} cannot be read: {error_text(error)}")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _unknown(f"{path} cannot be used: it is damaged, or of another release")
+        return _unknown(Reason.DAMAGED, f"{path} cannot be read: {error_text(error)}")
+    except ValueError:
+        return _unknown(Reason.DAMAGED, f"{path} cannot be used: it is damaged, or of another release")
     if clocks.boot_id != box.boot_id:
-        return _unknown(f"{path} is from before the last boot")
+        return _unknown(Reason.OTHER_BOOT, f"{path} is from before the last boot")
     age_s = box.uptime() - clocks.checked_at
     # `checked_at` is rounded to milliseconds and can be ahead by half of one.
     if not -0.001 <= age_s <= FRESH_S:
-        return dataclasses.replace(
-            clocks, state="unknown", why=f"{path} was written {age_s:.0f} s ago; is f5-clocks-check.timer on?"
-        )
+        why = f"{path} was written {age_s:.0f} s ago; is f5-clocks-check.timer on?"
+        return dataclasses.replace(clocks, state="unknown", reason=Reason.STALE, why=why)
     return clocks
 
 
-def _unknown(why: str) -> Clocks:
-    return Clocks("unknown", why=why)
+def _unknown(reason: Reason, why: str) -> Clocks:
+    return Clocks("unknown", why=why, reason=reason)
 
 
-def _parse(document: dict[str, Any]) -> Clocks:
-    if document.pop("schema") != SCHEMA or document["state"] not in STATES:
+def _check(schema: object, clocks: Clocks) -> None:
+    """Raises ValueError for another schema or a damaged domain."""
+    if schema != SCHEMA:
         raise ValueError("it is of another schema")
-    texts = [document[name] for name in ("boot_id", "mode", "why")]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("boot_id, mode and why are not all texts")
-    for domain in document["domains"].values():
-        if domain["pinned"] not in (True, False, None) or not isinstance(domain["why"], str):
-            raise TypeError("a domain is damaged")
-        for name, value in domain.items():
-            if name not in ("pinned", "why") and value is not None:
-                number(value)
-    known = {field.name for field in dataclasses.fields(Clocks)}
-    last = document.pop("last_unpin")
-    values = {name: value for name, value in document.items() if name in known}
-    values["checked_at"] = number(values["checked_at"])
-    values["repins"] = int(number(values["repins"]))
-    return Clocks(**values, last_unpin=None if last is None else parse_unpin(last))
-
-
-def number(value: object) -> float:
-    """Check a number of a record. Raises ValueError when it is none, not finite, or above MAX_NUMBER."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_NUMBER:
-        raise ValueError("it holds no number where one belongs")
-    return float(value)
-
-
-def parse_unpin(document: Mapping[str, Any]) -> Unpin:
-    """Raises ValueError, KeyError, TypeError."""
-    what, who = (tuple(map(str, document[name])) for name in ("what", "who"))
-    return Unpin(number(document["at"]), what, who)
+    for domain in clocks.domains.values():
+        numbers = [value for name, value in domain.items() if name not in ("pinned", "why")]
+        if domain.get("pinned", "") not in (True, False, None) or not isinstance(domain.get("why"), str):
+            raise ValueError("a domain is damaged")
+        if not all(n is None or (type(n) is int and abs(n) <= NUMBERS.most) for n in numbers):
+            raise ValueError("a domain holds no number where one belongs")

@@ -1,4 +1,4 @@
-"""Power modes of nvpmodel.conf: the one that is set, and the target, which this box is to be in.
+"""Power modes of nvpmodel.conf, and the target, which this box is to be in: parsed and chosen, not read.
 
 The target is chosen by name: ids differ between modules, and the highest power has not the highest id. A site
 may name a lower one for its supply or cooling: `device.power_mode` of the daemon's configuration.
@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appliance.box import paths
-from appliance.box.root import Root, error_text
-from appliance.box.system import Box
 from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
@@ -24,7 +22,6 @@ POWER_MODE_LINE = (
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
 """Values for "no limit" beside -1: the largest whole number of a size."""
-QUERY_S = 10.0
 HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+\s*: 13\b")
 """Error of `nvpmodel -q` about files that only root may open; the mode that it prints is right."""
 
@@ -100,6 +97,18 @@ class Conf:
 
 
 @dataclass(frozen=True)
+class Site:
+    """What the daemon's configuration says of the power mode."""
+
+    name: str = ""
+    """Empty: the best one."""
+    problem: str = ""
+    """Reason why it is unknown."""
+    needs_root: bool = False
+    """True if only root can read the configuration."""
+
+
+@dataclass(frozen=True)
 class TargetMode:
     mode: Mode | None = None
     by_site: bool = False
@@ -145,31 +154,20 @@ def parse_conf(text: str) -> Conf:
     return Conf(paths, tuple(Mode(*mode) for mode in modes), default)
 
 
-def read_conf(root: Root) -> Conf:
-    """Raises OSError, and ValueError as parse_conf."""
-    return parse_conf(root.read(paths.NVPMODEL_CONF))
-
-
-def target_mode(root: Root, conf: Conf, current: str) -> TargetMode:
-    """Choose the mode that the site's configuration names, else the one without limits. Does not raise.
+def target_mode(site: Site, conf: Conf, current: str) -> TargetMode:
+    """Choose the mode that the site names, else the one without limits.
 
     The mode that is set is kept if it allows all that the best known one does: it may be a newer one.
     """
-    try:
-        name = power_mode(root.read(paths.CONFIG))
-    except FileNotFoundError:
-        name = ""
-    except PermissionError:
-        return TargetMode(
-            conf.by_name(current), by_site=True, problem="its configuration needs root", needs_root=True
-        )
-    except (OSError, ValueError) as error:
-        problem = f"which power mode it is to be in is unknown: {paths.CONFIG}: {error_text(error)}"
-        return TargetMode(problem=problem)
-    if name:
-        if mode := conf.by_name(name):
+    if site.needs_root:
+        problem = "its configuration needs root"
+        return TargetMode(conf.by_name(current), by_site=True, problem=problem, needs_root=True)
+    if site.problem:
+        return TargetMode(problem=f"which power mode it is to be in is unknown: {site.problem}")
+    if site.name:
+        if mode := conf.by_name(site.name):
             return TargetMode(mode, by_site=True)
-        problem = f"no power mode {name}, which device.power_mode of {paths.CONFIG} asks for"
+        problem = f"no power mode {site.name}, which device.power_mode of {paths.CONFIG} asks for"
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has {problem}; it has {conf.names}")
     best = next((mode for known in BEST if (mode := conf.by_name(known))), None)
     if best is None:
@@ -200,21 +198,20 @@ def power_mode(text: str) -> str:
     return "" if not found or found[0] in ("null", "~") else found[0]
 
 
-def current_mode(box: Box, conf: Conf | None) -> CurrentMode:
-    """Ask nvpmodel for the mode that is set, else its status file. Does not raise.
+def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
+    """Take the answer of `nvpmodel -q`, else the mode of its status file.
 
     The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
     does not mean the default mode.
     """
-    completed = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
-    answer, errors = parse_query(completed.text), nvpmodel_errors(completed)
+    answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
-    number = parse_status(box.root.text(paths.NVPMODEL_STATUS) or "")
-    if number is None and conf is not None and completed.missing:
+    number = parse_status(status)
+    if number is None and conf is not None and asked.missing:
         number = conf.default
     mode = conf.by_id(number) if conf is not None and number is not None else None
-    return CurrentMode(mode.name if mode else "", number, errors or completed.summary)
+    return CurrentMode(mode.name if mode else "", number, errors or asked.summary)
 
 
 def parse_query(text: str) -> CurrentMode:

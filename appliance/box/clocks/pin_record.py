@@ -13,34 +13,36 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from appliance.box import paths
-from appliance.box.clocks.clocks_json import Unpin, number, parse_unpin
-from appliance.box.private import is_private_file, private_folder
+from appliance.box.clocks.clocks_json import NUMBERS, Count, Number, Unpin
 from appliance.box.system import Box
+from appliance.fields import Ranged
 
 HOUR_S = 3600.0
 REPINS_PER_HOUR = 6
 MUTEX_WAIT_S = 120.0
 """Pinning takes up to a minute when the GPU is late, and the tools' time-outs on top."""
 MUTEX_POLL_S = 0.2
+ROUNDED_S = 0.001
+"""Times of an unpin are rounded to milliseconds."""
 
 
 @dataclass(frozen=True)
-class PinRecord:
+class PinRecord(Ranged):
     """The fields are the keys of the file."""
 
     boot_id: str = ""
-    unlocked_at: float | None = None
+    unlocked_at: Annotated[float | None, NUMBERS] = None
     """Time at which a technician unlocked; None if locked since."""
     reboot_for: str = ""
     """The power mode that nvpmodel wants a reboot for; it is asked once in a boot."""
-    attempts: tuple[float, ...] = ()
+    attempts: tuple[Number, ...] = ()
     """Times of the timer's pinning in the last hour."""
-    repins: int = 0
+    repins: Count = 0
     """Number of times that clocks were pinned again after an unpin."""
-    held_at: float | None = None
+    held_at: Annotated[float | None, NUMBERS] = None
     """Time of the last reading as pinned; None after a reading as unpinned."""
     mode: str = ""
     """The power mode at that time."""
@@ -66,6 +68,12 @@ class PinRecord:
         recent = self._last_hour(now)
         return 0.0 if len(recent) < REPINS_PER_HOUR else HOUR_S - (now - recent[-REPINS_PER_HOUR])
 
+    @property
+    def unpinned_since_attempt(self) -> bool:
+        """True if the last attempt worked, and somebody has unpinned since; else the attempt failed."""
+        last, attempt = self.last_unpin, max(self.attempts, default=0.0)
+        return last is not None and last.at > attempt + ROUNDED_S
+
     def _last_hour(self, now: float) -> tuple[float, ...]:
         return tuple(at for at in self.attempts if 0 <= now - at < HOUR_S)
 
@@ -76,18 +84,18 @@ def load(box: Box) -> PinRecord:
     Raises PermissionError when others than root may have written it.
     """
     fresh = PinRecord(box.boot_id)
-    if not is_private_file(box.root, paths.PIN_RECORD):
+    if not box.root.is_private(paths.PIN_RECORD):
         return fresh
     try:
-        record = _parse(box.root.record(paths.PIN_RECORD))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = box.root.load(paths.PIN_RECORD, PinRecord)
+    except (OSError, ValueError):
         return fresh
     return record if record.boot_id == box.boot_id else fresh
 
 
 def save(box: Box, record: PinRecord) -> None:
     """Raises OSError."""
-    private_folder(box.root, paths.ROOTS_RUN)
+    box.root.private_folder(paths.ROOTS_RUN)
     box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
 
 
@@ -97,7 +105,7 @@ def mutex(box: Box) -> Iterator[None]:
 
     Raises TimeoutError after MUTEX_WAIT_S, OSError when the file cannot be made.
     """
-    folder = private_folder(box.root, paths.ROOTS_RUN)
+    folder = box.root.private_folder(paths.ROOTS_RUN)
     name = os.path.basename(paths.CLOCK_MUTEX)
     handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -113,15 +121,3 @@ def mutex(box: Box) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _parse(document: dict[str, Any]) -> PinRecord:
-    last = document.pop("last_unpin")
-    attempts = tuple(number(at) for at in document.pop("attempts"))
-    for name in ("unlocked_at", "held_at"):
-        document[name] = None if document[name] is None else number(document[name])
-    document["repins"] = int(number(document["repins"]))
-    for name in ("boot_id", "reboot_for", "mode", "problem"):
-        if not isinstance(document[name], str):
-            raise TypeError(f"{name} is no text")
-    return PinRecord(**document, attempts=attempts, last_unpin=None if last is None else parse_unpin(last))

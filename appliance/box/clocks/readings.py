@@ -1,21 +1,34 @@
-"""The kernel's files: clocks of CPUs, GPU and memory controller (EMC); cores, idle states, TPCs.
+"""Read everything that the clocks are judged by, once, into one record of plain values.
 
+Clocks of CPUs, GPU and memory controller (EMC); cores, idle states, TPCs; power modes, and the site's wish.
 Frequencies are in Hz; what cannot be read is None. Nothing here raises.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from appliance.box import paths
-from appliance.box.clocks.modes import Conf, limit_or_none, parse_int
-from appliance.box.root import Root
+from appliance.box import paths, platform
+from appliance.box.clocks.modes import (
+    Conf,
+    CurrentMode,
+    Site,
+    current_mode,
+    limit_or_none,
+    parse_conf,
+    parse_int,
+    power_mode,
+)
+from appliance.box.platform import Platform
+from appliance.box.root import Root, error_text
+from appliance.box.system import Box
 
 GPU_NODES = ("ga10b", "gpu")
 """The GPU's name in the device tree: of JetPack 5, and of 6 and 7."""
 KHZ = 1_000
 """The kernel's CPU files are in kHz."""
+QUERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,8 @@ class Cpu:
     number: int
     online: bool
     range: Range
+    idle: tuple[bool, ...] = ()
+    """For each idle state, whether it is forbidden."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +64,63 @@ class Emc:
     """The power mode's cap, which does not lower `range.max`."""
 
 
+@dataclass(frozen=True)
+class Readings:
+    """All of them at one moment; of a machine that is no Jetson only the platform."""
+
+    platform: Platform
+    is_root: bool
+    conf: Conf | None = None
+    conf_problem: str = ""
+    """Reason why nvpmodel.conf cannot be used, if so."""
+    site: Site = field(default_factory=Site)
+    current: CurrentMode = field(default_factory=CurrentMode)
+    cpus: tuple[Cpu, ...] = ()
+    """Every core that the kernel knows, online or not."""
+    gpu: Range | None = None
+    """None while it has no devfreq node, as early at boot."""
+    railgate: int | None = None
+    """1 if the driver may cut an idle GPU's power, 0 if not, None where there is no such switch.
+
+    At 0 nvgpu, NVIDIA's GPL driver, never suspends an idle GPU, whatever `power/control` is set to, which is
+    `auto` in every mode that nvpmodel sets.
+    """
+    emc: Emc | None = None
+    emc_problem: str = ""
+    tpc_mask: int | None = None
+    """A bit for each texture processing cluster (TPC) of the GPU that is off."""
+
+
+def read(box: Box) -> Readings:
+    root, machine = box.root, platform.identify(box.root)
+    if not machine.is_jetson:
+        return Readings(machine, box.is_root)
+    conf, problem = _conf(root)
+    asked = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
+    railgate = root.number(railgate_switch(root))
+    memory = emc(root)
+    return Readings(
+        machine,
+        box.is_root,
+        conf,
+        problem,
+        _site(root),
+        current_mode(asked, root.text(paths.NVPMODEL_STATUS) or "", conf),
+        cpus(root),
+        gpu(root),
+        railgate if railgate in (0, 1) else None,
+        memory,
+        "" if memory else _emc_absent(root),
+        _tpc_mask(root, conf),
+    )
+
+
 def cpus(root: Root) -> tuple[Cpu, ...]:
-    """Read every core that the kernel knows, online or not."""
     numbers = [int(name[3:]) for name in root.names(paths.CPUS) if re.fullmatch(r"cpu[0-9]{1,4}", name)]
     return tuple(_cpu(root, number) for number in numbers)
 
 
 def gpu(root: Root) -> Range | None:
-    """Read the GPU's clock; None while it has no devfreq node, as early at boot."""
     folder = gpu_folder(root)
     return _devfreq(root, folder) if folder else None
 
@@ -65,23 +129,6 @@ def gpu_folder(root: Root) -> str:
     """Folder of the GPU's clock; empty while it has no devfreq node."""
     folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
     return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
-
-
-def railgate(root: Root) -> int | None:
-    """Return 1 if the driver may cut an idle GPU's power, 0 if not, None where there is no such switch.
-
-    At 0 nvgpu, NVIDIA's GPL driver, never suspends an idle GPU, whatever `power/control` is set to, which is
-    `auto` in every mode that nvpmodel sets.
-    """
-    switch = railgate_switch(root)
-    enabled = root.number(switch) if switch else None
-    return enabled if enabled in (0, 1) else None
-
-
-def railgate_switch(root: Root) -> str:
-    """Path of that switch; empty as gpu_folder."""
-    folder = gpu_folder(root)
-    return f"{folder}/device/railgate_enable" if folder else ""
 
 
 def emc(root: Root) -> Emc | None:
@@ -97,33 +144,20 @@ def emc(root: Root) -> Emc | None:
     return Emc(Range(root.number(f"{paths.EMC}/min_rate"), top, rate, top), locked, cap)
 
 
-def emc_absent(root: Root) -> str:
-    if not root.names(paths.EMC):
-        return f"{paths.EMC} cannot be read: is debugfs mounted?"
-    files = [
-        f"{paths.EMC}/{name}" for name in ("rate", "max_rate") if root.number(f"{paths.EMC}/{name}") is None
-    ]
-    return f"{' and '.join(files)} cannot be read"
-
-
-def idle_states(root: Root, core: int) -> tuple[int, int] | None:
-    """Count the forbidden idle states of a core, and all; None where it has none."""
-    flags = [root.number(path) for path in idle_switches(root, core)]
-    known = [flag != 0 for flag in flags if flag is not None]
-    return (sum(known), len(known)) if known else None
-
-
 def idle_switches(root: Root, core: int) -> tuple[str, ...]:
     folder = f"{paths.CPUS}/cpu{core}/cpuidle"
     return tuple(f"{folder}/{name}/disable" for name in root.names(folder) if name.startswith("state"))
 
 
-def tpc_mask(root: Root, conf: Conf | None) -> int | None:
-    """Read the mask with a bit for each texture processing cluster (TPC) of the GPU that is off."""
-    own = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
-    files = (own, *paths.TPC_MASKS) if own else paths.TPC_MASKS
-    masks = (parse_int(root.text(path)) for path in files)
-    return next((mask for mask in masks if mask is not None and mask >= 0), None)
+def frequency_table(root: Root, folder: str) -> list[int]:
+    words = (root.text(f"{folder}/available_frequencies") or "").split()
+    return [hz for word in words if (hz := parse_int(word)) is not None and hz > 0]
+
+
+def railgate_switch(root: Root) -> str:
+    """Path of the GPU's switch; empty as gpu_folder."""
+    folder = gpu_folder(root)
+    return f"{folder}/device/railgate_enable" if folder else ""
 
 
 def core_switch(number: int) -> str:
@@ -135,9 +169,33 @@ def core_floor(number: int) -> str:
     return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_min_freq"
 
 
-def frequency_table(root: Root, folder: str) -> list[int]:
-    words = (root.text(f"{folder}/available_frequencies") or "").split()
-    return [hz for word in words if (hz := parse_int(word)) is not None and hz > 0]
+def _conf(root: Root) -> tuple[Conf | None, str]:
+    try:
+        return parse_conf(root.read(paths.NVPMODEL_CONF)), ""
+    except (OSError, ValueError) as error:
+        why = f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)})"
+        return None, f"{why}; nvpower.service makes it for this module"
+
+
+def _site(root: Root) -> Site:
+    try:
+        return Site(power_mode(root.read(paths.CONFIG)))
+    except FileNotFoundError:
+        return Site()
+    except PermissionError:
+        return Site(needs_root=True)
+    except (OSError, ValueError) as error:
+        return Site(problem=f"{paths.CONFIG}: {error_text(error)}")
+
+
+def _cpu(root: Root, number: int) -> Cpu:
+    files = ("scaling_min_freq", "scaling_max_freq", "scaling_cur_freq", "cpuinfo_max_freq")
+    khz = (root.number(f"{paths.CPUS}/cpu{number}/cpufreq/{name}") for name in files)
+    limits = Range(*(None if value is None else value * KHZ for value in khz))
+    flags = (root.number(path) for path in idle_switches(root, number))
+    # A core that cannot be turned off has no switch.
+    online = root.number(core_switch(number)) in (1, None)
+    return Cpu(number, online, limits, tuple(flag != 0 for flag in flags if flag is not None))
 
 
 def _devfreq(root: Root, folder: str) -> Range:
@@ -145,9 +203,15 @@ def _devfreq(root: Root, folder: str) -> Range:
     return Range(low, high, now, max(frequency_table(root, folder), default=None))
 
 
-def _cpu(root: Root, number: int) -> Cpu:
-    files = ("scaling_min_freq", "scaling_max_freq", "scaling_cur_freq", "cpuinfo_max_freq")
-    khz = (root.number(f"{paths.CPUS}/cpu{number}/cpufreq/{name}") for name in files)
-    # A core that cannot be turned off has no switch.
-    online = root.number(core_switch(number)) in (1, None)
-    return Cpu(number, online, Range(*(None if value is None else value * KHZ for value in khz)))
+def _emc_absent(root: Root) -> str:
+    if not root.names(paths.EMC):
+        return f"{paths.EMC} cannot be read: is debugfs mounted?"
+    files = [f"{paths.EMC}/{name}" for name in ("rate", "max_rate")]
+    return f"{' and '.join(path for path in files if root.number(path) is None)} cannot be read"
+
+
+def _tpc_mask(root: Root, conf: Conf | None) -> int | None:
+    own = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
+    files = (own, *paths.TPC_MASKS) if own else paths.TPC_MASKS
+    masks = (parse_int(root.text(path)) for path in files)
+    return next((mask for mask in masks if mask is not None and mask >= 0), None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 
+from appliance.box.clocks.clocks_json import Unpin
+from appliance.box.clocks.decision import Assessment
 from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
 
@@ -18,8 +21,20 @@ MOVES_CLOCKS = re.compile(
 )
 """Commands that move clocks; the last three run nvpmodel.service again."""
 JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
+MENU = "nvpmodel_indicator, the desktop's power mode menu,"
 MAX_SUSPECTS = 8
 MAX_CHARACTERS = 200
+
+
+def with_unpin(box: Box, now: Assessment) -> Assessment:
+    """Note in the record that clocks are pinned, or unpinned since they were, with the suspects."""
+    record, mode = now.record, now.reading.mode
+    if record.unlocked_at is None and now.pinned:
+        record = record.with_pinned(box.uptime(), mode)
+    elif record.unlocked_at is None and record.held_at is not None:
+        who = suspects(box, record.held_at, record.mode, mode)
+        record = record.with_unpin(Unpin(round(box.uptime(), 3), now.reading.faults, who))
+    return dataclasses.replace(now, record=record)
 
 
 def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[str, ...]:
@@ -36,13 +51,13 @@ def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[s
     found += _journal(box, since)
     if box.tools.run("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S).output.strip() == "active":
         found.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
-    found += _processes(box)
+    found += (line for _, line in _processes(box))
     return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(found))[:MAX_SUSPECTS]
 
 
 def indicator(box: Box) -> str:
     """Describe the desktop's power mode menu if it runs: it changes modes and holds nvpmodel's lock."""
-    return next((line for line in _processes(box) if line.startswith(INDICATOR)), "")
+    return next((line for name, line in _processes(box) if name == INDICATOR), "")
 
 
 def _journal(box: Box, since: float) -> Iterator[str]:
@@ -61,10 +76,11 @@ def _journal(box: Box, since: float) -> Iterator[str]:
             yield f"{message.partition(':')[0].strip()} ran: sudo {command[1].strip()}"
 
 
-def _processes(box: Box) -> Iterator[str]:
+def _processes(box: Box) -> Iterator[tuple[str, str]]:
+    """Yield name and description of each process that can move clocks."""
     for number in box.root.names("/proc"):
         name = (box.root.text(f"/proc/{number}/comm") or "") if number.isdecimal() else ""
         if name.startswith(INDICATOR):
-            yield f"nvpmodel_indicator, the desktop's power mode menu, is running, process {number}"
+            yield INDICATOR, f"{MENU} is running, process {number}"
         elif name in TOOLS:
-            yield f"{name} is running, process {number}"
+            yield name, f"{name} is running, process {number}"

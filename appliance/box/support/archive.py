@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths, services
+from appliance.box import paths
 from appliance.box.checks import reset
 from appliance.box.checks.application import Application
 from appliance.box.checks.finding import document
 from appliance.box.checks.health import APPLICATION_CHECKS
 from appliance.box.checks.readiness import merge_application
 from appliance.box.checks.runner import run_checks
-from appliance.box.clocks import verdict
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.support import redact
 from appliance.box.support.redact import outline
-from appliance.box.system import Box
+from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
 UNITS = (
@@ -91,7 +93,7 @@ def collect(box: Box, app: Application) -> list[Part]:
     texts: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
         "clocks.json": lambda: _published_clocks(box),
-        "clock-status.json": lambda: _json(dataclasses.asdict(verdict.take_reading(box).clocks)),
+        "clock-status.json": lambda: _json(clocks_json.document(take_reading(box).clocks)),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
         "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
@@ -166,7 +168,7 @@ def _health(box: Box, app: Application) -> str:
     of_box = []
     for finding in run_checks(box):
         # The other values are made from our own words; these may quote other programs.
-        if finding.check in ("jtop", "speed") or finding.value.startswith("could not be checked"):
+        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
             finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
         of_box.append(finding)
     names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
@@ -206,8 +208,8 @@ def _release(box: Box) -> str:
 def _units(box: Box) -> str:
     shown = {}
     for name in UNITS:
-        unit = services.unit(box, name)
-        properties = unit.properties if unit else {"problem": "systemd does not tell"}
+        state = unit(box, name)
+        properties = state.properties if state else {"problem": "systemd does not tell"}
         shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
     return _json(shown)
 

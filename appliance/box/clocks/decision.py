@@ -1,0 +1,106 @@
+"""Decide, from a verdict and root's record of this boot: what is the state, and what is to be done. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+
+from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.modes import Mode
+from appliance.box.clocks.pin_record import REPINS_PER_HOUR, PinRecord
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import Verdict
+
+UNLOCKED = "unlocked by a technician"
+LOCK_COMMAND = "sudo f5-clock-lock lock"
+
+
+@dataclass(frozen=True)
+class Assessment:
+    reading: Verdict
+    record: PinRecord
+    problems: tuple[str, ...] = ()
+    """Errors of pinning, before the reading."""
+    rebooting: bool = False
+    given_up: Reason = Reason.NONE
+    """Reason why root's check does not pin for now, if so."""
+
+    @property
+    def reboot_pending(self) -> bool:
+        """True if the target mode waits for a reboot."""
+        return bool(self.record.reboot_for) and not self.reading.target_in_effect
+
+    @property
+    def pinned(self) -> bool:
+        """True if clocks are pinned, as far as possible before a due reboot."""
+        return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
+
+    @property
+    def fixable(self) -> bool:
+        """True if pinning could change anything: it cannot lift a thermal cap."""
+        return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
+
+    def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
+        """Return the target mode if it is to be set: once in a boot, or when nvpmodel may reboot."""
+        target = self.reading.target_mode
+        done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
+        if target is None or done or (self.record.reboot_for == target.name and not allow_reboot):
+            return None
+        return target
+
+    @property
+    def clocks(self) -> Clocks:
+        seen, record = self.reading.clocks, self.record
+        state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
+        if state == "unpinned" and record.unlocked_at is not None:
+            reason, parts = Reason.UNLOCKED, (UNLOCKED, f"`{LOCK_COMMAND}` pins again", *parts)
+        elif state == "unpinned" and self.reboot_pending and self.rebooting:
+            state, reason = "reboot_pending", Reason.REBOOTING
+            parts = (f"rebooting into power mode {record.reboot_for}",)
+        elif state == "unpinned" and self.reboot_pending:
+            state, reason = "reboot_pending", Reason.REBOOT_DUE
+            reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
+            parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
+        elif state == "unpinned" and self.given_up:
+            reason = self.given_up
+        more = {"mode": seen.mode, "domains": seen.domains}
+        return Clocks.because(
+            state, reason, parts, repins=record.repins, last_unpin=record.last_unpin, **more
+        )
+
+
+class Step(enum.Enum):
+    """What root's check is to do."""
+
+    LEAVE = enum.auto()
+    """Pinned, unlocked on purpose, not supported, or nothing that pinning could change."""
+    PIN = enum.auto()
+    GIVE_UP = enum.auto()
+    """It may not pin again for now."""
+
+
+def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) -> Assessment:
+    """Judge a reading; notes in the record whether it shows a reboot to be due."""
+    if reading.target_in_effect:
+        record = dataclasses.replace(record, reboot_for="")
+    elif reading.in_target_mode and reading.tpcs_differ:
+        # The mode is set by name, but not yet on the GPU.
+        record = dataclasses.replace(record, reboot_for=reading.mode)
+    return Assessment(reading, record, problems)
+
+
+def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
+    """Return the step at `at`, in seconds since boot, and the state that it begins with."""
+    record = now.record
+    if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
+        return Step.LEAVE, now
+    wait_s = record.wait_s(at)
+    if not wait_s:
+        return Step.PIN, dataclasses.replace(now, record=record.with_attempt(at))
+    reason = Reason.UNPINNED_AGAIN if record.unpinned_since_attempt else Reason.PINNING_FAILS
+    cause = "who unpins" if reason is Reason.UNPINNED_AGAIN else "why it fails"
+    tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
+    problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
+    last = (f"the last time: {record.problem}",) if record.problem else ()
+    return Step.GIVE_UP, dataclasses.replace(now, problems=(problem, *last), given_up=reason)
