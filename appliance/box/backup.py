@@ -11,6 +11,7 @@ that it replaces, then both trade names in one rename: the old content stays as 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import gzip
@@ -21,17 +22,19 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 from appliance.box import paths, platform
-from appliance.box.system import Box
+from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
+from appliance.fields import from_mapping
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -73,6 +76,15 @@ class Entry:
     group: str
     size: int = 0
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a name, mode or size that no backup has."""
+        path = PurePosixPath(self.name)
+        hidden = any(part.startswith(".") for part in path.parts)
+        if str(path) != self.name or hidden or not self.name.isprintable() or self.part not in PARTS:
+            raise ValueError(f"{self.name!r} must be a path in one of {', '.join(PARTS)}")
+        if not 0 <= self.mode <= 0o777 or self.size < 0:
+            raise ValueError(f"{self.name}: mode {self.mode:o} or size {self.size} is out of range")
 
     @property
     def part(self) -> str:
@@ -277,10 +289,10 @@ def _parse(file: Path, text: bytes) -> Backup:
         age = "a newer" if given > FORMAT else "another"
         raise Failure(f"{file}: made by {age} f5-backup (format {given}, this reads {FORMAT}); update first")
     try:
-        entries = tuple(_entry(one) for one in raw["entries"])
-        backup = Backup(str(raw["created"]), str(raw["module"]), str(raw["version"]), entries)
-    except (ValueError, KeyError, TypeError) as error:
-        raise Failure(f"{file}: {LISTING}: {error}; do not use it") from error
+        backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
+    except ValueError as error:
+        raise Failure(f"{file}: {error}; do not use it") from error
+    entries = backup.entries
     folders: set[str] = set()
     names: set[str] = set()
     for entry in entries:
@@ -291,22 +303,6 @@ def _parse(file: Path, text: bytes) -> Backup:
         if entry.folder:
             folders.add(entry.name)
     return backup
-
-
-def _entry(raw: Mapping[str, Any]) -> Entry:
-    """Raises KeyError, TypeError, ValueError."""
-    entry = Entry(**{field.name: raw[field.name] for field in fields(Entry)})
-    kinds = {"bool": bool, "int": int, "str": str}
-    for field in fields(Entry):
-        if type(raw[field.name]) is not kinds[str(field.type)]:
-            raise ValueError(f"{field.name} must be {field.type}, not {raw[field.name]!r}")
-    path = PurePosixPath(entry.name)
-    hidden = any(part.startswith(".") for part in path.parts)
-    if str(path) != entry.name or hidden or not entry.name.isprintable() or entry.part not in PARTS:
-        raise ValueError(f"{entry.name!r} must be a path in one of {', '.join(PARTS)}")
-    if not 0 <= entry.mode <= 0o777 or entry.size < 0:
-        raise ValueError(f"{entry.name}: mode {entry.mode:o} or size {entry.size} is out of range")
-    return entry
 
 
 def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
@@ -465,3 +461,28 @@ def _version(box: Box) -> str:
     status = box.root.text(paths.PACKAGES) or ""
     package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
     return package[1] if package else ""
+
+
+# The commands.
+
+
+def main(name: str, description: str, act: Callable[..., None]) -> int:
+    """Run `back_up` or `restore` as a command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    add_box_options(parser)
+    options = parser.parse_args()
+    try:
+        act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
+    except Failure as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    except PermissionError as error:
+        print(f"{name}: {error.filename}: {error.strerror}: run it with sudo", file=sys.stderr)
+    except OSError as error:
+        print(f"{name}: {error.filename or options.file}: {error.strerror or error}", file=sys.stderr)
+    else:
+        return 0
+    return 1

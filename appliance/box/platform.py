@@ -42,6 +42,15 @@ SMALL = {
 
 
 @dataclass(frozen=True)
+class Refusal:
+    problem: str
+    supported: str = SUPPORTED
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.supported}"
+
+
+@dataclass(frozen=True)
 class Platform:
     """Unknown parts are empty."""
 
@@ -73,6 +82,24 @@ class Platform:
         """L4T as NVIDIA writes it, e.g. R36.4.3."""
         return "R" + ".".join(map(str, self.l4t)) if self.l4t else ""
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """Reason why this machine is not supported, and what is; None when it is supported."""
+        if not self.is_jetson:
+            return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
+        if self.soc != SOC:
+            return Refusal(f"the processor is {self.soc}, not {SOC} (Orin)")
+        if self.small:
+            return Refusal(f"the module is {self.small}, for which this appliance is not made")
+        if not self.l4t:
+            return Refusal(f"{paths.RELEASE} is absent or names no release, so JetPack is unknown")
+        major, minor = (*self.l4t, 0)[:2]
+        if minor >= OLDEST.get(major, 10**6):
+            return None
+        known = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
+        problem = f"L4T {self.release} is {known}, which is not supported"
+        return Refusal(problem, f"{SUPPORTED}: flash the box with one")
+
 
 def identify(root: Root) -> Platform:
     """Read device tree and release file. Does not raise."""
@@ -86,33 +113,6 @@ def identify(root: Root) -> Platform:
         l4t=l4t,
         jetpack=next((JETPACKS[l4t[:n]] for n in range(len(l4t), 0, -1) if l4t[:n] in JETPACKS), ""),
     )
-
-
-@dataclass(frozen=True)
-class Refusal:
-    problem: str
-    supported: str = SUPPORTED
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.supported}"
-
-
-def refusal(platform: Platform) -> Refusal | None:
-    """Return why this machine is not supported, and what is; None when it is supported."""
-    if not platform.is_jetson:
-        return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
-    if platform.soc != SOC:
-        return Refusal(f"the processor is {platform.soc}, not {SOC} (Orin)")
-    if platform.small:
-        return Refusal(f"the module is {platform.small}, for which this appliance is not made")
-    if not platform.l4t:
-        return Refusal(f"{paths.RELEASE} is absent or names no release, so JetPack is unknown")
-    major, minor = (*platform.l4t, 0)[:2]
-    if minor >= OLDEST.get(major, 10**6):
-        return None
-    known = f"JetPack {platform.jetpack}" if platform.jetpack else "a JetPack that this release does not know"
-    problem = f"L4T {platform.release} is {known}, which is not supported"
-    return Refusal(problem, f"{SUPPORTED}: flash the box with one")
 
 
 def parse_release(text: str) -> tuple[int, ...]:

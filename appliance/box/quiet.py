@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 
 from appliance.box import paths
@@ -50,8 +50,8 @@ class _Record:
     """The fields are the keys of the file."""
 
     schema: int
-    files: dict[str, _Change] = field(default_factory=dict)
-    held: tuple[str, ...] = ()
+    files: dict[str, _Change]
+    held: tuple[str, ...]
 
 
 class QuietError(Exception):
@@ -191,7 +191,7 @@ def _reload(box: Box, files: Mapping[str, State]) -> None:
 def _read_record(box: Box) -> _Record:
     """Read the record of changes; empty if there is none. Raises QuietError, OSError."""
     if not box.root.is_private(paths.QUIET):
-        return _Record(SCHEMA)
+        return _Record(SCHEMA, {}, ())
     try:
         record = box.root.load(paths.QUIET, _Record)
         if record.schema != SCHEMA:

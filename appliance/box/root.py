@@ -40,6 +40,14 @@ def error_location(error: Exception) -> str:
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
+def parse_int(text: str | None) -> int | None:
+    """Parse a whole number, decimal or 0x…; None for anything else."""
+    found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
+    if not found:
+        return None
+    return int(found[1]) if found[1] else int(found[2], 16)
+
+
 @dataclass(frozen=True)
 class Root:
     """A file tree. Paths and the targets of symbolic links are absolute inside it."""
@@ -96,9 +104,8 @@ class Root:
             return None
 
     def number(self, path: str) -> int | None:
-        """Read one whole number; None when the file holds none or cannot be read."""
-        text = self.text(path)
-        return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
+        """Read one whole number, decimal or 0x…; None when the file holds none or cannot be read."""
+        return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
         """Read a JSON object. Raises OSError, and ValueError with a message for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +44,15 @@ class Box:
     @property
     def is_root(self) -> bool:
         return self.user() == 0
+
+
+def add_box_options(parser: argparse.ArgumentParser) -> None:
+    """Add --sysroot and --tools, for `open_box`, with the environment's values as defaults."""
+    for option, variable, help in (
+        ("--sysroot", "F5_SYSROOT", "stands in for / (F5_SYSROOT)"),
+        ("--tools", "F5_TOOLS", "where programs are looked for first (F5_TOOLS)"),
+    ):
+        parser.add_argument(option, default=os.environ.get(variable, ""), metavar="DIR", help=help)
 
 
 def open_box(sysroot: str = "", tools: str = "") -> Box:

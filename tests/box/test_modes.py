@@ -180,8 +180,8 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> No
         assert mode.cores == tuple(range(written.cpus))
         assert mode.tpc_mask == written.tpc_mask
         assert mode.cap("GPU") == (written.gpu_hz if written.gpu_hz > 0 else None)
-    assert readings.read(quick(jetson)).current == modes.CurrentMode("MODE_30W", 2)
-    as_anybody = readings.read(quick(jetson, user=lambda: 1000)).current
+    assert readings.read(quick(jetson)).modes.current == modes.CurrentMode("MODE_30W", 2)
+    as_anybody = readings.read(quick(jetson, user=lambda: 1000)).modes.current
     assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")
 
 
@@ -190,8 +190,10 @@ def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> 
     (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: bad config'; exit 255\n")
     jetson.write(paths.NVPMODEL_STATUS, "pmode:0003")
     error = "NVPM ERROR: bad config"
-    assert readings.read(jetson.box()).current == modes.CurrentMode("MODE_40W", 3, error)
+    assert readings.read(jetson.box()).modes.current == modes.CurrentMode("MODE_40W", 3, error)
     jetson.path(paths.NVPMODEL_STATUS).unlink()
-    assert readings.read(jetson.box()).current == modes.CurrentMode("", None, error)
+    assert readings.read(jetson.box()).modes.current == modes.CurrentMode("", None, error)
     (jetson.bin / "nvpmodel").unlink()
-    assert readings.read(jetson.box()).current.name == "MODE_30W", "it is not installed: the file's default"
+    assert readings.read(jetson.box()).modes.current.name == "MODE_30W", (
+        "it is not installed: the file's default"
+    )

@@ -10,7 +10,7 @@ from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.clocks.decision import LOCK_COMMAND
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, grouped, megahertz
-from appliance.box.platform import Platform, refusal
+from appliance.box.platform import Platform
 
 LOCK = f"run: {LOCK_COMMAND}"
 REBOOT = f"when the box may be away for two minutes, run: {LOCK_COMMAND} --allow-reboot"
@@ -52,7 +52,7 @@ def check_platform(platform: Platform) -> Finding:
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
     value = ", ".join(part for part in named if part) or "unknown"
     figures = {"module": platform.module, "l4t": list(platform.l4t), "jetpack": platform.jetpack}
-    if not (wrong := refusal(platform)):
+    if not (wrong := platform.refusal):
         return passed("platform", value, figures=figures)
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
     return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)

@@ -93,7 +93,7 @@ class Snapshot:
     @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the most watts below the current one's; empty if none is named so."""
-        conf = self.reading.seen.conf
+        conf = self.reading.seen.modes.conf
         watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
         most = _watts(self.reading.mode) or math.inf
         return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from appliance.box import paths
 from appliance.box.clocks import readings
-from appliance.box.clocks.decision import Assessment, assess
+from appliance.box.clocks.decision import Assessment, assess, noted
 from appliance.box.clocks.modes import Mode, nvpmodel_errors
-from appliance.box.clocks.pin_record import PinRecord
+from appliance.box.clocks.pin_record import PinRecord, Report
 from appliance.box.clocks.readings import Readings
 from appliance.box.clocks.suspects import indicator
 from appliance.box.clocks.verdict import Verdict, take_reading
@@ -33,8 +33,6 @@ VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
 MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
 GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
 """Messages before the GPU's driver is up."""
-Report = Callable[[str], None]
-"""Called with a line for each step."""
 
 
 Save = Callable[[PinRecord], None]
@@ -75,10 +73,7 @@ def pin(
     found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
     reading = _verify(box)
     after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
-    if after.pinned:
-        record = after.record.with_pinned(box.uptime(), reading.mode, by_us=True)
-        after = dataclasses.replace(after, record=record)
-    return after
+    return noted(after, box.uptime(), by_us=True)
 
 
 def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -> Iterator[str]:
@@ -90,8 +85,9 @@ def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -
         patience_s = 0.0
     report("jetson_clocks")
     yield _errors(_run_once_gpu_is_up(box, patience_s))
-    switch = readings.railgate_switch(box.root)
-    if switch and box.root.number(switch) == 1:
+    # jetson_clocks may leave it as it is, and the GPU may have come up only now.
+    if (folder := readings.gpu_folder(box.root)) and box.root.number(readings.railgate_switch(folder)):
+        switch = readings.railgate_switch(folder)
         yield _switch(box, switch, "0", "the GPU's power cannot be kept on", report)
 
 
@@ -179,20 +175,20 @@ def _write_minima(box: Box, seen: Readings) -> Iterator[str]:
 
 def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
     """Yield each file and its value, in the file's unit: the power mode's MIN_FREQ, else the hardware's."""
-    root, conf = box.root, seen.conf
-    mode = conf.by_name(seen.current.name) if conf else None
+    root, conf = box.root, seen.modes.conf
+    mode = conf.by_name(seen.modes.current.name) if conf else None
     for core in seen.cpus:
         parameter = conf.cpu_parameter(core.number) if conf else ""
         hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")
         if (low := (mode.floor(parameter) if mode else None) or hardware) is not None:
             yield readings.core_floor(core.number), low
         yield from ((path, 0) for path in readings.idle_switches(root, core.number))
-    for folder, parameter in ((readings.gpu_folder(root), "GPU"), (paths.BWMGR, "EMC")):
+    for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
         hardware = min(readings.frequency_table(root, folder), default=None) if folder else None
         if folder and (low := (mode.floor(parameter) if mode else None) or hardware):
             yield f"{folder}/min_freq", low
     if seen.railgate is not None:
-        yield readings.railgate_switch(root), 1
+        yield readings.railgate_switch(seen.gpu_folder), 1
     if not root.names(paths.BWMGR) and root.exists(paths.EMC_LOCK):
         yield paths.EMC_LOCK, 0
 
@@ -281,7 +277,7 @@ def _jetson_clocks(box: Box, *arguments: str) -> Completed:
 
 
 def _gpu_is_late(box: Box, completed: Completed) -> bool:
-    return any(message in completed.text for message in GPU_IS_LATE) or readings.gpu(box.root) is None
+    return any(message in completed.text for message in GPU_IS_LATE) or not readings.gpu_folder(box.root)
 
 
 def _errors(completed: Completed) -> str:

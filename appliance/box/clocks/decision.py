@@ -6,14 +6,18 @@ import dataclasses
 import enum
 from dataclasses import dataclass
 
-from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.clocks_json import Clocks, Unpin
 from appliance.box.clocks.modes import Mode
-from appliance.box.clocks.pin_record import REPINS_PER_HOUR, PinRecord
+from appliance.box.clocks.pin_record import PinRecord
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Verdict
 
 UNLOCKED = "unlocked by a technician"
 LOCK_COMMAND = "sudo f5-clock-lock lock"
+HOUR_S = 3600.0
+REPINS_PER_HOUR = 6
+ROUNDED_S = 0.001
+"""Times of an unpin are rounded to milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Assessment:
     def fixable(self) -> bool:
         """True if pinning could change anything: it cannot lift a thermal cap."""
         return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
+
+    @property
+    def unpinned(self) -> bool:
+        """True if the clocks were pinned at the last reading, and are no more."""
+        record = self.record
+        return record.unlocked_at is None and record.held_at is not None and not self.pinned
 
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
         """Return the target mode if it is to be set: once in a boot, or when nvpmodel may reboot."""
@@ -90,15 +100,36 @@ def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) 
     return Assessment(reading, record, problems)
 
 
+def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
+    """Note in the record that clocks are pinned; `by_us`: we did, which after an unpin counts as a re-pin."""
+    if not now.pinned:
+        return now
+    before, mode = now.record, now.reading.mode
+    repins = before.repins + int(before.lost and by_us)
+    record = dataclasses.replace(before, held_at=at, mode=mode, lost=False, repins=repins, problem="")
+    return dataclasses.replace(now, record=record)
+
+
+def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:
+    """Note in the record that somebody has unpinned."""
+    unpin = Unpin(round(at, 3), now.reading.faults, who)
+    record = dataclasses.replace(now.record, held_at=None, lost=True, last_unpin=unpin)
+    return dataclasses.replace(now, record=record)
+
+
 def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
     """Return the step at `at`, in seconds since boot, and the state that it begins with."""
     record = now.record
     if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
         return Step.LEAVE, now
-    wait_s = record.wait_s(at)
-    if not wait_s:
-        return Step.PIN, dataclasses.replace(now, record=record.with_attempt(at))
-    reason = Reason.UNPINNED_AGAIN if record.unpinned_since_attempt else Reason.PINNING_FAILS
+    recent = tuple(before for before in record.attempts if 0 <= at - before < HOUR_S)
+    if len(recent) < REPINS_PER_HOUR:
+        return Step.PIN, dataclasses.replace(now, record=dataclasses.replace(record, attempts=(*recent, at)))
+    wait_s = HOUR_S - (at - recent[-REPINS_PER_HOUR])
+    # After an attempt that worked the clocks were pinned, and an unpin is noted when they are so no more.
+    last_unpin = record.last_unpin.at if record.last_unpin else 0.0
+    again = last_unpin > record.attempts[-1] + ROUNDED_S
+    reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
     cause = "who unpins" if reason is Reason.UNPINNED_AGAIN else "why it fails"
     tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
     problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"

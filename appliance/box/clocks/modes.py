@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appliance.box import paths
+from appliance.box.root import error_text, parse_int
 from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
@@ -126,6 +127,46 @@ class CurrentMode:
     """Error lines of `nvpmodel -q`; not a reason to doubt a name that is there."""
 
 
+@dataclass(frozen=True)
+class PowerModes:
+    conf: Conf | None = None
+    """None when nvpmodel.conf cannot be used."""
+    current: CurrentMode = field(default_factory=CurrentMode)
+    target: TargetMode = field(default_factory=TargetMode)
+
+
+def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, status: str) -> PowerModes:
+    """Parse the texts of nvpmodel.conf, the site's configuration, nvpmodel and its status file, and choose.
+
+    An exception in place of a text: why it cannot be read.
+    """
+    try:
+        parsed = parse_conf(_text(conf))
+    except (OSError, ValueError) as error:
+        why = f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)})"
+        target = TargetMode(problem=f"{why}; nvpower.service makes it for this module")
+        return PowerModes(None, current_mode(asked, status, None), target)
+    current = current_mode(asked, status, parsed)
+    return PowerModes(parsed, current, target_mode(parse_site(site), parsed, current.name))
+
+
+def parse_site(text: str | Exception) -> Site:
+    try:
+        return Site(power_mode(_text(text)))
+    except FileNotFoundError:
+        return Site()
+    except PermissionError:
+        return Site(needs_root=True)
+    except (OSError, ValueError) as error:
+        return Site(problem=f"{paths.CONFIG}: {error_text(error)}")
+
+
+def _text(read: str | Exception) -> str:
+    if isinstance(read, Exception):
+        raise read
+    return read
+
+
 def parse_conf(text: str) -> Conf:
     """Raises ValueError when it holds no power mode."""
     paths: dict[Setting, str] = {}
@@ -233,14 +274,6 @@ def nvpmodel_errors(completed: Completed) -> str:
     """Join its error lines, without those that only say that we are not root."""
     lines = (line.strip() for line in completed.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
-
-
-def parse_int(text: str | None) -> int | None:
-    """Parse a whole number, decimal or 0x…; None for anything else."""
-    found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
-    if not found:
-        return None
-    return int(found[1]) if found[1] else int(found[2], 16)
 
 
 def limit_or_none(value: int | None) -> int | None:

@@ -11,22 +11,21 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from appliance.box import paths
 from appliance.box.clocks.clocks_json import NUMBERS, Count, Number, Unpin
+from appliance.box.root import error_text
 from appliance.box.system import Box
 from appliance.fields import Ranged
 
-HOUR_S = 3600.0
-REPINS_PER_HOUR = 6
+Report = Callable[[str], None]
+"""Called with a line for each step."""
 MUTEX_WAIT_S = 120.0
 """Pinning takes up to a minute when the GPU is late, and the tools' time-outs on top."""
 MUTEX_POLL_S = 0.2
-ROUNDED_S = 0.001
-"""Times of an unpin are rounded to milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -52,51 +51,35 @@ class PinRecord(Ranged):
     problem: str = ""
     """Errors of the last pinning."""
 
-    def with_pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
-        """`by_us`: we have pinned them, which after an unpin counts as a re-pin."""
-        repins = self.repins + int(self.lost and by_us)
-        return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins, problem="")
-
-    def with_unpin(self, unpin: Unpin) -> PinRecord:
-        return dataclasses.replace(self, held_at=None, lost=True, last_unpin=unpin)
-
-    def with_attempt(self, now: float) -> PinRecord:
-        return dataclasses.replace(self, attempts=(*self._last_hour(now), now))
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until the timer's check may pin again; 0 when it may now."""
-        recent = self._last_hour(now)
-        return 0.0 if len(recent) < REPINS_PER_HOUR else HOUR_S - (now - recent[-REPINS_PER_HOUR])
-
-    @property
-    def unpinned_since_attempt(self) -> bool:
-        """True if the last attempt worked, and somebody has unpinned since; else the attempt failed."""
-        last, attempt = self.last_unpin, max(self.attempts, default=0.0)
-        return last is not None and last.at > attempt + ROUNDED_S
-
-    def _last_hour(self, now: float) -> tuple[float, ...]:
-        return tuple(at for at in self.attempts if 0 <= now - at < HOUR_S)
-
-
-def load(box: Box) -> PinRecord:
-    """Load this boot's record; a new one when it is absent, damaged or of another boot.
-
-    Raises PermissionError when others than root may have written it.
-    """
-    fresh = PinRecord(box.boot_id)
-    if not box.root.is_private(paths.PIN_RECORD):
-        return fresh
-    try:
-        record = box.root.load(paths.PIN_RECORD, PinRecord)
-    except (OSError, ValueError):
-        return fresh
-    return record if record.boot_id == box.boot_id else fresh
-
 
 def save(box: Box, record: PinRecord) -> None:
     """Raises OSError."""
     box.root.private_folder(paths.ROOTS_RUN)
     box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
+
+
+def load(box: Box, report: Report) -> PinRecord:
+    """Load this boot's record; a new one when it is absent, damaged, of another boot, or others may have
+    written it, which is reported."""
+    fresh = PinRecord(box.boot_id)
+    try:
+        if not box.root.is_private(paths.PIN_RECORD):
+            return fresh
+        record = box.root.load(paths.PIN_RECORD, PinRecord)
+    except OSError as error:
+        report(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
+        return fresh
+    except ValueError:
+        return fresh
+    return record if record.boot_id == box.boot_id else fresh
+
+
+def try_save(box: Box, record: PinRecord, report: Report) -> None:
+    """Save, or report why not: pinning matters more."""
+    try:
+        save(box, record)
+    except OSError as error:
+        report(f"cannot write {paths.PIN_RECORD}, so re-pins are not counted: {error_text(error)}")
 
 
 @contextlib.contextmanager

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from appliance.box import paths
 from appliance.box.clocks import acting, pin_record
-from appliance.box.clocks.acting import Report
 from appliance.box.clocks.clocks_json import Clocks, publish
-from appliance.box.clocks.decision import Assessment, Step, assess, decide
-from appliance.box.clocks.pin_record import PinRecord
-from appliance.box.clocks.suspects import with_unpin
-from appliance.box.clocks.verdict import take_reading
+from appliance.box.clocks.decision import Assessment, Step, assess, decide, noted, with_unpin
+from appliance.box.clocks.pin_record import PinRecord, Report
+from appliance.box.clocks.readings import read
+from appliance.box.clocks.suspects import suspects
+from appliance.box.clocks.verdict import judge
 from appliance.box.root import error_text
 from appliance.box.system import Box
 
@@ -60,7 +60,7 @@ def lock(
     present state. Raises NotRoot, NotPublished, ClockError.
     """
     if dry_run:
-        now = assess(take_reading(box), _load(box, no_report) if box.is_root else PinRecord())
+        now = assess(judge(read(box)), pin_record.load(box, no_report) if box.is_root else PinRecord())
         if not now.reading.refusal and not (unless_unlocked and now.record.unlocked_at is not None):
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
@@ -69,7 +69,7 @@ def lock(
         if found.reading.refusal or (unless_unlocked and found.record.unlocked_at is not None):
             return _publish(box, found, report)
         record = dataclasses.replace(found.record, unlocked_at=None)
-        before = with_unpin(box, dataclasses.replace(found, record=record))
+        before = _noted(box, dataclasses.replace(found, record=record))
         return _pin(box, before, LOCK_PATIENCE_S, report, allow_reboot=allow_reboot)
 
 
@@ -79,7 +79,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
     Raises NotRoot, NotPublished, and ClockError when it had no effect.
     """
     if dry_run:
-        now = assess(take_reading(box), _load(box, no_report) if box.is_root else PinRecord())
+        now = assess(judge(read(box)), pin_record.load(box, no_report) if box.is_root else PinRecord())
         restore = f"would run: jetson_clocks --restore {acting.BASELINE}"
         if not now.reading.refusal:
             report(f"would write: {acting.MINIMA}" if acting.no_baseline(box) else restore)
@@ -108,12 +108,12 @@ def check(box: Box, *, report: Report = no_report) -> Clocks:
     Pins at most REPINS_PER_HOUR times an hour. Raises NotRoot, NotPublished, ClockError.
     """
     with _turn(box, "watch", report) as found:
-        step, now = decide(with_unpin(box, found), box.uptime())
+        step, now = decide(_noted(box, found), box.uptime())
         if step is not Step.PIN:
             return _publish(box, now, report)
         report("unpinned: " + "; ".join(now.reading.faults))
         # The attempt counts even if it never returns.
-        _save(box, now.record, report)
+        pin_record.try_save(box, now.record, report)
         return _pin(box, now, CHECK_PATIENCE_S, report)
 
 
@@ -124,46 +124,37 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
     A mutex that cannot be taken, as on a full disk, is reported: pinning matters more. Raises NotRoot,
     ClockError.
     """
-    if not box.is_root:
-        reading = take_reading(box)
-        if not reading.refusal:
-            raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
-        yield Assessment(reading, PinRecord())
-        return
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(pin_record.mutex(box))
+            if box.is_root:
+                stack.enter_context(pin_record.mutex(box))
         except TimeoutError as error:
             raise ClockError(error_text(error)) from None
         except OSError as error:
             why = f"so another clock-lock may interfere: {error_text(error)}"
             report(f"cannot lock {paths.CLOCK_MUTEX}, {why}")
-        yield assess(take_reading(box), _load(box, report))
+        record = pin_record.load(box, report) if box.is_root else PinRecord()
+        found = assess(judge(read(box)), record)
+        if not (box.is_root or found.reading.refusal):
+            raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")
+        yield found
+
+
+def _noted(box: Box, found: Assessment) -> Assessment:
+    """Note in the record that the clocks are pinned, or unpinned since, with the suspects."""
+    if found.unpinned:
+        return with_unpin(found, box.uptime(), suspects(box, found))
+    return noted(found, box.uptime()) if found.record.unlocked_at is None else found
 
 
 def _pin(
     box: Box, now: Assessment, patience_s: float, report: Report, *, allow_reboot: bool = False
 ) -> Clocks:
     def save(record: PinRecord) -> None:
-        _save(box, record, report)
+        pin_record.try_save(box, record, report)
 
     after = acting.pin(box, now, allow_reboot=allow_reboot, patience_s=patience_s, save=save, report=report)
     return _publish(box, after, report)
-
-
-def _load(box: Box, report: Report) -> PinRecord:
-    try:
-        return pin_record.load(box)
-    except OSError as error:
-        report(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
-        return PinRecord(box.boot_id)
-
-
-def _save(box: Box, record: PinRecord, report: Report) -> None:
-    try:
-        pin_record.save(box, record)
-    except OSError as error:
-        report(f"cannot write {paths.PIN_RECORD}, so re-pins are not counted: {error_text(error)}")
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:
@@ -172,7 +163,7 @@ def _publish(box: Box, now: Assessment, report: Report) -> Clocks:
     if not box.is_root:
         return clocks
     if not now.reading.refusal:
-        _save(box, now.record, report)
+        pin_record.try_save(box, now.record, report)
     try:
         return publish(box, clocks)
     except OSError as error:

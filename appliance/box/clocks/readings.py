@@ -10,18 +10,9 @@ import re
 from dataclasses import dataclass, field
 
 from appliance.box import paths, platform
-from appliance.box.clocks.modes import (
-    Conf,
-    CurrentMode,
-    Site,
-    current_mode,
-    limit_or_none,
-    parse_conf,
-    parse_int,
-    power_mode,
-)
+from appliance.box.clocks.modes import PowerModes, limit_or_none, power_modes
 from appliance.box.platform import Platform
-from appliance.box.root import Root, error_text
+from appliance.box.root import Root
 from appliance.box.system import Box
 
 GPU_NODES = ("ga10b", "gpu")
@@ -70,15 +61,13 @@ class Readings:
 
     platform: Platform
     is_root: bool
-    conf: Conf | None = None
-    conf_problem: str = ""
-    """Reason why nvpmodel.conf cannot be used, if so."""
-    site: Site = field(default_factory=Site)
-    current: CurrentMode = field(default_factory=CurrentMode)
+    modes: PowerModes = field(default_factory=PowerModes)
     cpus: tuple[Cpu, ...] = ()
     """Every core that the kernel knows, online or not."""
+    gpu_folder: str = ""
+    """Of the GPU's clock; empty while it has no devfreq node, as early at boot."""
     gpu: Range | None = None
-    """None while it has no devfreq node, as early at boot."""
+    """None without that node."""
     railgate: int | None = None
     """1 if the driver may cut an idle GPU's power, 0 if not, None where there is no such switch.
 
@@ -95,34 +84,28 @@ def read(box: Box) -> Readings:
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return Readings(machine, box.is_root)
-    conf, problem = _conf(root)
     asked = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
-    railgate = root.number(railgate_switch(root))
-    memory = emc(root)
+    status = root.text(paths.NVPMODEL_STATUS) or ""
+    modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), asked, status)
+    folder, memory = gpu_folder(root), emc(root)
+    railgate = root.number(railgate_switch(folder)) if folder else None
     return Readings(
         machine,
         box.is_root,
-        conf,
-        problem,
-        _site(root),
-        current_mode(asked, root.text(paths.NVPMODEL_STATUS) or "", conf),
+        modes,
         cpus(root),
-        gpu(root),
+        folder,
+        _devfreq(root, folder) if folder else None,
         railgate if railgate in (0, 1) else None,
         memory,
         "" if memory else _emc_absent(root),
-        _tpc_mask(root, conf),
+        _tpc_mask(root, modes),
     )
 
 
 def cpus(root: Root) -> tuple[Cpu, ...]:
     numbers = [int(name[3:]) for name in root.names(paths.CPUS) if re.fullmatch(r"cpu[0-9]{1,4}", name)]
     return tuple(_cpu(root, number) for number in numbers)
-
-
-def gpu(root: Root) -> Range | None:
-    folder = gpu_folder(root)
-    return _devfreq(root, folder) if folder else None
 
 
 def gpu_folder(root: Root) -> str:
@@ -151,13 +134,11 @@ def idle_switches(root: Root, core: int) -> tuple[str, ...]:
 
 def frequency_table(root: Root, folder: str) -> list[int]:
     words = (root.text(f"{folder}/available_frequencies") or "").split()
-    return [hz for word in words if (hz := parse_int(word)) is not None and hz > 0]
+    return [int(word) for word in words if re.fullmatch(r"[0-9]{1,19}", word) and int(word)]
 
 
-def railgate_switch(root: Root) -> str:
-    """Path of the GPU's switch; empty as gpu_folder."""
-    folder = gpu_folder(root)
-    return f"{folder}/device/railgate_enable" if folder else ""
+def railgate_switch(gpu_folder: str) -> str:
+    return f"{gpu_folder}/device/railgate_enable"
 
 
 def core_switch(number: int) -> str:
@@ -169,23 +150,11 @@ def core_floor(number: int) -> str:
     return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_min_freq"
 
 
-def _conf(root: Root) -> tuple[Conf | None, str]:
+def _text(root: Root, path: str) -> str | OSError:
     try:
-        return parse_conf(root.read(paths.NVPMODEL_CONF)), ""
-    except (OSError, ValueError) as error:
-        why = f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)})"
-        return None, f"{why}; nvpower.service makes it for this module"
-
-
-def _site(root: Root) -> Site:
-    try:
-        return Site(power_mode(root.read(paths.CONFIG)))
-    except FileNotFoundError:
-        return Site()
-    except PermissionError:
-        return Site(needs_root=True)
-    except (OSError, ValueError) as error:
-        return Site(problem=f"{paths.CONFIG}: {error_text(error)}")
+        return root.read(path)
+    except OSError as error:
+        return error
 
 
 def _cpu(root: Root, number: int) -> Cpu:
@@ -210,8 +179,8 @@ def _emc_absent(root: Root) -> str:
     return f"{' and '.join(path for path in files if root.number(path) is None)} cannot be read"
 
 
-def _tpc_mask(root: Root, conf: Conf | None) -> int | None:
-    own = conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if conf else None
+def _tpc_mask(root: Root, modes: PowerModes) -> int | None:
+    own = modes.conf.paths.get(("TPC_POWER_GATING", "TPC_PG_MASK")) if modes.conf else None
     files = (own, *paths.TPC_MASKS) if own else paths.TPC_MASKS
-    masks = (parse_int(root.text(path)) for path in files)
+    masks = (root.number(path) for path in files)
     return next((mask for mask in masks if mask is not None and mask >= 0), None)

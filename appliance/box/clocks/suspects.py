@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 
-from appliance.box.clocks.clocks_json import Unpin
+from appliance.box import paths
 from appliance.box.clocks.decision import Assessment
 from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
@@ -26,19 +25,9 @@ MAX_SUSPECTS = 8
 MAX_CHARACTERS = 200
 
 
-def with_unpin(box: Box, now: Assessment) -> Assessment:
-    """Note in the record that clocks are pinned, or unpinned since they were, with the suspects."""
-    record, mode = now.record, now.reading.mode
-    if record.unlocked_at is None and now.pinned:
-        record = record.with_pinned(box.uptime(), mode)
-    elif record.unlocked_at is None and record.held_at is not None:
-        who = suspects(box, record.held_at, record.mode, mode)
-        record = record.with_unpin(Unpin(round(box.uptime(), 3), now.reading.faults, who))
-    return dataclasses.replace(now, record=record)
-
-
-def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[str, ...]:
-    """Describe what may have moved clocks after `since`, in seconds since boot. Does not raise."""
+def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
+    """Describe what may have moved clocks since they were read as pinned. Does not raise."""
+    since, mode_before, mode_now = now.record.held_at or 0.0, now.record.mode, now.reading.mode
     found = []
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
@@ -78,8 +67,8 @@ def _journal(box: Box, since: float) -> Iterator[str]:
 
 def _processes(box: Box) -> Iterator[tuple[str, str]]:
     """Yield name and description of each process that can move clocks."""
-    for number in box.root.names("/proc"):
-        name = (box.root.text(f"/proc/{number}/comm") or "") if number.isdecimal() else ""
+    for number in box.root.names(paths.PROCESSES):
+        name = (box.root.text(f"{paths.PROCESSES}/{number}/comm") or "") if number.isdecimal() else ""
         if name.startswith(INDICATOR):
             yield INDICATOR, f"{MENU} is running, process {number}"
         elif name in TOOLS:

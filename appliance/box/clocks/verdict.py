@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from appliance.box import paths, platform
-from appliance.box.clocks import modes, readings
+from appliance.box import paths
+from appliance.box.clocks import readings
 from appliance.box.clocks.clocks_json import Clocks, State
-from appliance.box.clocks.modes import Conf, CurrentMode, Mode, TargetMode
+from appliance.box.clocks.modes import Conf, Mode, PowerModes, TargetMode
 from appliance.box.clocks.readings import KHZ, Cpu, Emc, Range, Readings
 from appliance.box.clocks.reason import Reason
 from appliance.box.platform import Platform
@@ -60,7 +60,6 @@ class Verdict:
     seen: Readings
     refusal: str = ""
     """Reason why this box is not supported, if so."""
-    target: TargetMode = field(default_factory=TargetMode)
     mode_fault: str = ""
     """Reason why the mode that is set is not the target, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
@@ -72,7 +71,11 @@ class Verdict:
     @property
     def mode(self) -> str:
         """Mode that is set; empty when unknown."""
-        return self.seen.current.name
+        return self.seen.modes.current.name
+
+    @property
+    def target(self) -> TargetMode:
+        return self.seen.modes.target
 
     @property
     def target_mode(self) -> Mode | None:
@@ -82,7 +85,7 @@ class Verdict:
     @property
     def wrong_conf(self) -> bool:
         """True if nvpmodel.conf cannot be used, or is that of another module."""
-        return self.seen.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
+        return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
@@ -170,12 +173,10 @@ def take_reading(box: Box) -> Verdict:
 
 
 def judge(seen: Readings) -> Verdict:
-    refusal = str(platform.refusal(seen.platform) or "")
+    refusal = str(seen.platform.refusal or "")
     if not seen.platform.is_jetson:
         return Verdict(seen, refusal)
-    conf, current = seen.conf, seen.current.name
-    target = modes.target_mode(seen.site, conf, current) if conf else TargetMode(problem=seen.conf_problem)
-    return Verdict(seen, refusal, target, _mode_fault(target, seen.current), dict(_domains(seen, target)))
+    return Verdict(seen, refusal, _mode_fault(seen.modes), dict(_domains(seen, seen.modes)))
 
 
 def megahertz(hz: int | None) -> str:
@@ -195,7 +196,8 @@ def span(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
 
 
-def _mode_fault(target: TargetMode, current: CurrentMode) -> str:
+def _mode_fault(modes: PowerModes) -> str:
+    target, current = modes.target, modes.current
     if target.mode is None:
         return "" if target.needs_root else target.problem
     if not current.name:
@@ -205,10 +207,10 @@ def _mode_fault(target: TargetMode, current: CurrentMode) -> str:
     return ""
 
 
-def _domains(seen: Readings, target: TargetMode) -> Iterator[tuple[str, Domain]]:
-    mode, limits = target.mode, Limits(seen.conf, target, seen.current.name)
+def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+    mode, limits = modes.target.mode, Limits(modes.conf, modes.target, modes.current.name)
     hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
-    if target.needs_root:
+    if modes.target.needs_root:
         yield "mode", hidden
     online = [core for core in seen.cpus if core.online]
     for core in online:
@@ -223,7 +225,7 @@ def _domains(seen: Readings, target: TargetMode) -> Iterator[tuple[str, Domain]]
         yield "emc", _emc(seen.emc, limits)
     else:
         yield "emc", Domain({}, False, seen.emc_problem) if seen.is_root else hidden
-    yield "cores", _cores(seen.cpus, mode, seen.current.name)
+    yield "cores", _cores(seen.cpus, mode, modes.current.name)
     if states := [state for core in online for state in core.idle]:
         yield "idle", _idle(states)
     if mode is not None and mode.tpc_mask is not None:

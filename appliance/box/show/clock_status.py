@@ -15,11 +15,10 @@ from appliance.box import paths
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.clocks_json import Clocks, State, stamped
 from appliance.box.clocks.decision import Assessment
-from appliance.box.clocks.pin_record import PinRecord, load
+from appliance.box.clocks.pin_record import load
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
 from appliance.box.platform import Platform
-from appliance.box.root import error_text
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
 
@@ -57,12 +56,7 @@ def table(status: Status) -> str:
 
 
 def _as_root(box: Box, reading: Verdict, notes: list[str]) -> Clocks:
-    try:
-        record = load(box)
-    except OSError as error:
-        notes.append(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
-        record = PinRecord()
-    return Assessment(reading, record).clocks
+    return Assessment(reading, load(box, notes.append)).clocks
 
 
 def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:
