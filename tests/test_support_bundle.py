@@ -18,8 +18,7 @@ from appliance.box import paths
 from appliance.box.checks.application import Application
 from appliance.box.support import archive, redact
 from appliance.config import Config
-from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.boxes import quick, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import TOOLS, Jetson
 

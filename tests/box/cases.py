@@ -11,7 +11,7 @@ from typing import Any
 from appliance.box import checks, paths
 from appliance.box.checks import Level
 from appliance.box.clocks import pin_record, pinning
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Clock, Jetson
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP

@@ -21,7 +21,7 @@ from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.show import clock_status
 from appliance.box.system import Box
-from tests.box.in_process import quick, run_script
+from tests.box.boxes import quick, run_script
 from tests.fakes.jetson import Jetson
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
@@ -40,15 +40,6 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
 
 
 main = functools.partial(run_script, "clock-lock")
-
-
-@pytest.fixture
-def maxn(tmp_path: Path) -> Jetson:
-    """In its best mode and not pinned."""
-    jetson = Jetson(tmp_path, "jp6-0005")
-    jetson.set_mode("MAXN")
-    jetson.machine.ran_nvpmodel(5.0)
-    return jetson
 
 
 # -- as a process --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import yaml
 from appliance.box import paths
 from appliance.box.clocks import modes, readings
 from appliance.box.tools import Completed
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"

@@ -21,7 +21,7 @@ from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
 from appliance.box.system import Box
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
 
 pytestmark = pytest.mark.once
@@ -71,15 +71,6 @@ def held(jetson: Jetson) -> list[str]:
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def maxn(tmp_path: Path) -> Jetson:
-    """In its best mode and not pinned, as on every boot after the first."""
-    jetson = Jetson(tmp_path, "jp6-0005")
-    jetson.set_mode("MAXN")
-    jetson.machine.ran_nvpmodel(5.0)
-    return jetson
 
 
 @pytest.fixture

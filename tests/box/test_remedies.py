@@ -15,8 +15,7 @@ from appliance.box.checks import Level
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
 from appliance.box.show import clock_status
-from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.boxes import quick, well
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Jetson
 

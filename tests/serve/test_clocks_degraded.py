@@ -20,7 +20,7 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.clockwatch import STATES, ClockWatch
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.daemons import PATIENCE_S, Running, running
 from tests.fakes.jetson import Jetson
 
