@@ -46,14 +46,13 @@ PARTS = {
     "journal": os.path.dirname(paths.JOURNAL),
 }
 OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
-"""Owner of a part if the owner in the backup does not exist here."""
+"""Owner where that of the backup is not known here."""
 BASELINE = "baseline"
 LISTING_BYTES = 16 << 20
 SPARE_BYTES = 64 << 20
 """Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
-"""Exceptions that reading a damaged archive raises."""
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
@@ -66,8 +65,6 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder of a backup."""
-
     name: str
     """PART/… or PART."""
     folder: bool
@@ -78,7 +75,6 @@ class Entry:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a name, mode or size that no backup has."""
         path = PurePosixPath(self.name)
         hidden = any(part.startswith(".") for part in path.parts)
         if str(path) != self.name or hidden or not self.name.isprintable() or self.part not in PARTS:
@@ -109,7 +105,6 @@ class Backup:
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
     def of(self, part: str) -> list[Entry]:
-        """Entries of a part, each folder before its content."""
         return [entry for entry in self.entries if entry.part == part]
 
     def describe(self) -> list[str]:
@@ -126,7 +121,7 @@ class Backup:
 
 
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Write all parts into a new file. Raises Failure, OSError."""
+    """Raises Failure, OSError."""
     if os.path.lexists(file):
         raise Failure(f"{file} is there already: name another, or remove it")
     with contextlib.ExitStack() as stack:
@@ -179,7 +174,7 @@ def _collect(box: Box, say: Say) -> Backup:
 
 
 def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
-    """Folders and files, each folder before its content; hidden ones are left out: interrupted writes."""
+    """Each folder before its content; hidden files are interrupted writes."""
     yield name, path
     for found in sorted(path.iterdir()):
         inside = f"{name}/{found.name}"
@@ -194,7 +189,6 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
 
 
 def _report_files_elsewhere(box: Box, say: Say) -> None:
-    """Print each file that the configuration names outside of the backed-up folders."""
     for line in (box.root.text(paths.CONFIG) or "").splitlines():
         if named := NAMED.match(line):
             key, path = named.groups()
@@ -241,7 +235,7 @@ def read(file: Path) -> Backup:
 
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
-    """Open a backup: its listing, and its files in that order. Raises Failure, OSError."""
+    """Raises Failure, OSError."""
     try:
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
             with tarfile.open(fileobj=plain, mode="r:") as tar:
@@ -306,7 +300,7 @@ def _parse(file: Path, text: bytes) -> Backup:
 
 
 def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
-    """Read a file of a backup to its end, into `out` if given. Raises Failure if its hash differs."""
+    """Read a file to its end, into `out` if given. Raises Failure if its hash differs."""
     digest = hashlib.sha256()
     while block := stream.read(BLOCK_BYTES):
         digest.update(block)
@@ -320,7 +314,7 @@ def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) 
 
 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Replace the folders of a backup's parts; the old ones are kept. Raises Failure, OSError."""
+    """The replaced folders are kept. Raises Failure, OSError."""
     backup = read(file)
     parts = [part for part in backup.parts if _applies_here(box, backup, part, say)]
     owners = {entry: _owner(box, entry, say) for part in parts for entry in backup.of(part)}
@@ -371,7 +365,7 @@ def _applies_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
 
 
 def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
-    """Return uid and gid of an entry's owner, by name. Raises Failure."""
+    """Find uid and gid by name. Raises Failure."""
     numbers = []
     for name, path, kind in ((entry.user, paths.USERS, "user"), (entry.group, paths.GROUPS, "group")):
         ids = {known: number for number, known in _names(box, path).items()}
@@ -385,7 +379,7 @@ def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
 
 
 def _check_room(place: Path, needed: int) -> None:
-    """Raises Failure if the disk has too little space."""
+    """Raises Failure."""
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     if needed + SPARE_BYTES > free:
@@ -398,7 +392,7 @@ def _check_room(place: Path, needed: int) -> None:
 def _stage(
     file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
 ) -> None:
-    """Write the parts into their staged folders, readable by root only until they are complete."""
+    """Write the parts, readable by root only until they are complete."""
     for entry in owners:
         if entry.folder and "/" in entry.name:
             _inside(staged, entry).mkdir(mode=0o700)
@@ -431,7 +425,7 @@ def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
 
 
 def _replace(place: Path, new: Path) -> bool:
-    """Put a staged folder in its place. True if there was one before, which then has the staged name."""
+    """True if there was one before, which then has the staged name."""
     if not place.is_dir():
         os.rename(new, place)
         sync(place.parent)
@@ -446,18 +440,17 @@ def _replace(place: Path, new: Path) -> bool:
 
 
 def _place(box: Box, path: str) -> Path:
-    """Return the real path of a folder: it may be a link to a larger disk."""
+    """It may be a link to a larger disk."""
     return Path(os.path.realpath(box.root.at(path)))
 
 
 def _names(box: Box, path: str) -> dict[int, str]:
-    """Parse /etc/passwd or /etc/group: number → name."""
+    """number → name, of /etc/passwd or /etc/group."""
     lines = (line.split(":") for line in (box.root.text(path) or "").splitlines())
     return {int(parts[2]): parts[0] for parts in lines if len(parts) > 2 and parts[2].isdecimal()}
 
 
 def _version(box: Box) -> str:
-    """Return the version of the installed package; empty without one."""
     status = box.root.text(paths.PACKAGES) or ""
     package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
     return package[1] if package else ""

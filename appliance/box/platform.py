@@ -71,7 +71,7 @@ class Platform:
 
     @property
     def small(self) -> str:
-        """Name of an Orin NX or Nano, which are not supported."""
+        """Name of an Orin NX or Nano."""
         if self.module.startswith("p3767"):
             return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
         # A carrier of another maker may name no module, but the model.
@@ -84,7 +84,7 @@ class Platform:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Reason why this machine is not supported, and what is; None when it is supported."""
+        """None when the machine is supported."""
         if not self.is_jetson:
             return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
         if self.soc != SOC:
@@ -102,7 +102,7 @@ class Platform:
 
 
 def identify(root: Root) -> Platform:
-    """Read device tree and release file. Does not raise."""
+    """Does not raise."""
     compatible = tuple(part for part in (root.text(paths.COMPATIBLE) or "").split("\0") if part)
     l4t = parse_release(root.text(paths.RELEASE) or "")
     return Platform(
@@ -116,7 +116,7 @@ def identify(root: Root) -> Platform:
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """Parse the first line of the release file into e.g. (36, 4, 3); () when it is not one."""
+    """First line of the release file → e.g. (36, 4, 3), or ()."""
     found = re.search(
         r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
     )
@@ -124,7 +124,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def _module(compatible: tuple[str, ...]) -> str:
-    """Find the module's part number, which may follow the carrier board's."""
+    """It may follow the carrier board's."""
     numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
     modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
     return next(iter(modules), numbers[-1] if numbers else "")

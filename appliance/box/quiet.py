@@ -68,26 +68,25 @@ def default_target(root: Root) -> str:
 
 
 def sleeps(root: Root) -> list[str]:
-    """Return the sleep targets that are not masked."""
+    """Those that are not masked."""
     states = {name: _state(root, f"{paths.UNITS_OF_ROOT}/{name}") for name in SLEEP}
     return [name for name, state in states.items() if state not in ({"link": "/dev/null"}, {"text": ""})]
 
 
 def shows_indicator(root: Root) -> bool:
-    """True if a desktop starts NVIDIA's indicator, which can change the power mode."""
+    """A desktop starts NVIDIA's indicator."""
     text = root.text(paths.INDICATOR)
     return text is not None and not HIDDEN.search(text)
 
 
 def is_journal_capped(root: Root) -> bool:
-    """True if journald's configuration sets SystemMaxUse."""
     parts = [f"{folder}/{name}" for folder in paths.JOURNALD for name in root.names(folder)]
     files = [paths.JOURNALD_CONF, *(path for path in parts if path.endswith(".conf"))]
     return any(CAPPED.search(root.text(path) or "") for path in files)
 
 
 def loose_packages(root: Root) -> list[str]:
-    """Return NVIDIA's installed packages that are not held."""
+    """NVIDIA's, installed and not held."""
     found = re.findall(
         r"^Package: (\S+)\nStatus: install ok installed$", root.text(paths.PACKAGES) or "", re.M
     )
@@ -95,7 +94,7 @@ def loose_packages(root: Root) -> list[str]:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Make the missing changes, printing each with `say`. Raises QuietError, OSError."""
+    """Raises QuietError, OSError."""
     files, packages = dict(_changes(box.root)), loose_packages(box.root)
     for path, new in files.items():
         say(f"{path}: {_describe(new)}")
@@ -182,14 +181,13 @@ def _mark(box: Box, verb: str, packages: Sequence[str]) -> None:
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:
-    """Make systemd and journald read the changed files."""
     box.tools.run("systemctl", "daemon-reload")
     if any(path.startswith(paths.JOURNALD[0]) for path in files):
         box.tools.run("systemctl", "try-restart", "systemd-journald.service")
 
 
 def _read_record(box: Box) -> _Record:
-    """Read the record of changes; empty if there is none. Raises QuietError, OSError."""
+    """Raises QuietError, OSError."""
     if not box.root.is_private(paths.QUIET):
         return _Record(SCHEMA, {}, ())
     try:

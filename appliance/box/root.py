@@ -35,13 +35,13 @@ def error_text(error: Exception) -> str:
 
 
 def error_location(error: Exception) -> str:
-    """Return file and line, for a bug report."""
+    """File and line, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
 
 
 def parse_int(text: str | None) -> int | None:
-    """Parse a whole number, decimal or 0x…; None for anything else."""
+    """Decimal or 0x…; None for anything else."""
     found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
     if not found:
         return None
@@ -104,7 +104,7 @@ class Root:
             return None
 
     def number(self, path: str) -> int | None:
-        """Read one whole number, decimal or 0x…; None when the file holds none or cannot be read."""
+        """None when the file holds no whole number or cannot be read."""
         return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Root:
         return raw
 
     def load(self, path: str, kind: type[T]) -> T:
-        """Read a JSON object into a dataclass; keys that it lacks are ignored. Raises OSError, ValueError."""
+        """Read a JSON object into a dataclass; other keys are ignored. Raises OSError, ValueError."""
         loaded: T = from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
         return loaded
 

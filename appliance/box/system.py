@@ -18,14 +18,12 @@ ASK_S = 10.0
 
 
 def seconds_since_boot() -> float:
-    """Read CLOCK_BOOTTIME: it includes suspend and does not jump when the wall clock is set."""
+    """It includes suspend and does not jump when the wall clock is set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class Box:
-    """Access to a machine; a test replaces parts of it."""
-
     root: Root = field(default_factory=Root)
     tools: Tools = field(default_factory=Tools)
     wall: Callable[[], float] = time.time
@@ -47,7 +45,7 @@ class Box:
 
 
 def add_box_options(parser: argparse.ArgumentParser) -> None:
-    """Add --sysroot and --tools, for `open_box`, with the environment's values as defaults."""
+    """Add the arguments of `open_box`, by default from the environment."""
     for option, variable, help in (
         ("--sysroot", "F5_SYSROOT", "stands in for / (F5_SYSROOT)"),
         ("--tools", "F5_TOOLS", "where programs are looked for first (F5_TOOLS)"),
@@ -64,14 +62,13 @@ def open_box(sysroot: str = "", tools: str = "") -> Box:
 
 @dataclass(frozen=True)
 class Unit:
-    """Properties of a unit as `systemctl show` prints them; unknown ones are empty."""
+    """Properties as `systemctl show` prints them; unknown ones are empty."""
 
     name: str
     properties: Mapping[str, str]
 
     @property
     def installed(self) -> bool:
-        """True if systemd has found its file."""
         return self.properties.get("LoadState", "loaded") == "loaded"
 
     @property
@@ -104,7 +101,7 @@ class Unit:
 
 
 def unit(box: Box, name: str) -> Unit | None:
-    """Return a unit's state; None without systemd, or if it does not know the state."""
+    """None without systemd, or if it does not know the state."""
     ran = box.tools.run("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
     pairs = (line.partition("=") for line in ran.output.splitlines())
     properties = {key: value.strip() for key, equals, value in pairs if equals and key in PROPERTIES}

@@ -42,12 +42,11 @@ LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
 FIND_CAUSE = f"`{LOG_COMMAND}` shows who unpinned them"
 SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
 COUNTS = ("cores", "tpc")
-"""Domains that count units and are not clocks."""
+"""Units, not clocks."""
 ALLOWED = "at the most that module and power mode allow"
 
 
 def check_platform(platform: Platform) -> Finding:
-    """Module, L4T and JetPack."""
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
     value = ", ".join(part for part in named if part) or "unknown"
@@ -86,7 +85,6 @@ def check_mode(reading: Verdict, published: Clocks, indicator: str) -> Finding:
 
 
 def check_reboot(published: Clocks) -> Finding:
-    """FAIL if the power mode takes effect only after a reboot."""
     if published.state == "unknown":
         return skipped("reboot", published.why)
     if published.state == "reboot_pending":
@@ -144,7 +142,6 @@ def check_caps(reading: Verdict) -> Finding:
 
 
 def check_cores(reading: Verdict, published: Clocks) -> Finding:
-    """Online CPU cores and GPU clusters (TPC)."""
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
@@ -177,7 +174,7 @@ NOT_PINNED: Mapping[Reason, tuple[Level, str, str]] = {
 
 
 def _not_pinned(published: Clocks, reading: Verdict) -> tuple[Level, str, str]:
-    """Level, value and remedy if root's check does not pin the clocks, or cannot."""
+    """Level, value and remedy."""
     if not reading.faults:
         return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
     if published.reason in (Reason.UNLOCKED, Reason.UNPINNED_AGAIN):

@@ -40,8 +40,6 @@ class _Record:
 
 @dataclass(frozen=True)
 class Rise:
-    """Increase of a counter over a time."""
-
     count: int
     span_s: float
     recorded: bool
@@ -74,7 +72,7 @@ def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Ri
 
 
 def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sample]:
-    """Samples from the newest back to the last reset of the counter."""
+    """Newest first, back to the last reset of the counter."""
     count = now.counts[name]
     for sample in reversed(samples):
         if name not in sample.counts or sample.counts[name] > count or sample.at > now.at:
@@ -84,7 +82,7 @@ def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sam
 
 
 def read(box: Box) -> tuple[Sample, ...]:
-    """Return this boot's samples, oldest first; () if there are none or they cannot be used."""
+    """Samples of this boot, oldest first."""
     try:
         if not box.root.is_private(paths.COUNTERS):
             return ()
@@ -96,7 +94,7 @@ def read(box: Box) -> tuple[Sample, ...]:
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
-    """Append a sample, unless the last one is too recent. Raises OSError."""
+    """Raises OSError."""
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
     kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)

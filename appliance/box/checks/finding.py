@@ -11,7 +11,7 @@ from appliance.box.clocks.reason import Reason
 from appliance.fields import from_mapping
 
 SCHEMA = 1
-"""Version of the JSON document: raised when a key is removed or changes its meaning."""
+"""Raised when a key is removed or changes its meaning."""
 
 
 class Level(str, enum.Enum):
@@ -23,7 +23,7 @@ class Level(str, enum.Enum):
 
     @property
     def rank(self) -> int:
-        """Severity: SKIP < PASS < WARN < FAIL."""
+        """SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
 
@@ -32,7 +32,6 @@ class Finding:
     check: str
     level: Level
     value: str
-    """Measured value; for a SKIP, the reason."""
     threshold: str = ""
     """Allowed values; empty if nothing is compared."""
     remedy: str = ""
@@ -64,7 +63,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Combine two lists, each check once: of two findings the worse, of equals the second."""
+    """Of two findings of a check the worse, of equals the second."""
     found = {finding.check: finding for finding in first}
     for finding in second:
         other = found.get(finding.check)
@@ -74,7 +73,6 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 
 
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
-    """JSON document of f5-health --json and health.json."""
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
     return {

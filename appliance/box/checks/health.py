@@ -27,7 +27,7 @@ class Selection:
 
 
 def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """Run the selected checks of box and application. Does not raise."""
+    """Does not raise."""
     only = selection.only
     findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
     names = [name for name in APPLICATION_CHECKS if not only or name in only]
@@ -42,6 +42,6 @@ def run_health(box: Box, app: Application, selection: Selection) -> list[Finding
 
 
 def measure_speed(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
-    """Compare the speed of the box with the baseline in the application's journal. Does not raise."""
+    """Does not raise."""
     options = ("--set-baseline",) if set_baseline else ()
     return app.run(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)

@@ -21,8 +21,6 @@ class _Stamp(Ranged):
 
 @dataclass(frozen=True)
 class HealthRun:
-    """Findings of a run of f5-health, and its age."""
-
     findings: tuple[Finding, ...]
     age_s: float
 
@@ -45,13 +43,13 @@ class HealthRun:
 
 
 def publish(box: Box, findings: Collection[Finding]) -> None:
-    """Write health.json, readable by everyone. Raises OSError."""
+    """Raises OSError."""
     stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
     box.root.replace(paths.HEALTH, json.dumps(stamped, indent=1) + "\n")
 
 
 def last_run(box: Box) -> HealthRun | None:
-    """The last run of this boot; None if there is none that can be read."""
+    """None without one of this boot that can be read."""
     try:
         stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
     except (OSError, ValueError):

@@ -36,17 +36,15 @@ print(json.dumps(report))
 
 @dataclass(frozen=True)
 class Report:
-    """State of the box as jetson-stats reports it."""
-
     version: str = ""
     pinned: bool = False
     mode: str = ""
     problem: str = ""
-    """Why there is no report; empty if there is one."""
+    """Why there is no report, if so."""
 
 
 def query(box: Box) -> Report:
-    """Ask jetson-stats, if its service runs. Does not raise."""
+    """Does not raise."""
     if not box.root.exists(paths.JTOP_SOCKET):
         return Report(problem="jtop.service is not running")
     # -I: nothing is imported from the current folder or our environment.
@@ -62,7 +60,7 @@ def query(box: Box) -> Report:
 
 
 def _python(box: Box) -> tuple[str, ...]:
-    """Interpreter in the first line of jtop, run as the user who owns it; else the system's Python."""
+    """Interpreter of jtop's first line, run as its owner; else the system's."""
     found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
     try:
         place = box.root.at(found[1] or found[2]) if found else None

@@ -35,7 +35,7 @@ RETRIES = 4
 
 
 def http_status(address: str, path: str) -> int | str:
-    """GET a path of the daemon's metrics server: the HTTP status, or why there was no response."""
+    """GET: the HTTP status, or why there was no response."""
     try:
         connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
         try:
@@ -104,7 +104,6 @@ def _restart_command(unit: Unit | None) -> str:
 
 
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
-    """Restarts by systemd in the last hour."""
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"

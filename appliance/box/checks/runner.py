@@ -46,7 +46,7 @@ NOT_A_JETSON = "not a Jetson"
 
 
 class Snapshot:
-    """Readings of one run; each is made when a check first needs it, and only once."""
+    """Readings of one run, each made once, when a check needs it."""
 
     def __init__(self, box: Box, readyz: str = READYZ) -> None:
         self.box, self.root = box, box.root
@@ -63,7 +63,7 @@ class Snapshot:
 
     @cached_property
     def age_s(self) -> float:
-        """Age of the published clock state."""
+        """Of the published clock state."""
         return max(self.box.uptime() - self.published.checked_at, 0.0)
 
     @cached_property
@@ -195,11 +195,10 @@ CHECKS: Mapping[str, Check] = {
     ),
     "speed": Check(lambda now: now.speed, needs_jetson=False),
 }
-"""Checks by name, in the order of the table."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
-    """Run every check, or those named in `only`; root keeps the counters for the next run. Does not raise."""
+    """`only`: names; empty for all. As root, keep the counters for the next run. Does not raise."""
     snapshot = Snapshot(box, readyz)
     findings = list(_findings(snapshot, only))
     if box.is_root and snapshot.platform.is_jetson and not only:
@@ -223,7 +222,7 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
 
 
 def crashed(name: str, error: Exception) -> Finding:
-    """FAIL of a check that raised; the error is in the figures, for the maker."""
+    """The error is in the figures, for the maker."""
     figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
     value = f"could not be checked: a fault in this program, at {figures['at']}"
     remedy = "send the maker a bundle: sudo f5-support-bundle"

@@ -21,8 +21,6 @@ MEASURE = "sudo f5-health --guard"
 
 @dataclass(frozen=True)
 class _Line(Ranged):
-    """Keys of a line of the journal that are read here."""
-
     boot_id: str
     uptime_s: Number
     level: Level
@@ -32,7 +30,6 @@ class _Line(Ranged):
 
 
 def last(box: Box) -> Finding:
-    """Return the last measurement of this boot, with its age."""
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:

@@ -78,7 +78,6 @@ def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
 
 
 def check_disk(volumes: Sequence[Volume]) -> Finding:
-    """Worst finding of the file systems in use."""
     findings = [_check_volume(volume) for volume in volumes]
     if not findings:
         return skipped("disk", "no file system could be asked")

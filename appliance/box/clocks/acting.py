@@ -77,7 +77,7 @@ def pin(
 
 
 def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -> Iterator[str]:
-    """Turn cores on, store the baseline, run jetson_clocks, keep the GPU's power on. Yields what failed."""
+    """Yields what failed."""
     # To set the mode again, which turns cores on, may ask for a reboot.
     for number in reading.cores_off:
         yield _switch(box, readings.core_switch(number), "1", f"cpu{number} cannot be turned on", report)
@@ -102,7 +102,6 @@ def _verify(box: Box) -> Verdict:
 
 
 def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
-    """Yield a line for each step that `pin` would take."""
     if mode := now.mode_to_set(allow_reboot=allow_reboot):
         yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
         yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
@@ -125,7 +124,7 @@ def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> st
 
 
 def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
-    """Set a power mode; `allow_reboot` answers nvpmodel's question with yes."""
+    """`allow_reboot` answers nvpmodel's question with yes."""
     completed = box.tools.run(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
@@ -143,7 +142,7 @@ def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
 
 
 def _await_gpu(box: Box, patience_s: float) -> bool:
-    """Wait until the GPU's driver is up, for jetson_clocks too; False if it does not come."""
+    """False if its driver does not come up, for jetson_clocks too."""
     return not _gpu_is_late(box, _run_once_gpu_is_up(box, patience_s, "--show"))
 
 
@@ -165,7 +164,7 @@ def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
 
 
 def _write_minima(box: Box, seen: Readings) -> Iterator[str]:
-    """Undo every lower limit, idle state and switch that pinning has set. Yields what failed."""
+    """Undo all that pinning has set. Yields what failed."""
     for path, value in _minima(box, seen):
         try:
             box.root.write(path, str(value))
@@ -174,7 +173,7 @@ def _write_minima(box: Box, seen: Readings) -> Iterator[str]:
 
 
 def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
-    """Yield each file and its value, in the file's unit: the power mode's MIN_FREQ, else the hardware's."""
+    """Files and values: the power mode's MIN_FREQ, else the hardware's, in the file's unit."""
     root, conf = box.root, seen.modes.conf
     mode = conf.by_name(seen.modes.current.name) if conf else None
     for core in seen.cpus:
@@ -197,7 +196,6 @@ def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
 
 
 def no_baseline(box: Box) -> str:
-    """Return why no baseline can be restored, if so."""
     try:
         return "" if _has_baseline(box) else f"there is no baseline at {BASELINE}"
     except OSError as error:
@@ -227,7 +225,7 @@ def _lacks_baseline(box: Box, reading: Verdict) -> bool:
 
 
 def _has_baseline(box: Box) -> bool:
-    """True if there is a complete one. Raises PermissionError when others than root may have written it."""
+    """Raises PermissionError when others than root may have written it."""
     return box.root.is_private(BASELINE) and _is_complete(box)
 
 
@@ -260,7 +258,7 @@ def _is_complete(box: Box) -> bool:
 
 
 def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Completed:
-    """Repeat jetson_clocks while the GPU's driver is not up, with growing pauses, up to `patience_s`."""
+    """Repeat it with growing pauses, up to `patience_s`, while the GPU's driver is not up."""
     completed = _jetson_clocks(box, *arguments)
     pause = FIRST_WAIT_S
     while patience_s > 0 and not completed.missing and _gpu_is_late(box, completed):
@@ -281,7 +279,7 @@ def _gpu_is_late(box: Box, completed: Completed) -> bool:
 
 
 def _errors(completed: Completed) -> str:
-    """Join its error lines, of which some come with an exit status of 0."""
+    """Some come with an exit status of 0."""
     lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
     return "; ".join(f"jetson_clocks: {line}" for line in lines) or (
         completed.summary if completed.code else ""

@@ -25,7 +25,7 @@ FRESH_S = 2 * CHECK_PERIOD_S
 
 State = Literal["pinned", "unpinned", "reboot_pending", "unsupported", "unknown"]
 STATES: tuple[State, ...] = ("pinned", "unpinned", "reboot_pending", "unsupported", "unknown")
-"""`unknown`: root's check could not read everything, or a reader cannot use the file."""
+"""`unknown`: not all could be read, or a reader cannot use the file."""
 NUMBERS = Between(-1e15, 1e15)
 """Above any frequency and any time in a record."""
 Number = Annotated[float, NUMBERS]
@@ -34,14 +34,13 @@ Count = Annotated[int, NUMBERS]
 
 @dataclass(frozen=True)
 class Unpin(Ranged):
-    """The last time that clocks were found unpinned, and not by unlock."""
+    """The last time that clocks were found unpinned, not by unlock."""
 
     at: Number
     """Seconds since boot."""
     what: tuple[str, ...]
     """Faults by domain."""
     who: tuple[str, ...]
-    """Suspects; empty when there is no evidence."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,16 @@ class Clocks(Ranged):
     mode: str = ""
     """Power mode, e.g. MAXN."""
     domains: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Clock name (cpu0, gpu, emc) → {min, max, current, ceiling, pinned, why}, frequencies in Hz."""
+    """cpu0, gpu, emc … → {min, max, current, ceiling, pinned, why}, in Hz."""
     repins: Count = 0
-    """Number of times in this boot that clocks were pinned again after an unpin."""
+    """In this boot, after an unpin."""
     last_unpin: Unpin | None = None
     why: str = ""
-    """Reason why the state is not `pinned`, for people; empty when it is."""
+    """For people; empty when pinned."""
     reason: Reason = Reason.UNKNOWN
     """The same for programs."""
     parts: tuple[str, ...] = field(default=(), compare=False)
-    """The sentences of `why`; empty when read from the file."""
+    """Sentences of `why`, when it is ours."""
 
     @classmethod
     def because(cls, state: State, reason: Reason, parts: Iterable[str] = (), **fields: Any) -> Clocks:
@@ -80,19 +79,18 @@ def document(clocks: Clocks) -> dict[str, Any]:
 
 
 def stamped(box: Box, clocks: Clocks) -> Clocks:
-    """The same as of now, in this boot."""
     return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
 
 
 def publish(box: Box, clocks: Clocks) -> Clocks:
-    """Write the file; returns its content, with boot id and time. Raises OSError."""
+    """Returns its content, with boot id and time. Raises OSError."""
     now = stamped(box, clocks)
     box.root.replace(paths.CLOCKS, json.dumps(document(now), indent=1) + "\n")
     return now
 
 
 def read(box: Box, path: str = paths.CLOCKS) -> Clocks:
-    """Read the file; the state is `unknown` when it is absent, damaged, old or of another boot."""
+    """The state is `unknown` when the file is absent, damaged, old or of another boot."""
     try:
         raw = box.root.record(path)
         clocks: Clocks = from_mapping(Clocks, raw, where=path, error=ValueError, ignore_unknown=True)
@@ -118,7 +116,7 @@ def _unknown(reason: Reason, why: str) -> Clocks:
 
 
 def _check(schema: object, clocks: Clocks) -> None:
-    """Raises ValueError for another schema or a damaged domain."""
+    """Raises ValueError."""
     if schema != SCHEMA:
         raise ValueError("it is of another schema")
     for domain in clocks.domains.values():

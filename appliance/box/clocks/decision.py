@@ -1,4 +1,4 @@
-"""Decide, from a verdict and root's record of this boot: what is the state, and what is to be done. Pure."""
+"""State and next step, from a verdict and root's record of this boot. Pure."""
 
 from __future__ import annotations
 
@@ -28,31 +28,30 @@ class Assessment:
     """Errors of pinning, before the reading."""
     rebooting: bool = False
     given_up: Reason = Reason.NONE
-    """Reason why root's check does not pin for now, if so."""
+    """Why root's check does not pin for now, if so."""
 
     @property
     def reboot_pending(self) -> bool:
-        """True if the target mode waits for a reboot."""
         return bool(self.record.reboot_for) and not self.reading.target_in_effect
 
     @property
     def pinned(self) -> bool:
-        """True if clocks are pinned, as far as possible before a due reboot."""
+        """As far as possible before a due reboot."""
         return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
 
     @property
     def fixable(self) -> bool:
-        """True if pinning could change anything: it cannot lift a thermal cap."""
+        """Pinning cannot lift a thermal cap."""
         return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
 
     @property
     def unpinned(self) -> bool:
-        """True if the clocks were pinned at the last reading, and are no more."""
+        """Since the last reading."""
         record = self.record
         return record.unlocked_at is None and record.held_at is not None and not self.pinned
 
     def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
-        """Return the target mode if it is to be set: once in a boot, or when nvpmodel may reboot."""
+        """The target, if it is to be set: once in a boot, or when nvpmodel may reboot."""
         target = self.reading.target_mode
         done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
         if target is None or done or (self.record.reboot_for == target.name and not allow_reboot):
@@ -84,14 +83,13 @@ class Step(enum.Enum):
     """What root's check is to do."""
 
     LEAVE = enum.auto()
-    """Pinned, unlocked on purpose, not supported, or nothing that pinning could change."""
+    """Nothing that pinning could or should change."""
     PIN = enum.auto()
     GIVE_UP = enum.auto()
-    """It may not pin again for now."""
 
 
 def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) -> Assessment:
-    """Judge a reading; notes in the record whether it shows a reboot to be due."""
+    """Note in the record whether a reboot is due."""
     if reading.target_in_effect:
         record = dataclasses.replace(record, reboot_for="")
     elif reading.in_target_mode and reading.tpcs_differ:
@@ -101,7 +99,7 @@ def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) 
 
 
 def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
-    """Note in the record that clocks are pinned; `by_us`: we did, which after an unpin counts as a re-pin."""
+    """Note that clocks are pinned; `by_us`: which after an unpin counts as a re-pin."""
     if not now.pinned:
         return now
     before, mode = now.record, now.reading.mode
@@ -111,14 +109,13 @@ def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
 
 
 def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:
-    """Note in the record that somebody has unpinned."""
     unpin = Unpin(round(at, 3), now.reading.faults, who)
     record = dataclasses.replace(now.record, held_at=None, lost=True, last_unpin=unpin)
     return dataclasses.replace(now, record=record)
 
 
 def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
-    """Return the step at `at`, in seconds since boot, and the state that it begins with."""
+    """`at`: seconds since boot. Returns the step, and the state that it begins with."""
     record = now.record
     if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
         return Step.LEAVE, now

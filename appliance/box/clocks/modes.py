@@ -17,14 +17,14 @@ from appliance.box.tools import Completed
 BEST = ("MAXN_SUPER", "MAXN")
 """The mode without limits, preferred name first."""
 INDICATOR = "nvpmodel_ind"
-"""Process of the desktop's power mode menu, nvpmodel_indicator: the kernel cuts names at 15."""
+"""The desktop's power mode menu: the kernel cuts names at 15."""
 POWER_MODE_LINE = (
     "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`"
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
-"""Values for "no limit" beside -1: the largest whole number of a size."""
+""""No limit", beside -1."""
 HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+\s*: 13\b")
-"""Error of `nvpmodel -q` about files that only root may open; the mode that it prints is right."""
+"""About files that only root may open; the mode that it prints is right."""
 
 Setting = tuple[str, str]
 """A parameter and its argument, e.g. ("GPU", "MAX_FREQ")."""
@@ -47,19 +47,19 @@ class Mode:
 
     @property
     def tpc_mask(self) -> int | None:
-        """A bit for each GPU cluster that is off; None when the mode names none."""
+        """A bit for each GPU cluster that is off."""
         return parse_int(self.settings.get(("TPC_POWER_GATING", "TPC_PG_MASK")))
 
     def cap(self, parameter: str) -> int | None:
-        """MAX_FREQ of a parameter, CPU in kHz, GPU and EMC in Hz; None when uncapped."""
+        """MAX_FREQ: CPU in kHz, GPU and EMC in Hz; None when uncapped."""
         return limit_or_none(parse_int(self.settings.get((parameter, "MAX_FREQ"))))
 
     def floor(self, parameter: str) -> int | None:
-        """MIN_FREQ in the same units; None when the mode names none."""
+        """MIN_FREQ in the same units."""
         return limit_or_none(parse_int(self.settings.get((parameter, "MIN_FREQ"))))
 
     def allows(self, other: Mode) -> bool:
-        """Return True if this mode has every core and TPC of the other, and no cap below the other's."""
+        """It has every core and TPC of the other, and no cap below the other's."""
         caps = [(self.cap(name), other.cap(name)) for name, kind in self.settings if kind == "MAX_FREQ"]
         return (
             set(self.cores) >= set(other.cores)
@@ -70,12 +70,12 @@ class Mode:
 
 @dataclass(frozen=True)
 class Conf:
-    """nvpmodel.conf: the kernel's file of each setting, and the modes."""
+    """nvpmodel.conf."""
 
     paths: Mapping[Setting, str]
     modes: tuple[Mode, ...]
     default: int | None = None
-    """Id of the mode of a box in which none has been set."""
+    """Id; of a box in which none has been set."""
 
     def by_id(self, number: int) -> Mode | None:
         return next((mode for mode in self.modes if mode.id == number), None)
@@ -88,7 +88,7 @@ class Conf:
         return ", ".join(mode.name for mode in self.modes) or "none"
 
     def cpu_parameter(self, core: int) -> str:
-        """Return the parameter of a core's cluster: the last cluster that begins at or before the core."""
+        """Of the last cluster that begins at or before the core."""
         clusters = {
             int(found[1]): parameter
             for (parameter, argument), path in self.paths.items()
@@ -106,17 +106,16 @@ class Site:
     problem: str = ""
     """Reason why it is unknown."""
     needs_root: bool = False
-    """True if only root can read the configuration."""
 
 
 @dataclass(frozen=True)
 class TargetMode:
     mode: Mode | None = None
     by_site: bool = False
-    """True if the configuration names it: its caps are then intended."""
+    """Its caps are then intended."""
     problem: str = ""
     needs_root: bool = False
-    """True if only root can read the configuration; the mode is then the one that is set."""
+    """The mode is then the one that is set."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class CurrentMode:
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """Error lines of `nvpmodel -q`; not a reason to doubt a name that is there."""
+    """No reason to doubt a name that is there."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +195,7 @@ def parse_conf(text: str) -> Conf:
 
 
 def target_mode(site: Site, conf: Conf, current: str) -> TargetMode:
-    """Choose the mode that the site names, else the one without limits.
-
-    The mode that is set is kept if it allows all that the best known one does: it may be a newer one.
-    """
+    """The site's, else the best known, or the present one if it allows as much: it may be newer."""
     if site.needs_root:
         problem = "its configuration needs root"
         return TargetMode(conf.by_name(current), by_site=True, problem=problem, needs_root=True)
@@ -256,7 +252,7 @@ def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMod
 
 
 def parse_query(text: str) -> CurrentMode:
-    """Parse `nvpmodel -q`: a line with the name, and the id alone on a later line."""
+    """A line with the name, and the id alone on a later line."""
     found = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
     if not found:
         return CurrentMode()
@@ -271,11 +267,10 @@ def parse_status(text: str) -> int | None:
 
 
 def nvpmodel_errors(completed: Completed) -> str:
-    """Join its error lines, without those that only say that we are not root."""
+    """Without those that only say that we are not root."""
     lines = (line.strip() for line in completed.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
 
 
 def limit_or_none(value: int | None) -> int | None:
-    """Map the numbers that stand for no limit to None."""
     return None if value is None or value <= 0 or value in UNCAPPED else value

@@ -22,9 +22,9 @@ from appliance.box.system import Box
 from appliance.fields import Ranged
 
 Report = Callable[[str], None]
-"""Called with a line for each step."""
+"""Gets a line for each step."""
 MUTEX_WAIT_S = 120.0
-"""Pinning takes up to a minute when the GPU is late, and the tools' time-outs on top."""
+"""Pinning takes a minute when the GPU is late, and time-outs on top."""
 MUTEX_POLL_S = 0.2
 
 
@@ -34,19 +34,17 @@ class PinRecord(Ranged):
 
     boot_id: str = ""
     unlocked_at: Annotated[float | None, NUMBERS] = None
-    """Time at which a technician unlocked; None if locked since."""
+    """By a technician; None if locked since."""
     reboot_for: str = ""
-    """The power mode that nvpmodel wants a reboot for; it is asked once in a boot."""
+    """Mode that nvpmodel wants a reboot for; asked once in a boot."""
     attempts: tuple[Number, ...] = ()
-    """Times of the timer's pinning in the last hour."""
+    """Of the timer's check, in the last hour."""
     repins: Count = 0
-    """Number of times that clocks were pinned again after an unpin."""
     held_at: Annotated[float | None, NUMBERS] = None
-    """Time of the last reading as pinned; None after a reading as unpinned."""
+    """Last reading as pinned; None after one as unpinned."""
     mode: str = ""
-    """The power mode at that time."""
     lost: bool = False
-    """True from an unpin until clocks are pinned again."""
+    """From an unpin until clocks are pinned again."""
     last_unpin: Unpin | None = None
     problem: str = ""
     """Errors of the last pinning."""
@@ -75,7 +73,7 @@ def load(box: Box, report: Report) -> PinRecord:
 
 
 def try_save(box: Box, record: PinRecord, report: Report) -> None:
-    """Save, or report why not: pinning matters more."""
+    """Pinning matters more."""
     try:
         save(box, record)
     except OSError as error:

@@ -141,7 +141,7 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
 
 
 def _noted(box: Box, found: Assessment) -> Assessment:
-    """Note in the record that the clocks are pinned, or unpinned since, with the suspects."""
+    """Note that the clocks are pinned, or unpinned since, with the suspects."""
     if found.unpinned:
         return with_unpin(found, box.uptime(), suspects(box, found))
     return noted(found, box.uptime()) if found.record.unlocked_at is None else found
@@ -158,7 +158,7 @@ def _pin(
 
 
 def _publish(box: Box, now: Assessment, report: Report) -> Clocks:
-    """Save the record and publish, as root; returns what is published. Raises NotPublished."""
+    """Save the record and publish, as root. Raises NotPublished."""
     clocks = now.clocks
     if not box.is_root:
         return clocks

@@ -16,7 +16,7 @@ from appliance.box.root import Root
 from appliance.box.system import Box
 
 GPU_NODES = ("ga10b", "gpu")
-"""The GPU's name in the device tree: of JetPack 5, and of 6 and 7."""
+"""In the device tree, of JetPack 5, and of 6 and 7."""
 KHZ = 1_000
 """The kernel's CPU files are in kHz."""
 QUERY_S = 10.0
@@ -24,7 +24,7 @@ QUERY_S = 10.0
 
 @dataclass(frozen=True)
 class Range:
-    """Limits of a clock, its present frequency, and the hardware's maximum."""
+    """`top`: the hardware's maximum."""
 
     min: int | None = None
     max: int | None = None
@@ -43,21 +43,21 @@ class Cpu:
     online: bool
     range: Range
     idle: tuple[bool, ...] = ()
-    """For each idle state, whether it is forbidden."""
+    """Idle states: is each forbidden?"""
 
 
 @dataclass(frozen=True)
 class Emc:
     range: Range
     locked: bool
-    """True if requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
+    """Requests of drivers are ignored. JetPack 7 has no such flag: it raises the lower limit."""
     cap: int | None = None
     """The power mode's cap, which does not lower `range.max`."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """All of them at one moment; of a machine that is no Jetson only the platform."""
+    """Of a machine that is no Jetson only the platform."""
 
     platform: Platform
     is_root: bool
@@ -65,9 +65,8 @@ class Readings:
     cpus: tuple[Cpu, ...] = ()
     """Every core that the kernel knows, online or not."""
     gpu_folder: str = ""
-    """Of the GPU's clock; empty while it has no devfreq node, as early at boot."""
+    """Empty while it has no devfreq node, as early at boot."""
     gpu: Range | None = None
-    """None without that node."""
     railgate: int | None = None
     """1 if the driver may cut an idle GPU's power, 0 if not, None where there is no such switch.
 
@@ -77,7 +76,7 @@ class Readings:
     emc: Emc | None = None
     emc_problem: str = ""
     tpc_mask: int | None = None
-    """A bit for each texture processing cluster (TPC) of the GPU that is off."""
+    """A bit for each cluster (TPC) that is off."""
 
 
 def read(box: Box) -> Readings:
@@ -109,13 +108,13 @@ def cpus(root: Root) -> tuple[Cpu, ...]:
 
 
 def gpu_folder(root: Root) -> str:
-    """Folder of the GPU's clock; empty while it has no devfreq node."""
+    """Empty while it has no devfreq node."""
     folders = (f"{paths.DEVFREQ}/{name}" for name in root.names(paths.DEVFREQ))
     return next((path for path in folders if root.text(f"{path}/device/of_node/name") in GPU_NODES), "")
 
 
 def emc(root: Root) -> Emc | None:
-    """Read EMC from `bwmgr`, else from debugfs, which only root can read; None without both."""
+    """From `bwmgr`, else from debugfs, which only root can read."""
     if root.names(paths.BWMGR):
         clock = _devfreq(root, paths.BWMGR)
         return Emc(clock, clock.fixed, clock.max)
@@ -146,7 +145,7 @@ def core_switch(number: int) -> str:
 
 
 def core_floor(number: int) -> str:
-    """Path of the lower limit, which jetson_clocks stores."""
+    """Lower limit, which jetson_clocks stores."""
     return f"{paths.CPUS}/cpu{number}/cpufreq/scaling_min_freq"
 
 

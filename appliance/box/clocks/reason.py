@@ -11,7 +11,7 @@ class Reason(str, enum.Enum):
     NONE = ""
     """Nothing to explain."""
     UNKNOWN = "unknown"
-    """Published without a reason, or with one that this release does not know."""
+    """Of another release, or none."""
     UNSUPPORTED = "unsupported"
 
     # Of `unpinned`.
@@ -22,15 +22,14 @@ class Reason(str, enum.Enum):
     WRONG_MODE = "wrong-mode"
     """The power mode is not the target, or unknown."""
     NO_TARGET = "no-target"
-    """The mode that the box is to be in is not known."""
     WRONG_CONF = "wrong-conf"
     """nvpmodel.conf cannot be used, or is another module's."""
     UNLOCKED = "unlocked"
     """By a technician."""
     UNPINNED_AGAIN = "unpinned-again"
-    """Somebody unpins as often as root's check may pin; it has given up for now."""
+    """Root's check has given up for now: somebody unpins."""
     PINNING_FAILS = "pinning-fails"
-    """Pinning had no effect as often as root's check may try; it has given up for now."""
+    """Root's check has given up for now: pinning has no effect."""
 
     # Of `reboot_pending`.
     REBOOT_DUE = "reboot-due"

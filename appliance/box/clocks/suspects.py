@@ -26,7 +26,7 @@ MAX_CHARACTERS = 200
 
 
 def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
-    """Describe what may have moved clocks since they were read as pinned. Does not raise."""
+    """Circumstances since the clocks were read as pinned. Does not raise."""
     since, mode_before, mode_now = now.record.held_at or 0.0, now.record.mode, now.reading.mode
     found = []
     if mode_before and mode_now and mode_before != mode_now:
@@ -45,12 +45,12 @@ def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
 
 
 def indicator(box: Box) -> str:
-    """Describe the desktop's power mode menu if it runs: it changes modes and holds nvpmodel's lock."""
+    """The desktop's power mode menu, if it runs: it changes modes and holds nvpmodel's lock."""
     return next((line for name, line in _processes(box) if name == INDICATOR), "")
 
 
 def _journal(box: Box, since: float) -> Iterator[str]:
-    """Read the journal in seconds since boot: the wall clock may have been set in between."""
+    """In seconds since boot: the wall clock may have been set in between."""
     arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
     arguments += [word for name in JOURNALLED for word in ("-t", name)]
     completed = box.tools.run("journalctl", *arguments, timeout_s=QUERY_S)
@@ -66,7 +66,7 @@ def _journal(box: Box, since: float) -> Iterator[str]:
 
 
 def _processes(box: Box) -> Iterator[tuple[str, str]]:
-    """Yield name and description of each process that can move clocks."""
+    """Name and description of each process that can move clocks."""
     for number in box.root.names(paths.PROCESSES):
         name = (box.root.text(f"{paths.PROCESSES}/{number}/comm") or "") if number.isdecimal() else ""
         if name.startswith(INDICATOR):

@@ -39,15 +39,15 @@ class Cause(enum.Enum):
 
 @dataclass(frozen=True)
 class Domain:
-    """A clock, or a count of units, and its verdict."""
+    """A clock, or a count of units."""
 
     values: Mapping[str, int | None]
     pinned: bool | None
     """None: it could not be read."""
     why: str = ""
-    """Fault, or reason why it could not be read."""
+    """Or why it could not be read."""
     fixable: bool = False
-    """True if running jetson_clocks would change it. A cap cannot be lifted by it."""
+    """By jetson_clocks, which cannot lift a cap."""
     cause: Cause = Cause.OTHER
 
     @property
@@ -59,9 +59,9 @@ class Domain:
 class Verdict:
     seen: Readings
     refusal: str = ""
-    """Reason why this box is not supported, if so."""
+    """Why this box is not supported, if so."""
     mode_fault: str = ""
-    """Reason why the mode that is set is not the target, if so."""
+    """Why the mode that is set is not the target, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
 
     @property
@@ -70,7 +70,7 @@ class Verdict:
 
     @property
     def mode(self) -> str:
-        """Mode that is set; empty when unknown."""
+        """Empty when unknown."""
         return self.seen.modes.current.name
 
     @property
@@ -84,12 +84,12 @@ class Verdict:
 
     @property
     def wrong_conf(self) -> bool:
-        """True if nvpmodel.conf cannot be used, or is that of another module."""
+        """nvpmodel.conf cannot be used, or is another module's."""
         return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
-        """True if the only fault is that something limits clocks, e.g. heat."""
+        """The only fault is that something limits clocks, e.g. heat."""
         bad = [domain for domain in self.domains.values() if domain.pinned is False]
         capped = all(domain.cause is Cause.CAP and not domain.fixable for domain in bad)
         return not self.mode_fault and bool(bad) and capped
@@ -105,7 +105,7 @@ class Verdict:
 
     @property
     def fixable(self) -> bool:
-        """True if a clock can move, or a core of the present mode is off."""
+        """A clock can move, or a core of the present mode is off."""
         return any(domain.fixable for domain in self.domains.values())
 
     @property
@@ -119,19 +119,19 @@ class Verdict:
 
     @property
     def target_in_effect(self) -> bool:
-        """True once the target mode is set on the GPU too, which may take a reboot."""
+        """On the GPU too, which may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def tpcs_differ(self) -> bool:
-        """True if the GPU has other TPCs than the target mode, until a reboot."""
+        """Until a reboot."""
         tpc = self.domains.get("tpc")
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
 
     @property
     def cores_off(self) -> tuple[int, ...]:
-        """Cores of the target mode, once it is set, that are off."""
+        """Of the target mode, once it is set."""
         wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
         return tuple(core.number for core in self.seen.cpus if core.number in wanted and not core.online)
 
@@ -168,7 +168,7 @@ class Verdict:
 
 
 def take_reading(box: Box) -> Verdict:
-    """Read and judge all clocks; without root the state is `unknown` at best. Does not raise."""
+    """Read and judge; without root the state is `unknown` at best. Does not raise."""
     return judge(readings.read(box))
 
 
@@ -184,7 +184,7 @@ def megahertz(hz: int | None) -> str:
 
 
 def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
-    """Join domains with the same fault in one line: `cpu0–cpu7: …`."""
+    """One line for domains with the same fault: `cpu0–cpu7: …`."""
     names: dict[str, list[str]] = {}
     for name, why in faults.items():
         names.setdefault(why, []).append(name)
@@ -192,7 +192,7 @@ def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def span(names: list[str]) -> str:
-    """Join the first and the last name: `cpu0–cpu7`."""
+    """First and last name: `cpu0–cpu7`."""
     return names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
 
 
@@ -241,24 +241,23 @@ class Limits:
     current: str
 
     def cpu_ceiling(self, core: Cpu) -> int | None:
-        """Maximum that mode and hardware allow; None when the hardware's is unknown."""
+        """What mode and hardware allow; None when the hardware's is unknown."""
         parameter = self.conf.cpu_parameter(core.number) if self.conf else ""
         cap = self.target.mode.cap(parameter) if self.target.mode and parameter else None
         return _lower(core.range.top, cap * KHZ if cap else None)
 
     def ceiling(self, parameter: str, clock: Range) -> int | None:
-        """The same for GPU and EMC."""
         return _lower(clock.top, self.target.mode.cap(parameter) if self.target.mode else None)
 
     @property
     def suspicion(self) -> str:
-        """Likely reason of a limit below the ceiling."""
+        """Of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
             return f"although {self.current} allows it: a thermal cap, or somebody's"
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None) -> str:
-        """Report a cap in the mode without limits. A mode that the site has named may have them."""
+        """A cap in the mode without limits. One that the site has named may have them."""
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
@@ -266,7 +265,7 @@ class Limits:
 
 
 def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
-    """Judge a CPU's or the GPU's clock: both limits are to be at the ceiling."""
+    """Both limits of a CPU or the GPU are to be at the ceiling."""
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top)
     capped = clock.max is not None and ceiling is not None and clock.max < ceiling
@@ -327,14 +326,14 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
 
 
 def _idle(states: list[bool]) -> Domain:
-    """Idle states are forbidden: waking up from one delays a burst."""
+    """Waking up from one delays a burst."""
     forbidden, known = sum(states), len(states)
     why = "" if forbidden == known else f"{known - forbidden} of {known} idle states of the cores are allowed"
     return Domain({"value": forbidden, "expected": known}, not why, why, fixable=bool(why))
 
 
 def _railgate(enabled: int) -> Domain:
-    """The power of an idle GPU is kept on: waking it up delays a burst."""
+    """Waking up an idle GPU delays a burst."""
     why = "the GPU may be powered down when idle (railgate_enable is 1)" if enabled else ""
     return Domain({"value": enabled, "expected": 0}, not why, why, fixable=bool(why))
 

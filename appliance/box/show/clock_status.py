@@ -30,7 +30,6 @@ class Status:
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
-    """Sources of values, and what could not be read."""
 
 
 def status(box: Box) -> Status:
@@ -44,7 +43,7 @@ def status(box: Box) -> Status:
 
 
 def document(status: Status) -> str:
-    """Return the JSON of the published schema, with the notes."""
+    """JSON of the published schema, with the notes."""
     return json.dumps({**clocks_json.document(status.clocks), "notes": status.notes}, indent=1)
 
 
@@ -60,7 +59,7 @@ def _as_root(box: Box, reading: Verdict, notes: list[str]) -> Clocks:
 
 
 def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:
-    """Complete a reading made without root by the published state, if that is fresh."""
+    """Complete a reading made without root."""
     seen = reading.clocks
     if last.state == "unknown":
         return seen
@@ -81,7 +80,7 @@ def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) 
 
 
 def _judged(clocks: Clocks) -> Clocks:
-    """Return the state that follows from all domains."""
+    """State that follows from all domains."""
     whys = {name: domain["why"] for name, domain in clocks.domains.items() if domain["pinned"] is not True}
     bad = any(clocks.domains[name]["pinned"] is False for name in whys)
     state: State = "unpinned" if bad else "unknown" if whys else "pinned"
