@@ -16,9 +16,10 @@ import numpy as np
 import onnxruntime
 
 from appliance.contract import bundle as contract
-from appliance.contract.fields import from_mapping, parse_yaml
+from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import publish
 from appliance.errors import BundleError
+from appliance.fields import from_mapping
 from export import parity
 from export.bundle import BACKENDS, BundleFailed, Gate, Measure, StepWriter, check_absent
 from export.recover import step_weights

@@ -28,7 +28,7 @@ from tests.fakes.jetson import Jetson
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SCRIPT = ROOT / "scripts" / "health"
-KEYS = {"check", "level", "value", "threshold", "remedy", "figures"}
+KEYS = {"check", "level", "value", "threshold", "remedy", "figures", "reason"}
 
 
 def health(

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract import bundle as contract
-from appliance.contract.fields import from_mapping, to_plain
 from appliance.contract.graphs import GRAPHS
 from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
+from appliance.fields import from_mapping, to_plain
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
