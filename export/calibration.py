@@ -25,7 +25,7 @@ from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
-from export.cases import Case, FloatArray, read_case
+from export.oracles import Case, FloatArray, read_case
 from export.precision import products_of
 
 READINGS = (("bdl", 520), ("slt", 610))

@@ -1,6 +1,6 @@
 """Parity of a bundle with its source weights: single graphs, whole samples, waveforms.
 
-References are the oracles of `export.cases`. All variants are measured on the device's engine.
+References are the oracles of `export.oracles`. All variants are measured on the device's engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export.cases import (
+from export.oracles import (
     GATE_NFES,
     READINGS,
     Case,

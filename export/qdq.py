@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract.bundle import Bundle
 from export.calibration import Observations, Observed
-from export.cases import FloatArray
+from export.oracles import FloatArray
 from export.precision import Product, check_roles, products_of, save
 from export.to_onnx import share_weights
 

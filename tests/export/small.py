@@ -29,15 +29,15 @@ from appliance.contract.graphs import GraphSpec
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.request import FloatArray
-from export import bundle, cases, parity, to_onnx
-from export.cases import Case
+from export import assemble, oracles, parity, to_onnx
 from export.cli import main
 from export.families import family
 from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
-from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from export.oracles import Case
 from tests import upstream
 from tests.engine.lanes import Padded
+from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 
 MELS = 100
 MAX_FRAMES = 2304
@@ -133,11 +133,11 @@ def files_in(folder: Path, vocoder: str) -> Files:
     )
 
 
-def load(files: Files) -> bundle.Loaded:
+def load(files: Files) -> assemble.Loaded:
     """The exporter's sources."""
     vocoder: Any = files.vocoder
-    return bundle.load(
-        bundle.Sources(
+    return assemble.load(
+        assemble.Sources(
             family(str(files.family)),
             files.checkpoint,
             files.vocab,
@@ -191,7 +191,7 @@ class Workshop:
                                 assert main([*bundle_command(files, out, precision), *accepted]) == 0
                         else:
                             unmeasured = parity.Report(precision)
-                            bundle.build(
+                            assemble.build(
                                 load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
                             )
             self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
@@ -223,7 +223,7 @@ def brief_gate() -> Iterator[None]:
     """The whole gate on shorter readings, where what is asked is what follows from it."""
     readings = (("slt", 330), ("bdl", 300))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "expect", functools.partial(cases.expect, readings=readings))
+        patch.setattr(oracles, "expect", functools.partial(oracles.expect, readings=readings))
         patch.setattr(parity, "READINGS", readings)
         yield
 

@@ -20,7 +20,7 @@ from appliance.contract import graphs as signatures
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.durable import publish
-from export import calibration, cases, checkpoint, graphs, parity, precision, qdq, to_onnx
+from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
 from export.checkpoint import WeightsKind
 from export.families import Family, with_mels_for
 from export.licence import licence
@@ -210,12 +210,12 @@ class StepWriter:
 
     def write_steps(self, files: dict[str, str]) -> Variants:
         """Write the step graphs and `update`; return the variants, with `files` for the other graphs."""
-        files = {**files, "update": self._trace("update", graphs.Update)}
+        files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
             cpu = self._cpu_steps(precision.quantise, "int8")
             to_onnx.share_weights(self.folder / cpu["step_reply"], self.folder / cpu["step_keys"])
             return {"default": files | cpu}
-        kinds = {"step": graphs.Step, "step_keys": graphs.StepKeys, "step_reply": graphs.StepReply}
+        kinds = {"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply}
         for name, kind in kinds.items():
             files[name] = self._trace_step(name, kind, files.get("step"))
         variants = {"default": files}
@@ -242,7 +242,7 @@ class StepWriter:
     ) -> dict[str, str]:
         """Write the single-row step graphs for a CPU, sharing the weights of the graph `weights`."""
         made: dict[str, str] = {}
-        for name, kind in (("step_keys", graphs.StepKeys), ("step_reply", graphs.StepReply)):
+        for name, kind in (("step_keys", modules.StepKeys), ("step_reply", modules.StepReply)):
             traced = self.folder / self._trace_step(name, kind, weights, "single", "_traced")
             made[name] = f"{name}_{suffix}.onnx"
             rewrite(traced, self.folder / made[name])
@@ -262,9 +262,9 @@ class StepWriter:
     def _trace_step(
         self,
         name: str,
-        kind: type[graphs.Step],
+        kind: type[modules.Step],
         weights: str | None,
-        form: graphs.Form = "standard",
+        form: modules.Form = "standard",
         suffix: str = "",
     ) -> str:
         """Write one step graph, sharing the weights of the graph `weights`; return its file name."""
@@ -301,8 +301,8 @@ class Writer(StepWriter):
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
         default: dict[str, Callable[[], nn.Module]] = {
-            "modulation": lambda: graphs.Modulation(self.dit(), self.arch, stored),
-            "condition": lambda: graphs.Condition(
+            "modulation": lambda: modules.Modulation(self.dit(), self.arch, stored),
+            "condition": lambda: modules.Condition(
                 self.dit(), self.arch, self.mels, self.max_frames, self.compute
             ),
             "vocoder": self._vocoder,
@@ -343,20 +343,20 @@ class Writer(StepWriter):
 
     def _vocoder(self) -> nn.Module:
         if isinstance(self.loaded.vocoder_config, VocosConfig):
-            return graphs.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
+            return modules.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
         reference = checkpoint.build_bigvgan(self.loaded.vocoder_config, self.loaded.vocoder)
-        return graphs.BigVGAN(reference, self.compute)
+        return modules.BigVGAN(reference, self.compute)
 
 
 def expectations(
     loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
-) -> cases.Expectations:
+) -> oracles.Expectations:
     """Expected results of the parity cases, by the torch reference and, if installed, upstream's package."""
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
-    return cases.expect(
+    return oracles.expect(
         [
-            lambda: cases.TorchOracle(loaded.reference_dit()),
-            lambda: cases.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
+            lambda: oracles.TorchOracle(loaded.reference_dit()),
+            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
         ],
         loaded.reference_vocoder,
         loaded.mel,
