@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import shlex
 import sys
 import time
@@ -146,6 +147,7 @@ def _bundle(arguments: argparse.Namespace) -> None:
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
     precision.check_roles(keep_float)
     assemble.check_absent(arguments.out)
+    gc.freeze()  # what is imported is in no later search for garbage
     loaded = _sources(arguments)
     made = assemble.build(
         loaded,

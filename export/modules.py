@@ -20,6 +20,7 @@ from appliance.contract.bundle import Arch, Vocoder
 from appliance.contract.graphs import MAX_OPSET
 from appliance.contract.mel import MelSpec
 from export.model import bigvgan
+from export.to_onnx import ANY_ROWS
 
 Weights = Mapping[str, Tensor]
 Form = Literal["standard", "single", "cuda"]
@@ -492,6 +493,8 @@ class Step(nn.Module):
         super().__init__()
         self.depth, self.compute = arch.depth, compute
         self.form, self.single, self.use = form, form == "single", OPERATORS[form]
+        # The `cuda` form counts them in its masks.
+        self.rows = {"single": 1, "standard": ANY_ROWS, "cuda": None}[form]
         self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
         self.position_conv = PositionConv(weights, compute)
         self.blocks = nn.ModuleList(

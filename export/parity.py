@@ -6,7 +6,7 @@ References are the oracles of `export.oracles`. All variants are measured on the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from export.oracles import (
     Case,
     Coarse,
     Expectations,
+    ExpectedGraph,
     FloatArray,
     TorchOracle,
     Trajectory,
@@ -81,6 +82,7 @@ SAMPLING_BOUND = 1.5
 """Largest distance to the fine solution, relative to that of `exact` at the same NFE."""
 RATIOS = ("mel", "wave mel", *CHEAPER)
 """Rows whose error is a ratio of mean absolute distances instead of ‖a − b‖ / ‖b‖."""
+KEPT_BYTES = 64 << 20
 PADDING = 37
 """Most padding frames in graphs with masks."""
 
@@ -189,106 +191,125 @@ def variants(bundle: Bundle) -> list[str]:
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
     """Compare graphs, generated frames and waveforms of every variant with the oracles, on the CPU."""
-    precision = bundle.manifest.precision
-    report = Report(precision, absent=expected.absent)
+    report = Report(bundle.manifest.precision, absent=expected.absent)
+    names = variants(bundle)
     paths: set[Path] = set()
-    for variant in variants(bundle):
+    for variant in names:
         graphs = Graphs(bundle, variant)
-        for one in expected.graphs:
-            if (path := bundle.graph(one.graph, variant)) not in paths:
-                paths.add(path)
-                error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
-                frames = 0 if one.graph == "modulation" else len(one.inputs["log_mel"])
-                bound = BOUNDS[precision][one.graph]
-                report.rows.append(Row(one.graph, variant, TorchOracle.name, frames, 0, error, bound))
+        report.rows.extend(_single(graphs, expected.graphs, paths))
         for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
             report.rows.extend(velocities(graphs, solved))
         del graphs
-        with _engine(bundle, variant) as engine:
-            if precision not in LOSSY:
-                report.rows.extend(_samples(engine, expected, variant))
-            elif expected.coarse is not None:
-                report.rows.extend(_lossy(engine, expected.coarse, variant))
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
             report.rows.extend(velocities(Graphs(bundle, variant), expected.trajectories[0]))
-    report.samplings = measure_samplings(bundle).samplings
+    case = expected.trajectories[0].case if expected.trajectories else None
+    sampled = measure_samplings(bundle, case, lambda made: report.rows.extend(_samples(made, expected)))
+    report.samplings = sampled.samplings
+    report.rows.sort(key=lambda row: names.index(row.variant) if row.variant in names else len(names))
     return report
 
 
-def measure_samplings(bundle: Bundle) -> Report:
-    """Compare the cheaper samplings with `exact`; needs no oracle."""
+def _single(graphs: Graphs, expected: Sequence[ExpectedGraph], paths: set[Path]) -> Iterator[Row]:
+    """Rows of the graphs that run once, but for files in `paths`, to which theirs are added."""
+    bounds = BOUNDS[graphs.bundle.manifest.precision]
+    for one in expected:
+        if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in paths:
+            paths.add(path)
+            error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
+            frames = 0 if one.graph == "modulation" else len(one.inputs["log_mel"])
+            yield Row(one.graph, graphs.variant, TorchOracle.name, frames, 0, error, bounds[one.graph])
+
+
+def measure_samplings(
+    bundle: Bundle, case: Case | None = None, more: Callable[[Samples], None] | None = None
+) -> Report:
+    """Compare the cheaper samplings with `exact` on `case` (the first of READINGS) without an oracle.
+
+    Calls `more` with each variant's samples before its engine closes.
+    """
     m = bundle.manifest
-    case, *_ = read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)
+    case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)[0]
+    start = len(case.cond)
     coarse, fine = (time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway) for n in GATE_NFES)
     report = Report(m.precision, absent="not measured")
     wanted: FloatArray | None = None
     for variant in reversed(variants(bundle)):
-        with _engine(bundle, variant) as engine:
+        with _samples_of(bundle, variant) as made:
             if wanted is None:
-                wanted = _sampled(engine, case, fine, "exact")
-            exact = distance(_sampled(engine, case, coarse, "exact"), wanted)
+                wanted = made(case, fine)[0][start:]
+            exact = distance(made(case, coarse)[0][start:], wanted)
             for sampling in tqdm(CHEAPER, desc=f"cheaper samplings of {variant}"):
-                error = _ratio(distance(_sampled(engine, case, coarse, sampling), wanted), exact)
+                error = _ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
                 row = Row(sampling, variant, "exact", case.frames, GATE_NFES[0], error, SAMPLING_BOUND)
                 report.samplings.append(row)
+            if more is not None:
+                more(made)
     return report
 
 
+class Samples:
+    """Samples of one variant, each made once: log-mel (N, M) and waveform, both NaN if the engine fails."""
+
+    def __init__(self, engine: Synthesizer, variant: str) -> None:
+        self.manifest, self.variant = engine.manifest, variant
+        self._engine = engine
+        self._made: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
+
+    def __call__(
+        self, case: Case, times: NDArray[np.float64], sampling: Sampling = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        key = id(case), times.tobytes(), sampling
+        if key not in self._made:
+            try:
+                self._made[key] = replay(self._engine, case.segment(times, sampling))
+            except EngineFault:
+                self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+        return self._made[key]
+
+
 @contextmanager
-def _engine(bundle: Bundle, variant: str) -> Iterator[Synthesizer]:
+def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
     # Any variant, not only the CPU's: the default one computes in FP16 as a device does.
     engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant)
     try:
-        yield engine
+        yield Samples(engine, variant)
     finally:
         engine.shutdown()
 
 
-def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Iterator[Row]:
-    """Rows of the random cases: velocities, samples and waveforms."""
-    bounds = BOUNDS[engine.manifest.precision]
-    for e in tqdm(expected.samples, desc=f"measuring {variant}"):
+def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
+    """Rows of the random cases: velocities, samples and waveforms; of a lossy precision its two ratios."""
+    bounds = BOUNDS[made.manifest.precision]
+    if made.manifest.precision in LOSSY:
+        if expected.coarse is not None:
+            yield from _lossy(made, expected.coarse)
+        return
+    for e in tqdm(expected.samples, desc=f"measuring {made.variant}"):
         nfe, start = len(e.times) - 1, len(e.case.cond)
-        try:
-            mel, wave = replay(engine, e.case.segment(e.times))
-        except EngineFault:
-            mel, wave = np.full_like(e.mel, np.nan), np.full(1, np.nan, np.float32)
+        mel, wave = made(e.case, e.times)
         base = e.case.noise if e.what == "step" else np.float32(0.0)  # compares a step's velocity
         error = relative_error((mel - base)[start:], (e.mel - base)[start:])
-        yield Row(e.what, variant, e.against, e.case.frames, nfe, error, bounds[e.what])
+        yield Row(e.what, made.variant, e.against, e.case.frames, nfe, error, bounds[e.what])
         if e.wave is not None:
             error = relative_error(wave, e.wave)
-            yield Row("wave", variant, e.against, e.case.frames, nfe, error, bounds["wave"])
+            yield Row("wave", made.variant, e.against, e.case.frames, nfe, error, bounds["wave"])
 
 
-def _lossy(engine: Synthesizer, coarse: Coarse, variant: str) -> Iterator[Row]:
+def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
     """Rows of a lossy precision: errors relative to the distance from coarse to fine solution."""
-    bounds, spec, nfe = BOUNDS[engine.manifest.precision], engine.manifest.mel, GATE_NFES[0]
-    frames, start = coarse.case.frames, len(coarse.case.cond)
-    try:
-        mel, wave = replay(engine, coarse.case.segment(time_grid(nfe)))
-        errors = (
-            _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance),
-            _ratio(distance(log_mel(wave, spec)[start:], coarse.wave_mel[start:]), coarse.wave_mel_distance),
-        )
-    except EngineFault:
-        errors = (math.inf, math.inf)
-    for what, error in zip(("mel", "wave mel"), errors, strict=True):
-        yield Row(what, variant, TorchOracle.name, frames, nfe, error, bounds[what])
-
-
-def _sampled(engine: Synthesizer, case: Case, times: NDArray[np.float64], sampling: Sampling) -> FloatArray:
-    """Generated frames (frames, M); NaN if the engine fails."""
-    start = len(case.cond)
-    try:
-        return replay(engine, case.segment(times, sampling))[0][start:]
-    except EngineFault:
-        return np.full_like(case.noise[start:], np.nan)
+    bounds, spec, nfe = BOUNDS[made.manifest.precision], made.manifest.mel, GATE_NFES[0]
+    start = len(coarse.case.cond)
+    mel, wave = made(coarse.case, time_grid(nfe))
+    errors = {"mel": _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance)}
+    spoken = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
+    errors["wave mel"] = _ratio(distance(spoken, coarse.wave_mel[start:]), coarse.wave_mel_distance)
+    for what, error in errors.items():
+        yield Row(what, made.variant, TorchOracle.name, coarse.case.frames, nfe, error, bounds[what])
 
 
 class Graphs:
-    """Runs single graphs of one variant; keeps only the last in memory."""
+    """Runs single graphs of one variant; of large ones keeps only the last in memory."""
 
     def __init__(self, bundle: Bundle, variant: str) -> None:
         self.bundle, self.variant = bundle, variant
@@ -306,8 +327,11 @@ class Graphs:
         """Outputs by name, NaN on a fault; `shape` sets output sizes that inputs do not determine."""
         spec = signatures(self.dimensions)[name]
         if name not in self._loaded:
-            self._loaded.clear()
-            self._loaded[name] = self._backend.load(name, self.bundle.graph(name, self.variant), spec, {})
+            path = self.bundle.graph(name, self.variant)
+            weights = path.with_name(f"{path.name}.data")  # those of a shared file are as many
+            if not weights.exists() or weights.stat().st_size > KEPT_BYTES:
+                self._loaded.clear()
+            self._loaded[name] = self._backend.load(name, path, spec, {})
         given = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
         axes = {a: n for t in spec.inputs for a, n in zip(t.axes, given[t.name].shape, strict=True)}
         outputs: dict[str, NDArray[Any]] = {

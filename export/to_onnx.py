@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import onnx_ir
@@ -20,6 +23,9 @@ from appliance.contract import graphs as contract
 
 EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11}
 """All different and above 1: the tracer takes sizes 0 and 1 for constants, and equal sizes for one symbol."""
+ANY_ROWS = 1009
+"""Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
+multiple of this prime, so a constant that depends on the rows is known by it."""
 
 INT64_MAX = 2**63 - 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "int32": torch.int32}
@@ -30,17 +36,17 @@ class ExportError(RuntimeError):
 
 
 def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
-    """Write `module` to `path` and its weights to `path`.data; trace one row if `module.single`.
+    """Write `module` to `path` and its weights to `path`.data; trace `module.rows` rows, or a symbol of them.
 
     Raises ExportError if the traced signature, opset or IR version differs from the contract.
     """
-    single_row = getattr(module, "single", False)
-    sizes = {**EXAMPLE_SIZES, "R": 1} if single_row else EXAMPLE_SIZES
-    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if sizes[name] > 1}
+    rows: int | None = getattr(module, "rows", None)
+    sizes = {**EXAMPLE_SIZES, "R": rows or EXAMPLE_SIZES["R"]}
+    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if not (rows and name == "R")}
     shapes = {
         t.name: {i: symbols[axis] for i, axis in enumerate(t.axes) if axis in symbols} for t in spec.inputs
     }
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _one_registry():
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
@@ -66,12 +72,28 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     optimizer.remove_unused_nodes(model)
     passes.ClearMetadataAndDocStringPass()(model)  # contains file paths of this machine
     model.ir_version = contract.MAX_IR_VERSION
-    _name_axes(model.graph, spec, fixed={"R"} if single_row else set())
+    _name_rows(model.graph, spec)
+    _name_axes(model.graph, spec, fixed={"R"} if rows else set())
     program.save(str(path), external_data=True)
     data = path.with_name(f"{path.name}.data")
     if data.exists() and data.stat().st_size == 0:
         data.unlink()
     check_signature(path, spec)
+
+
+@contextlib.contextmanager
+def _one_registry() -> Iterator[None]:
+    """Let the exporter build its table of operators once; it takes half a second, and that for each graph."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    once = functools.partial(_registry, ONNXRegistry.from_torchlib)
+    with mock.patch.object(ONNXRegistry, "from_torchlib", once):
+        yield
+
+
+@functools.cache
+def _registry(make: Callable[..., Any], opset_version: int) -> Any:
+    return make(opset_version=opset_version)
 
 
 def share_weights(path: Path, weights: Path) -> None:
@@ -137,10 +159,12 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
         if node.op_type != "Reshape" or node.inputs[0] is None:
             continue
         before, after = node.inputs[0].shape, node.outputs[0].shape
-        if before is None or after is None or _constant(node.inputs[1]) is not None:
+        if before is None or after is None:
+            continue
+        if all(isinstance(axis, int) and not _of_rows(axis) for axis in after):
             continue
         stays = [i < len(before) and before[i] == axis for i, axis in enumerate(after)]
-        target = [axis if isinstance(axis, int) else -1 for axis in after]
+        target = [axis if isinstance(axis, int) and not _of_rows(axis) else -1 for axis in after]
         target = [0 if kept and axis == -1 else axis for kept, axis in zip(stays, target, strict=True)]
         if target.count(-1) <= 1:
             shape = onnx_ir.tensor(target, onnx_ir.DataType.INT64, f"{node.outputs[0].name}_shape")
@@ -150,11 +174,30 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
             node.attributes.pop("allowzero", None)
 
 
+def _of_rows(size: int) -> bool:
+    return size > 0 and size % ANY_ROWS == 0
+
+
+def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec) -> None:
+    """Make the number of rows a symbol in all shapes. Raises ExportError if a constant depends on it."""
+    for value in (output for node in graph for output in node.outputs):
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape(
+                f"{axis // ANY_ROWS}*R" if isinstance(axis, int) and _of_rows(axis) else axis
+                for axis in value.shape
+            )
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        shapes = tensor is not None and tensor.dtype == onnx_ir.DataType.INT64 and tensor.size < 16
+        if shapes and any(map(_of_rows, _constant(value) or ())):
+            raise ExportError(f"{spec.name}: {value.name} depends on the number of rows while tracing")
+
+
 def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tensor:
     shape = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
     if spec.dtype == "int32":
         return torch.ones(shape, dtype=torch.int32)
-    return torch.rand(shape, dtype=DTYPES[spec.dtype])
+    return torch.empty(shape, dtype=DTYPES[spec.dtype])  # nobody reads it, so it takes no memory
 
 
 def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection[str]) -> None:
