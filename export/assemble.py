@@ -1,4 +1,4 @@
-"""Export official weights as a bundle: trace graphs, measure parity, publish the folder if it passes."""
+"""Weights in, a measured bundle out."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
 
 
 class BundleFailed(RuntimeError):
-    """The bundle was not written; the message names the broken bounds or the obstacle."""
+    """No bundle was written; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,10 @@ class Loaded:
 
     @property
     def mel(self) -> MelSpec:
-        """Mel specification of DiT and vocoder."""
         return self.sources.family.mel
 
     def dit(self) -> checkpoint.Weights:
-        """Map the DiT's weights; each call maps anew, so unused pages are released."""
+        """Map the DiT's weights anew, so that pages are released after use."""
         sources = self.sources
         return checkpoint.load_dit(
             sources.checkpoint,
@@ -86,24 +85,21 @@ class Loaded:
 
     @property
     def record(self) -> contract.Vocoder:
-        """Vocoder entry of the manifest; BigVGAN has "same" padding."""
         padding = self.vocoder_config.padding if isinstance(self.vocoder_config, VocosConfig) else "same"
         return contract.Vocoder(self.sources.vocoder, padding)
 
     def reference_dit(self) -> DiT:
-        """Build the plain torch model on the mapped weights."""
         arch = self.sources.family.arch
         return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
 
     def reference_vocoder(self) -> nn.Module:
-        """Build the plain torch vocoder on the mapped weights."""
         if isinstance(self.vocoder_config, VocosConfig):
             return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
         return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
 
 
 def load(sources: Sources) -> Loaded:
-    """Open and check all sources. Raises CheckpointError, FamilyError or BundleFailed naming the file."""
+    """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
     sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
     vocabulary = read_vocabulary(sources.vocab)
     if sources.vocoder == "vocos":
@@ -133,12 +129,12 @@ NAMED_FAILURES = 6
 
 @dataclass(frozen=True)
 class Gate:
-    """Parity gate: conditions for writing a bundle, and the choice of its sampling."""
+    """Conditions for writing a bundle, and the choice of its sampling."""
 
     sampling: contract.Sampling | Literal["auto"] = "auto"
     """`auto` selects the cheapest within its bound."""
     accept: str = ""
-    """Reason to write a bundle despite broken bounds; non-finite results are never accepted."""
+    """Reason to write a bundle despite broken bounds, but for results that are not finite."""
 
     def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
         """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
@@ -166,11 +162,7 @@ def build(
     gate: Gate | None = None,
     keep_float: Collection[str] = qdq.KEEPS_FLOAT,
 ) -> contract.Bundle:
-    """Write a bundle and publish it as `out` if it passes the gate.
-
-    `keep_float` are the roles that int8-qdq leaves in float16. Raises BundleFailed if the gate refuses the
-    bundle or `out` exists.
-    """
+    """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed."""
     check_absent(out)
     gate = gate or Gate()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -218,7 +210,6 @@ class Writer:
         self._bar = tqdm(total=4 + len(SINGLE) + forms * len(KINDS), desc="tracing")
 
     def write(self) -> Variants:
-        """Write all graphs and the vocabulary; return the variants."""
         text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
         (self.folder / contract.VOCAB).write_bytes(text.encode())
         stored = torch.float32 if self.precision == "fp32" else torch.float16
@@ -271,7 +262,6 @@ class Writer:
         return modules.BigVGAN(reference, self.compute)
 
     def _write_steps(self, files: dict[str, str]) -> Variants:
-        """Write the step graphs and `update`; return the variants, with `files` for the other graphs."""
         files = {**files, "update": self._trace("update", modules.Update)}
         if self.precision == "int8":
             cpu = self._cpu_steps(precision.quantise, "int8")
@@ -301,7 +291,7 @@ class Writer:
     def _cpu_steps(
         self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
     ) -> dict[str, str]:
-        """Write the single-row step graphs for a CPU, sharing the weights of the graph `weights`."""
+        """Write the step graphs of one row, on the weights of the graph `weights`."""
         made: dict[str, str] = {}
         for name in SINGLE:
             traced = self.folder / self._trace_step(name, KINDS[name], weights, "single", "_traced")
@@ -312,7 +302,7 @@ class Writer:
         return made
 
     def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
-        """Write one graph; return its file name. The module is freed before returning."""
+        """Write one graph, free its module, and return its file name."""
         path = self.folder / f"{name}{suffix}.onnx"
         self._bar.set_description(f"tracing {path.stem}")
         with torch.no_grad():
@@ -329,7 +319,6 @@ class Writer:
         form: modules.Form = "standard",
         suffix: str = "",
     ) -> str:
-        """Write one step graph, sharing the weights of the graph `weights`; return its file name."""
 
         def make() -> nn.Module:
             return kind(self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute, form)
@@ -343,7 +332,7 @@ class Writer:
 def expectations(
     loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
 ) -> oracles.Expectations:
-    """Expected results of the parity cases, by the torch reference and, if installed, upstream's package."""
+    """Results of the parity cases by torch and, if installed, upstream's package."""
     _say(1, "what the weights compute")
     arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
     return oracles.expect(

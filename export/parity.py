@@ -1,7 +1,4 @@
-"""Parity of a bundle with its source weights: single graphs, whole samples, waveforms.
-
-References are the oracles of `export.oracles`. All variants are measured on the device's engine.
-"""
+"""Parity of a bundle with its weights: every variant on the device's engine against the oracles."""
 
 from __future__ import annotations
 
@@ -73,15 +70,15 @@ BOUNDS: dict[Precision, dict[str, float]] = {
         "wave mel": 0.25,
     },
 }
-"""Largest accepted errors. Lossy precisions have no bound on steps, whose errors guidance amplifies and later
-steps correct, nor on samples, whose phase is arbitrary."""
+"""Largest accepted errors. Steps of lossy precisions have none: guidance amplifies their errors, later steps
+correct them; nor have samples, whose phase is arbitrary."""
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
 """Samplings other than `exact`, cheapest first."""
 SAMPLING_BOUND = 1.5
-"""Largest distance to the fine solution, relative to that of `exact` at the same NFE."""
+"""Largest distance to the fine solution, in that of `exact` at the same NFE."""
 RATIOS = ("mel", "wave mel", *CHEAPER)
-"""Rows whose error is a ratio of mean absolute distances instead of ‖a − b‖ / ‖b‖."""
+"""Rows whose error is a ratio of mean absolute distances."""
 KEPT_BYTES = 64 << 20
 PADDING = 37
 """Most padding frames in graphs with masks."""
@@ -104,12 +101,11 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """True if the error is finite and within its bound."""
         return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
 
     @property
     def snr_db(self) -> float | None:
-        """Error as signal-to-noise ratio; None for ratios of distances."""
+        """None for ratios of distances."""
         return None if self.what in RATIOS else -20.0 * float(np.log10(max(self.error, 1e-12)))
 
     def __str__(self) -> str:
@@ -126,7 +122,7 @@ class Report:
     precision: str
     rows: list[Row] = field(default_factory=list)
     absent: str = ""
-    """Reason why upstream's package was not compared; empty if it was."""
+    """Reason why upstream's package was not compared."""
     samplings: list[Row] = field(default_factory=list)
     """Cheaper samplings against `exact` in each variant."""
 
@@ -137,7 +133,7 @@ class Report:
 
     @property
     def failed(self) -> list[str]:
-        """Rows beyond their bound as text; of samplings, only non-finite ones."""
+        """Rows beyond their bound; of samplings, only non-finite ones."""
         beyond = [row for row in self.rows if not row.holds]
         return [str(row) for row in (*beyond, *(r for r in self.samplings if not math.isfinite(r.error)))]
 
@@ -150,7 +146,6 @@ class Report:
         return "exact"
 
     def beyond(self, sampling: Sampling) -> list[str]:
-        """Rows of a sampling beyond their bound as text."""
         return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
 
     def record(self) -> dict[str, Any]:
@@ -165,7 +160,6 @@ class Report:
 
 
 def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
-    """Format a manifest's parity rows as a text table."""
     lines = [
         f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
         f"{'SNR dB':>7s} {'bound':>8s}"
@@ -183,14 +177,14 @@ def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """Variants used by some backend that a CPU can run, the CPU's own last."""
+    """Variants of some backend that a CPU can run, its own last."""
     found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
     found |= {FLOAT32} & bundle.manifest.variants.keys()
     return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
-    """Compare graphs, generated frames and waveforms of every variant with the oracles, on the CPU."""
+    """Compare graphs, generated frames and waveforms of every variant with the oracles."""
     report = Report(bundle.manifest.precision, absent=expected.absent)
     names = variants(bundle)
     paths: set[Path] = set()
@@ -211,7 +205,7 @@ def measure(bundle: Bundle, expected: Expectations) -> Report:
 
 
 def _single(graphs: Graphs, expected: Sequence[ExpectedGraph], paths: set[Path]) -> Iterator[Row]:
-    """Rows of the graphs that run once, but for files in `paths`, to which theirs are added."""
+    """Rows of the graphs that run once, but for files in `paths`; theirs are added."""
     bounds = BOUNDS[graphs.bundle.manifest.precision]
     for one in expected:
         if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in paths:
@@ -249,7 +243,7 @@ def measure_samplings(
 
 
 class Samples:
-    """Samples of one variant, each made once: log-mel (N, M) and waveform, both NaN if the engine fails."""
+    """Log-mel (N, M) and waveform of one variant, each made once; NaN if the engine fails."""
 
     def __init__(self, engine: Synthesizer, variant: str) -> None:
         self.manifest, self.variant = engine.manifest, variant
@@ -279,7 +273,7 @@ def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
 
 
 def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
-    """Rows of the random cases: velocities, samples and waveforms; of a lossy precision its two ratios."""
+    """Rows of the random cases; of a lossy precision, its two ratios."""
     bounds = BOUNDS[made.manifest.precision]
     if made.manifest.precision in LOSSY:
         if expected.coarse is not None:
@@ -297,7 +291,6 @@ def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
 
 
 def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
-    """Rows of a lossy precision: errors relative to the distance from coarse to fine solution."""
     bounds, spec, nfe = BOUNDS[made.manifest.precision], made.manifest.mel, GATE_NFES[0]
     start = len(coarse.case.cond)
     mel, wave = made(coarse.case, time_grid(nfe))
@@ -309,7 +302,7 @@ def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
 
 
 class Graphs:
-    """Runs single graphs of one variant; of large ones keeps only the last in memory."""
+    """Runs graphs of one variant; of large ones the last stays loaded."""
 
     def __init__(self, bundle: Bundle, variant: str) -> None:
         self.bundle, self.variant = bundle, variant
@@ -318,13 +311,12 @@ class Graphs:
 
     @property
     def masks(self) -> bool:
-        """True if the step graphs accept padded rows."""
         return self.variant != "ort-cpu" and "step" in self.bundle.manifest.variants["default"]
 
     def run(
         self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """Outputs by name, NaN on a fault; `shape` sets output sizes that inputs do not determine."""
+        """Outputs by name, NaN on a fault; `shape` is for sizes that no input has."""
         spec = signatures(self.dimensions)[name]
         if name not in self._loaded:
             path = self.bundle.graph(name, self.variant)
@@ -352,7 +344,7 @@ class Graphs:
 
 
 def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
-    """Solve a case with the graphs of one variant instead of an oracle."""
+    """Solve a case with graphs instead of an oracle."""
     d = graphs.dimensions
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
     table = graphs.run("modulation", {"t": times[:-1]})["rows"]
@@ -369,7 +361,7 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
 
 
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
-    """Errors of velocities at the oracle's latents: all times and rows, through each step graph."""
+    """Errors of velocities at the oracle's latents, through each step graph."""
     d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
     bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
@@ -406,7 +398,6 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
 def _rows(
     latents: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int, padding: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for rows of equal length and time."""
     count, frames, _ = latents.shape
     return {
         "latents": _padded(latents, (0, padding)),
@@ -420,7 +411,6 @@ def _rows(
 def _reference(
     latents: NDArray[Any], condition: NDArray[Any], padding: int = 0, name: str = "reference"
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for a reference or its context."""
     return {
         name: _padded(latents, (padding, 0)),
         f"{name}_condition": _padded(condition, (padding, 0)),
@@ -429,7 +419,7 @@ def _reference(
 
 
 def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
-    """Pad (R, N, …) with noise: results must not depend on the contents of padding."""
+    """Pad (R, N, …) with noise, on which no result may depend."""
     rng = np.random.default_rng(0)
     before, after = (
         rng.standard_normal((array.shape[0], width, array.shape[2])).astype(array.dtype) for width in widths

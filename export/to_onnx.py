@@ -22,7 +22,7 @@ from torch import nn
 from appliance.contract import graphs as contract
 
 EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11}
-"""All different and above 1: the tracer takes sizes 0 and 1 for constants, and equal sizes for one symbol."""
+"""All different and above 1: 0 and 1 become constants, equal sizes one symbol."""
 ANY_ROWS = 1009
 """Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
 multiple of this prime, so a constant that depends on the rows is known by it."""
@@ -83,7 +83,7 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
 
 @contextlib.contextmanager
 def _one_registry() -> Iterator[None]:
-    """Let the exporter build its table of operators once; it takes half a second, and that for each graph."""
+    """Let the exporter build its table of operators once: it takes half a second."""
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     once = functools.partial(_registry, ONNXRegistry.from_torchlib)
@@ -97,9 +97,9 @@ def _registry(make: Callable[..., Any], opset_version: int) -> Any:
 
 
 def share_weights(path: Path, weights: Path) -> None:
-    """Make the graph at `path` use the weight file of the graph at `weights` in the same folder.
+    """Make the graph at `path` use the weight file of that at `weights`, in the same folder.
 
-    Shares tensors of equal name and bytes; the few others move into the graph's own file.
+    Tensors of equal name and bytes are shared; the few others move into the graph.
     """
     model, other = (onnx.load(file, load_external_data=False) for file in (path, weights))
     theirs = {tensor.name: tensor for tensor in other.graph.initializer if tensor.external_data}
@@ -127,7 +127,7 @@ def _stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
 
 
 def _grouped(module: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `forward`; unnamed ones form the tuple `kept`."""
+    """Arguments of `forward`, of which unnamed ones form `kept`."""
     names = inspect.signature(module.forward).parameters
     rest = tuple(value for name, value in named.items() if name not in names)
     return {name: value for name, value in named.items() if name in names} | ({"kept": rest} if rest else {})
@@ -151,10 +151,7 @@ def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
 
 
 def _reshape_by_position(graph: onnx_ir.Graph) -> None:
-    """Give each Reshape a constant target: 0 copies an axis, -1 stands for one other unknown size.
-
-    The tracer computes targets from shapes, which runtimes with fixed shapes would fold again.
-    """
+    """Give each Reshape a constant target, no computed one: 0 copies an axis, -1 is the one unknown."""
     for node in list(graph):
         if node.op_type != "Reshape" or node.inputs[0] is None:
             continue
@@ -201,7 +198,7 @@ def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tenso
 
 
 def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection[str]) -> None:
-    """Rename dynamic and `fixed` axes of inputs and outputs after the contract. Raises ExportError."""
+    """Name axes of inputs and outputs after the contract. Raises ExportError."""
     for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
         for value, tensor in zip(values, tensors, strict=True):
             traced = value.shape
@@ -213,7 +210,7 @@ def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection
 
 
 def check_signature(path: Path, spec: contract.GraphSpec) -> None:
-    """Raise ExportError if a graph's names, types, axes, opset or IR version violate the contract."""
+    """Raise ExportError if a graph violates the contract."""
     model = onnx.load(path, load_external_data=False)
     want = {t.name: (t.dtype, t.axes) for t in (*spec.inputs, *spec.outputs)}
     got = {}
