@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from appliance import config
-from appliance.bench import compare, guard, limit, storm, trace
+from appliance.bench import guard, slices, storm
 from appliance.bench import run as bench_run
 from appliance.box.system import open_box
 from appliance.cli.arguments import Failure, add_address, add_config, client, sysroot
@@ -24,16 +24,9 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     bench_run.add_arguments(command)
     add_address(command)
     command.set_defaults(run=_bench_run)
-    command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
-    add_config(command)
-    compare.add_arguments(command)
-    command.set_defaults(run=_bench_compare)
-    command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
-    add_config(command)
-    trace.add_arguments(command)
-    command.set_defaults(run=trace.run)
-    command = measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
-    limit.add_arguments(command)
+    slices.add_arguments(
+        measures.add_parser("trace", help="calls of the engine and waits in a file of `serve --trace`")
+    )
     command = measures.add_parser("guard", help="is it as fast as it was? exits with 0, or 1 or 2 if not")
     add_config(command)
     guard.add_arguments(command)
@@ -60,10 +53,6 @@ def _bench_history(options: argparse.Namespace) -> int:
         raise Failure(f"{options.html}: {error.strerror}") from error
     print(options.html)
     return 0
-
-
-def _bench_compare(options: argparse.Namespace) -> int:
-    return compare.run(options, open_box(*sysroot()))
 
 
 def _bench_run(options: argparse.Namespace) -> int:

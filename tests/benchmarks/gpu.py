@@ -362,8 +362,8 @@ def _ran(command: Sequence[str], **environment: str) -> Rows:
 
 
 def predictions(work: Path, case: Case, rounds: int) -> Rows:
-    """Replies as `appliance bench limit` models them at the ceilings that `machine` has measured."""
-    from appliance.bench.limit import limits_on
+    """Replies as `bench-daemon limit` models them at the ceilings that `machine` has measured."""
+    from tests.benchmarks.limit import limits_on
 
     measured = json.loads((work / "machine.json").read_text())["rows"]
     mode: Any = SimpleNamespace(flops=measured["matmul_flops"], bytes_per_s=measured["copy_bytes_per_s"])

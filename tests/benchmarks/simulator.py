@@ -5,7 +5,7 @@
     python -m tests.benchmarks.simulator --replay TRACE [--bundle DIR] [--voice WAV] [--threads N]
 
 The scheduler is the daemon's own; only clock, engine and listeners are not. Orin's table is DERIVED, not
-measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of `appliance bench limit`. With --limit
+measured: F5TTS_v1_Base in FP16 at 45 % of the peak, from the figures of limit.py. With --limit
 the table is that command's for a bundle and an Orin's power mode: operations counted from the ONNX graphs.
 
 TRACE is what `appliance bench storm --trace` wrote of a real daemon. Its requests are planned again and
@@ -28,7 +28,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from appliance.bench import devices, graph_work
 from appliance.config import EngineConfig, SchedulerConfig
 from appliance.contract import bundle as bundles
 from appliance.contract.tokens import read_vocabulary
@@ -52,6 +51,7 @@ from appliance.scheduler import Scheduler
 from appliance.scheduler.playout import Job, Result
 from appliance.text import chinese
 from appliance.voices.reference import complete_transcript, prepare
+from tests.benchmarks import devices, graph_work
 
 FRAMES_PER_S = 93.75
 SILENCE: FloatArray = np.zeros(0, np.float32)
@@ -120,7 +120,7 @@ CONDITION_FRAMES = 500
 
 
 def limited(bundle: bundles.Bundle, mode: devices.Mode) -> Device:
-    """A bundle on a power mode at REACHED of its peak, from what `bench limit` counts; launches as ORIN's."""
+    """A bundle on a power mode at REACHED of its peak, from what limit.py counts; launches as ORIN's."""
     quick = graph_work.speedups(bundle)
     per_s = mode.flops * devices.REACHED
 

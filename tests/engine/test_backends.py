@@ -10,7 +10,7 @@ import pytest
 from appliance.engine.backends import open_backend
 from appliance.errors import BundleError
 
-MODULES = ("ort", "ort_cuda", "trt", "build", "openvino", "synthesizer")
+MODULES = ("ort", "ort_cuda", "tensorrt.trt", "tensorrt.build", "openvino", "engine")
 
 
 def test_an_unknown_backend_is_refused_with_those_that_exist() -> None:

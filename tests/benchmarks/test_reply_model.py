@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from appliance.bench import reply_model
-from appliance.bench.devices import BASE, DEVICES
-from appliance.bench.graph_work import Work
-from appliance.bench.reply_model import ReplyModel
 from appliance.contract import bundle as bundles
 from appliance.contract.bundle import Arch, Bundle
+from tests.benchmarks import reply_model
+from tests.benchmarks.devices import BASE, DEVICES
+from tests.benchmarks.graph_work import Work
+from tests.benchmarks.reply_model import ReplyModel
 from tests.daemons import BUNDLE
 
 pytestmark = pytest.mark.once

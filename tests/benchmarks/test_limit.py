@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from appliance import cli
-from appliance.bench import devices, graph_work, limit
 from appliance.contract import bundle as bundles
-from appliance.engine.ort import products
-from tests.benchmarks import simulator
+from tests.benchmarks import devices, graph_work, limit, simulator
+from tests.benchmarks.__main__ import main
 from tests.benchmarks.simulator import DEMO
+from tests.benchmarks.timing import products
 from tests.daemons import BUNDLE
 
 pytestmark = pytest.mark.once
@@ -98,18 +97,18 @@ def test_orins_peak_is_what_is_published() -> None:
 
 
 def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["bench", "limit", str(DEMO / "bundle"), "--device", "agx-orin-64"]
-    assert cli.main([*options, "--json"]) == 0
+    options = ["limit", str(DEMO / "bundle"), "--device", "agx-orin-64"]
+    assert main([*options, "--json"]) == 0
     maxn = json.loads(capsys.readouterr().out)
     assert maxn["floor_s"] == pytest.approx(sum(max(g["compute_s"], g["memory_s"]) for g in maxn["graphs"]))
     seconds = [one["s"] for one in maxn["times"]]
     assert maxn["floor_s"] < seconds[0] and seconds == sorted(seconds, reverse=True)
-    assert cli.main([*options, "--mode", "30W"]) == 0
+    assert main([*options, "--mode", "30W"]) == 0
     shown = capsys.readouterr().out
     assert "bound by compute" in shown and "agx-orin-64 at 30W: public figures" in shown
-    assert cli.main([*options, "--mode", "40W"]) == 1
+    assert main([*options, "--mode", "40W"]) == 1
     assert "has the modes MAXN, 50W, 30W, 15W, not 40W" in capsys.readouterr().err
-    assert cli.main([*options, "--audio", "900"]) == 1
+    assert main([*options, "--audio", "900"]) == 1
     assert "at most 24.6 s" in capsys.readouterr().err
 
 
@@ -132,8 +131,8 @@ def test_limits_of_this_machine_hang_together(
 ) -> None:
     monkeypatch.setattr(limit, "MEASURED", 2)
     monkeypatch.setattr(limit, "VECTOR_MB", 8)
-    command = ["bench", "limit", str(BUNDLE), "--audio", "1.5", "--reference", "1"]
-    assert cli.main([*command, "--json"]) == 0
+    command = ["limit", str(BUNDLE), "--audio", "1.5", "--reference", "1"]
+    assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     whole = sum(row["s"] for row in found["graphs"])
     for row in found["graphs"]:

@@ -1,4 +1,4 @@
-"""`appliance bench limit`: what a bundle's graphs must compute and move, against what a device can.
+"""`scripts/bench-daemon limit`: what a bundle's graphs must compute and move, against what a device can.
 
 The floor of a graph is the longer of operations / peak and bytes / bandwidth; bytes are its weights, inputs
 and outputs once: everything between could stay in caches.
@@ -21,8 +21,13 @@ from typing import Any
 import numpy as np
 
 from appliance.bench import BenchError
-from appliance.bench.devices import DEVICES, Mode
-from appliance.bench.graph_work import (
+from appliance.bench.output import aligned
+from appliance.config import SynthesisConfig
+from appliance.contract import bundle as bundles
+from appliance.contract.bundle import Bundle
+from appliance.engine.engine import SAMPLINGS
+from tests.benchmarks.devices import DEVICES, Mode
+from tests.benchmarks.graph_work import (
     CLASSES,
     GRAPHS,
     Work,
@@ -33,13 +38,8 @@ from appliance.bench.graph_work import (
     inputs_of,
     speedups,
 )
-from appliance.bench.output import aligned
-from appliance.bench.reply_model import REACHED, ReplyModel
-from appliance.config import SynthesisConfig
-from appliance.contract import bundle as bundles
-from appliance.contract.bundle import Bundle
-from appliance.engine.engine import SAMPLINGS
-from appliance.engine.ort import Timed, products, profile
+from tests.benchmarks.reply_model import REACHED, ReplyModel
+from tests.benchmarks.timing import Timed, products, profile
 
 CALIBRATED_AT = 500
 PREDICTED_AT = (250, 750, 1250)

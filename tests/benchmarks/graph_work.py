@@ -16,7 +16,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import CONTEXT, signatures
 from appliance.engine.backend import HostArray
-from appliance.engine.ort import profile
+from tests.benchmarks.timing import profile
 
 GRAPHS = ("modulation", "condition", "step", "vocoder")
 CLASSES = ("linear", "attention", "convolution", "rest")

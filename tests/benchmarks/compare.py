@@ -1,4 +1,4 @@
-"""`appliance bench compare A B`: two daemons take turns in one run; the result is the ratio of their times.
+"""`scripts/bench-daemon compare A B`: two daemons take turns in one run; the result: a ratio of their times.
 
 A block is A B B A, the next B A A B: a drift of the machine that is linear within a block affects both
 alike. Each block gives one ratio per figure. The result is their median with the interval of the sign test,
@@ -21,13 +21,13 @@ from random import Random
 from typing import Any
 
 from appliance.bench import BenchError
-from appliance.bench.contender import DEMO_VOICE, NAME, contender, reference, started
 from appliance.bench.lines import text_of
 from appliance.bench.machine import Neighbours, describe
 from appliance.bench.output import aligned, conditions, write_json
 from appliance.bench.run import WORDS, Cell, lengths_of, speak, summary
-from appliance.box.system import Box
+from appliance.box.system import Box, open_box
 from appliance.client import CallFailed, Client, Reply
+from tests.benchmarks.contender import DEMO_VOICE, NAME, contender, reference, started
 
 SCHEMA = 1
 CONFIDENCE = 0.95
@@ -177,9 +177,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lengths", default="short,medium", metavar="NAMES", help="(%(default)s)")
     parser.add_argument("--blocks", type=int, default=10, metavar="N", help="of four replies (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
+    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace, box: Box) -> int:
+def run(options: argparse.Namespace) -> int:
     """Start both daemons, compare, print and write. Raises BenchError, ApplianceError."""
     lengths = lengths_of(options.lengths)
     if options.blocks < LEAST_BLOCKS:
@@ -193,7 +194,7 @@ def run(options: argparse.Namespace, box: Box) -> int:
         begun = {side: stack.enter_context(started(one, options.voice)) for side, one in both.items()}
         speakers = {side: partial(_speak, both[side].given, one.client) for side, one in begun.items()}
         pids = tuple(one.pid for one in begun.values())
-        record = measure(speakers, cells, options.blocks, box, pids, progress=True)
+        record = measure(speakers, cells, options.blocks, open_box(), pids, progress=True)
     for side in both:
         record[side] = described[side] | record[side]
     write_json(options.json, record)

@@ -1,4 +1,4 @@
-"""`bench compare`: the interval against binomial tails and simulated runs; two daemons; wrong arguments."""
+"""Comparison of two daemons: the interval against binomial tails and simulated runs; wrong arguments."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from appliance import cli
 from appliance.bench import BenchError
-from appliance.bench.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
-from appliance.bench.contender import contender, started
 from appliance.bench.run import Cell
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.client import Header, Reply, Timings
+from tests.benchmarks.__main__ import main
+from tests.benchmarks.compare import CONFIDENCE, LEAST_BLOCKS, Speaker, caveats, interval, measure, table
+from tests.benchmarks.contender import contender, started
 from tests.daemons import BUNDLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -136,9 +136,9 @@ def test_a_configuration_of_more_steps_is_slower(
     for path, nfe in ((quick, 1), (slow, 8)):
         sections = {"bundle": {"path": str(BUNDLE)}, "synthesis": {"nfe": nfe}, "server": server}
         path.write_text(yaml.safe_dump(sections))
-    command = ["bench", "compare", str(BUNDLE), str(slow), "--config", str(quick), "--voice", str(voice)]
+    command = ["compare", str(BUNDLE), str(slow), "--config", str(quick), "--voice", str(voice)]
     options = ["--set", "engine.threads=1", "--blocks", "6", "--lengths", "short", "--json", str(out)]
-    assert cli.main([*command, *options]) == 0
+    assert main([*command, *options]) == 0
     found = json.loads(out.read_text("utf-8"))
     assert [found[who]["nfe"] for who in "AB"] == [1, 8]
     assert [found[who]["kind"] for who in "AB"] == ["bundle", "configuration"]
@@ -192,6 +192,6 @@ def test_arguments_that_cannot_be_compared(
         "PYTHON": str(python(tmp_path, 'echo "PackageNotFoundError: x" >&2; exit 1')),
         "YAML": str(wrong),
     }
-    command = ["bench", "compare", "--voice", str(voice), *(given.get(word, word) for word in arguments)]
-    assert cli.main(command) == 1
+    command = ["compare", "--voice", str(voice), *(given.get(word, word) for word in arguments)]
+    assert main(command) == 1
     assert message in capsys.readouterr().err

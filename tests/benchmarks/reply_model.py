@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from appliance.bench.devices import Mode
-from appliance.bench.graph_work import bytes_moved, count, speedups
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.schedule import time_grid
 from appliance.engine.costs import StepCall
 from appliance.engine.cuda import FRAME_MULTIPLE
 from appliance.engine.flow import calls_alone
 from appliance.request import Segment
+from tests.benchmarks.devices import Mode
+from tests.benchmarks.graph_work import bytes_moved, count, speedups
 
 REACHED: Mapping[str, float] = {"linear": 0.6, "convolution": 0.6, "attention": 0.4, "rest": 1.0}
 """Share of the peak in FP16, by class; attention is fused."""

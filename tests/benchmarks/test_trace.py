@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from appliance import cli
-from appliance.bench.contender import NAME, contender, started
-from appliance.bench.trace import read, summary
+from appliance.bench.slices import read, summary
 from appliance.client import CallFailed, Client, End, Header, Reply
 from appliance.config import SchedulerConfig
 from appliance.errors import Cancelled, EngineFault
@@ -28,6 +27,8 @@ from appliance.request import Priority
 from appliance.scheduler import trace as recording
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
 from tests.benchmarks import simulator
+from tests.benchmarks.__main__ import main
+from tests.benchmarks.contender import NAME, contender, started
 from tests.daemons import BUNDLE
 from tests.test_scheduler import CALL_S, Bench
 
@@ -350,9 +351,9 @@ def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.
     lines.append({"at_s": 0.0, "text": TEXT * 2, "pace": 8.0, "priority": "bulk"})
     burst.write_text("\n".join(map(json.dumps, lines)))
     settings = ["engine.threads=1", "synthesis.nfe=2", "server.stream_buffer_s=0.5"]
-    command = ["bench", "trace", str(BUNDLE), "--burst", str(burst), "--out", str(out), "--voice", str(voice)]
+    command = ["trace", str(BUNDLE), "--burst", str(burst), "--out", str(out), "--voice", str(voice)]
     command += [word for one in settings for word in ("--set", one)]
-    assert cli.main([*command, "--shown", "2"]) == 0
+    assert main([*command, "--shown", "2"]) == 0
     shown = capsys.readouterr().out
     assert "7 admitted" in shown and "ui.perfetto.dev" in shown
     trace = read(out)
@@ -365,26 +366,32 @@ def test_a_storm_with_a_slow_reader(tmp_path: Path, voice: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([str(BUNDLE)], "--out FILE is where the trace goes"),
-        (["/nowhere/trace.json"], "/nowhere/trace.json: No such file"),
-        (["OTHER.json"], "not a trace that `appliance serve --trace` wrote"),
-        (["EMPTY.json"], "nothing was asked of that daemon"),
-        ([str(BUNDLE), "--out", "/nowhere/x", "--voice", "VOICE"], "/nowhere/x: No such file or directory"),
-        ([str(BUNDLE), "--out", "x", "--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
-        ([str(BUNDLE), "--out", "x", "--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
+        ([], "/nowhere/x: No such file or directory"),
+        (["--rate", "0.001"], "no request arrives at --rate 0.001 in 10 s"),
+        (["--burst", "/nowhere.jsonl"], "/nowhere.jsonl: [Errno 2] No such file"),
     ],
 )
-def test_what_cannot_be_traced(
-    tmp_path: Path, voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_recorded(
+    voice: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
-    Traced().scheduler.write(tmp_path / "EMPTY.json")
-    given = {name: str(tmp_path / name) for name in ("OTHER.json", "EMPTY.json")} | {"VOICE": str(voice)}
-    assert cli.main(["bench", "trace", *(given.get(word, word) for word in arguments)]) == 1
+    command = ["trace", str(BUNDLE), "--out", "/nowhere/x", "--voice", str(voice)]
+    assert main([*command, *arguments]) == 1
     assert message in capsys.readouterr().err
 
 
+def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
+    Traced().scheduler.write(tmp_path / "EMPTY.json")
+    for name, message in (
+        ("NONE.json", "NONE.json: No such file"),
+        ("OTHER.json", "not a trace that `appliance serve --trace` wrote"),
+        ("EMPTY.json", "nothing was asked of that daemon"),
+    ):
+        assert cli.main(["bench", "trace", str(tmp_path / name)]) == 1
+        assert message in capsys.readouterr().err
+
+
 def test_the_readme_lists_every_reason() -> None:
-    page = (Path(cli.__file__).parent / "bench" / "README.md").read_text("utf-8")
+    page = (Path(cli.__file__).parents[1] / "bench" / "README.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert rows == REASONS

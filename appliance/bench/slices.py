@@ -1,105 +1,38 @@
-"""`appliance bench trace`: the engine's calls, and the reasons for which requests waited.
-
-Starts a daemon with `serve --trace` and sends it one request or a storm; or sums up a trace that another
-daemon has written.
-"""
+"""`appliance bench trace`: calls of the engine and reasons of waits in a file that `serve --trace` wrote."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from appliance.bench import BenchError
-from appliance.bench.arguments import count, positive, share
-from appliance.bench.arrivals import Message, Mix, Weighted, poisson, read_burst
-from appliance.bench.contender import DEMO_VOICE, NAME, contender, reference, started
-from appliance.bench.lines import text_of
-from appliance.bench.load import Load
-from appliance.bench.outcome import Outcome
+from appliance.bench.arguments import count
 from appliance.bench.output import aligned, write_json
-from appliance.client import AsyncClient
 from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TEXT
 
-CONNECTIONS = 4
-TIMEOUT_S = 600.0
 SHOWN = 10
 """Requests in the table, longest waits first."""
 WORK = ("open", "step", "finish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", help="bundle's folder, configuration's .yaml, environment's python, or a trace.json"
-    )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the trace, for ui.perfetto.dev")
+    parser.add_argument("trace", type=Path, help="file of `appliance serve --trace`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary")
-    parser.add_argument("--text", help="one request; without --rate and --burst one of 13 words")
-    parser.add_argument("--rate", type=positive, metavar="N", help="a storm of N requests a second")
-    parser.add_argument("--duration", type=positive, default=10.0, metavar="S", help="of it (%(default)s s)")
-    parser.add_argument("--burst", type=Path, metavar="FILE", help='JSON lines instead, or "raid"')
-    parser.add_argument("--slow", type=share, default=0.0, metavar="SHARE", help="read at or below real time")
-    parser.add_argument("--seed", type=int, default=0, help="of arrivals and texts (%(default)s)")
     parser.add_argument("--shown", type=count, default=SHOWN, metavar="N", help="requests (%(default)s)")
-    parser.add_argument(
-        "--voice", type=Path, default=DEMO_VOICE, metavar="FILE", help="reference, its .txt beside it"
-    )
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Record or read a trace, sum up, print and write. Raises BenchError, ApplianceError."""
-    trace = Path(options.source) if options.source.endswith(".json") else record(options)
-    found = summary(read(trace))
+    """Read a trace, sum up, print and write. Raises BenchError."""
+    found = summary(read(options.trace))
     write_json(options.json, found)
     print(table(found, options.shown))
-    if options.out:
-        print(f"\n{options.out}: open it at https://ui.perfetto.dev or chrome://tracing")
     return 0
-
-
-def record(options: argparse.Namespace) -> Path:
-    """Trace a daemon of the bench's own; returns the file. Raises BenchError, ApplianceError."""
-    if options.out is None:
-        raise BenchError("--out FILE is where the trace goes; only a trace.json is read without")
-    messages = messages_of(options)
-    reference(options.voice)
-    one = contender(options.source, options.config, options.set)
-    out = options.out.absolute()
-    with started(one, options.voice, "--trace", str(out)) as daemon:
-        outcomes = asyncio.run(_send(daemon.address, messages))
-    if not any(one.admitted for one in outcomes):
-        first = outcomes[0]
-        raise BenchError(f"the daemon admitted nothing: {first.status} {first.reason}".rstrip())
-    return Path(out)
-
-
-def messages_of(options: argparse.Namespace) -> Sequence[Message]:
-    """Messages to send. Raises BenchError."""
-    draw = Random(options.seed)
-    if options.burst:
-        return read_burst(options.burst)
-    if options.rate:
-        words = Weighted((5, 13, 53), (2.0, 6.0, 1.0))
-        mix = Mix(words, Weighted(("normal",), (1.0,)), slow=options.slow)
-        if messages := poisson(mix, options.rate, options.duration, draw):
-            return messages
-        raise BenchError(f"no request arrives at --rate {options.rate:g} in {options.duration:g} s")
-    return [Message(0.0, options.text or text_of(13, draw))]
-
-
-async def _send(address: str, messages: Sequence[Message]) -> list[Outcome]:
-    clients = [AsyncClient(address, own_connection=True) for _ in range(CONNECTIONS)]
-    try:
-        return await Load(clients, NAME, TIMEOUT_S).open(messages)
-    finally:
-        for client in clients:
-            await client.close()
 
 
 def read(path: Path) -> Mapping[str, Any]:

@@ -1,0 +1,38 @@
+"""Benchmarks around a daemon: what `scripts/bench-daemon` starts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from appliance.bench import BenchError
+from appliance.cli.arguments import add_config
+from appliance.errors import ApplianceError
+from tests.benchmarks import compare, limit, tracing
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a benchmark; returns the exit status, 1 after an error of one line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench-daemon")
+    measures = parser.add_subparsers(dest="measure", required=True, metavar="MEASURE")
+    command = measures.add_parser("compare", help="two bundles, configurations or versions in turns")
+    add_config(command)
+    compare.add_arguments(command)
+    command = measures.add_parser("trace", help="each call of the engine, and why each request waited")
+    add_config(command)
+    tracing.add_arguments(command)
+    limit.add_arguments(
+        measures.add_parser("limit", help="how fast a bundle could be on a device, and what it reaches")
+    )
+    options = parser.parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except (ApplianceError, BenchError) as error:
+        print(f"{parser.prog} {options.measure}: {error}", file=sys.stderr)
+        return 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
