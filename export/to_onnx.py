@@ -72,7 +72,8 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     optimizer.remove_unused_nodes(model)
     passes.ClearMetadataAndDocStringPass()(model)  # contains file paths of this machine
     model.ir_version = contract.MAX_IR_VERSION
-    _name_rows(model.graph, spec)
+    if rows == ANY_ROWS:
+        _name_rows(model.graph, spec, module.state_dict())
     _name_axes(model.graph, spec, fixed={"R"} if rows else set())
     program.save(str(path), external_data=True)
     data = path.with_name(f"{path.name}.data")
@@ -175,7 +176,7 @@ def _of_rows(size: int) -> bool:
     return size > 0 and size % ANY_ROWS == 0
 
 
-def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec) -> None:
+def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec, weights: Collection[str]) -> None:
     """Make the number of rows a symbol in all shapes. Raises ExportError if a constant depends on it."""
     for value in (output for node in graph for output in node.outputs):
         if value.shape is not None:
@@ -183,11 +184,16 @@ def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec) -> None:
                 f"{axis // ANY_ROWS}*R" if isinstance(axis, int) and _of_rows(axis) else axis
                 for axis in value.shape
             )
-    for value in graph.initializers.values():
+    for name, value in graph.initializers.items():
         tensor = value.const_value
-        shapes = tensor is not None and tensor.dtype == onnx_ir.DataType.INT64 and tensor.size < 16
-        if shapes and any(map(_of_rows, _constant(value) or ())):
-            raise ExportError(f"{spec.name}: {value.name} depends on the number of rows while tracing")
+        if tensor is None or name in weights:
+            continue
+        sizes = [
+            *tensor.shape.numpy(),
+            *(_constant(value) or () if tensor.dtype == onnx_ir.DataType.INT64 else ()),
+        ]
+        if any(map(_of_rows, sizes)):
+            raise ExportError(f"{spec.name}: {name} depends on the number of rows while tracing")
 
 
 def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tensor:
