@@ -27,6 +27,7 @@ ANY_ROWS = 1009
 """Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
 multiple of this prime, so a constant that depends on the rows is known by it."""
 
+MANY = 16  # numbers, which no sizes are
 INT64_MAX = 2**63 - 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "int32": torch.int32}
 
@@ -172,7 +173,7 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
             node.attributes.pop("allowzero", None)
 
 
-def _of_rows(size: int) -> bool:
+def _of_rows(size: float) -> bool:
     return size > 0 and size % ANY_ROWS == 0
 
 
@@ -188,11 +189,8 @@ def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec, weights: Collecti
         tensor = value.const_value
         if tensor is None or name in weights:
             continue
-        sizes = [
-            *tensor.shape.numpy(),
-            *(_constant(value) or () if tensor.dtype == onnx_ir.DataType.INT64 else ()),
-        ]
-        if any(map(_of_rows, sizes)):
+        numbers = tensor.numpy().flatten().tolist() if tensor.size < MANY else []
+        if any(map(_of_rows, [*tensor.shape.numpy(), *numbers])):
             raise ExportError(f"{spec.name}: {name} depends on the number of rows while tracing")
 
 
