@@ -53,7 +53,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
-    assert "tracing vocoder" in progress and "sampling with upstream" in progress
+    assert "tracing vocoder" in progress and "3 of 3: parity" in progress and "stepping default" in progress
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
