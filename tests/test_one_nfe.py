@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 PRODUCT = ("appliance", "export", "scripts", "configs")
 THE_ONE = "appliance/config.py: SynthesisConfig.nfe"
 MEASUREMENT_POINTS = {
-    "export/cases.py: SAMPLE_NFES",
-    "export/cases.py: GATE_NFES",
+    "export/oracles.py: SAMPLE_NFES",
+    "export/oracles.py: GATE_NFES",
     "appliance/engine/agreement.py: NFE",
     "appliance/engine/agreement.py: FINE_NFE",
     "appliance/bench/run.py: argument nfe",

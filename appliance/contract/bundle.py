@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -269,9 +268,7 @@ def _check_format(path: Path, found: object) -> None:
         raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
     if (got_major, got_minor) != (major, minor):
         age = "newer" if (got_major, got_minor) > (major, minor) else "older"
-        remedy = "update f5-appliance"
-        if age == "older":
-            remedy = f"convert it: python -m export convert {shlex.quote(str(path.parent))} --out NEW"
+        remedy = "update f5-appliance" if age == "newer" else "export it again from its checkpoint"
         raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
 
 

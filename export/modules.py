@@ -1,8 +1,7 @@
 """One torch module per exported graph: upstream's arithmetic, split by dependence on time.
 
-Weights have upstream's state-dict keys without `transformer.` and are rearranged to avoid transposes and
-strided operations. Axes: `appliance.contract.graphs`. `compute` is the element type of matrix products;
-float32 operations cast explicitly.
+Weights have upstream's names and are rearranged to avoid transposes and strides. Axes are those of
+`appliance.contract.graphs`; `compute` is the element type of matrix products.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from appliance.contract.bundle import Arch, Vocoder
 from appliance.contract.graphs import MAX_OPSET
 from appliance.contract.mel import MelSpec
 from export.model import bigvgan
+from export.to_onnx import ANY_ROWS
 
 Weights = Mapping[str, Tensor]
 Form = Literal["standard", "single", "cuda"]
-"""Step graphs of standard operators for rows; for one unpadded row on a CPU and for rows on a GPU with ONNX
-Runtime's own operators."""
+"""Standard operators for rows; ONNX Runtime's own for one unpadded row on a CPU, for rows on a GPU."""
 
 ROTARY_BASE = 10_000.0
 TIME_FREQUENCIES = 128
@@ -58,7 +57,7 @@ class Matrix(nn.Module):
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    """Layer norm over the last axis, computed and returned in float32."""
+    """Layer norm over the last axis, in float32."""
     x = x.float()
     return F.layer_norm(x, (x.shape[-1],), weight, bias, NORM_EPS)
 
@@ -92,7 +91,7 @@ class Modulation(nn.Module):
 
 
 class RowLinear(nn.Module):
-    """Linear layer in float32; its weight (out, in), the layout of Gemm, may be stored in float16."""
+    """Linear layer in float32; its weight (out, in), Gemm's layout, may be stored in float16."""
 
     def __init__(self, weight: Tensor, bias: Tensor, stored: torch.dtype) -> None:
         super().__init__()
@@ -106,7 +105,7 @@ class RowLinear(nn.Module):
 
 
 class TextBlock(nn.Module):
-    """ConvNeXt V2 block over tokens; GRN sums over the segment's true length in float32."""
+    """ConvNeXt V2 block over tokens; GRN sums over the true length."""
 
     def __init__(self, weights: Weights, name: str, compute: torch.dtype) -> None:
         super().__init__()
@@ -171,8 +170,7 @@ class Condition(nn.Module):
 
 
 def rates(dim: int) -> Tensor:
-    """Rotary frequencies (dim / 2,) w_i = 10000^(−2i/dim) in upstream's float32 rounding; float64
-    differs in the fourth digit at position 2,000."""
+    """Rotary frequencies (dim / 2,) 10000^(−2i/dim) as upstream's float32 rounds them."""
     return 1.0 / ROTARY_BASE ** (torch.arange(0, dim, 2)[: dim // 2].float() / dim)
 
 
@@ -182,7 +180,7 @@ def angles(length: int, rate: Tensor) -> Tensor:
 
 
 def position_table(length: int, dim: int) -> Tensor:
-    """Cosines, then sines of the angles (length, dim), added to token embeddings."""
+    """Cosines, then sines (length, dim), added to token embeddings."""
     angle = angles(length, rates(dim))
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
@@ -191,7 +189,7 @@ def position_table(length: int, dim: int) -> Tensor:
 
 
 class PositionConv(nn.Module):
-    """Convolutional position embedding; padding is masked to zero before each convolution."""
+    """Convolutional position embedding; padding is zero before each convolution."""
 
     def __init__(self, weights: Weights, compute: torch.dtype) -> None:
         super().__init__()
@@ -217,7 +215,7 @@ class PositionConv(nn.Module):
 def mish(x: Tensor) -> Tensor:
     """x·tanh(ln(1 + eˣ)) = x·n / (n + 2), n = eˣ(eˣ + 2); ten times as fast as the runtimes' softplus.
 
-    float32, because eˣ overflows float16 at 11; from x = 20 on the result is x.
+    float32, since eˣ overflows float16 at 11; from 20 on it is x.
     """
     x = x.float()
     e = x.clamp(max=20.0).exp()
@@ -237,9 +235,8 @@ class Positions:
 class Attention(nn.Module):
     """Self-attention with rotary positions: one product for q, k and v, one rotation for q and k.
 
-    Rows of q and k are reordered per head, even ones first: rotary pairs become halves. The scale is in the
-    weights: of q in float32 (a power of two, exact), 64^-¼ in q and k in float16 against overflow. Softmax is
-    float32: runtimes still fuse it and then accumulate scores in float32.
+    Rows of q and k are reordered by head, even ones first: rotary pairs become halves. Weights hold the
+    scale: in float32 q's (a power of two), in float16 64^-¼ of q and k against overflow. Softmax is float32.
     """
 
     def __init__(self, weights: Weights, name: str, arch: Arch, compute: torch.dtype) -> None:
@@ -325,7 +322,7 @@ class FusedAttention(Attention):
         kept: tuple[Tensor, Tensor] | None = None,
         begin: int = 0,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `Attention`, but for the `mask` of `Step.attended` in place of a bias."""
+        """As `Attention`, with the `mask` of `Step.attended` as bias."""
         q, k, v = self.qkv(x).chunk(3, dim=-1)  # equal parts: others need copies from the host
         if self.norms:
             q, k = self._rms_norm(torch.cat([q, k], dim=-1).unflatten(-1, (2 * self.heads, -1))).chunk(2, 2)
@@ -364,7 +361,7 @@ class FusedAttention(Attention):
 
 
 class SingleAttention(FusedAttention):
-    """Fused attention of one row without padding, x (N, D): one rotation for q and k."""
+    """Fused attention of one unpadded row (N, D): one rotation for q and k."""
 
     def forward(
         self,
@@ -384,14 +381,14 @@ class SingleAttention(FusedAttention):
 
 
 def contrib(operator: str, inputs: tuple[Tensor | None, ...], **attributes: float) -> Tensor:
-    """Call an operator of ONNX Runtime's own; else as `symbol`."""
+    """As `symbol`, for an operator of ONNX Runtime's own."""
     return symbol(f"com.microsoft::{operator}", inputs, version=1, **attributes)
 
 
 def symbol(
     operator: str, inputs: tuple[Tensor | None, ...], version: int = MAX_OPSET, **attributes: float
 ) -> Tensor:
-    """Call an ONNX operator whose output has the type and shape of its first input."""
+    """Call an ONNX operator whose output is like its first input."""
     like = inputs[0]
     assert like is not None
     result: Tensor = torch.onnx.ops.symbolic(
@@ -401,25 +398,21 @@ def symbol(
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
-    """AdaLN: LN(x)·(1 + scale) + shift, computed in float32 and returned as `compute`.
-
-    For a single sequence (N, D) the modulation becomes the weight and bias of the layer norm.
-    """
+    """AdaLN: LN(x)·(1 + scale) + shift in float32; of one sequence (N, D) as the norm's weight and bias."""
     if x.ndim == 2:
         return layer_norm(x, 1.0 + scale.flatten(), shift.flatten()).to(compute)
     return (layer_norm(x) * (1.0 + scale) + shift).to(compute)
 
 
 def fused_modulate(x: Tensor, shift: Tensor, scale: Tensor, compute: torch.dtype) -> Tensor:
-    """AdaLN as one operator, which computes in float32; 1 is already in `scale`, and all are `compute`.
-
-    ONNX Runtime's operator takes a weight and a bias for each row (R, 1, D), from 1.21 on.
+    """AdaLN as one operator in float32, to which ONNX Runtime gives a weight and bias for each row from 1.21
+    on; `scale` has the 1 already.
     """
     return symbol("LayerNormalization", (x, scale, shift), epsilon=NORM_EPS)
 
 
 def fused_add(x: Tensor, y: Tensor) -> Tensor:
-    """x + y. ONNX Runtime 1.23 would fuse Add with the norm after it, and then refuse that norm's weights."""
+    """x + y; with Add, ONNX Runtime 1.23 would fuse the norm after it, and refuse its weights."""
     return symbol("Sum", (x, y))
 
 
@@ -476,8 +469,8 @@ class Block(nn.Module):
 class Step(nn.Module):
     """Velocity of rows; see `appliance.contract.graphs.step`.
 
-    The `single` form takes one unpadded row (R = 1) and ignores `lengths`; on (N, D) runtimes fuse biases and
-    modulation into products and norms. In the `cuda` form nothing may precede a reference.
+    The `single` form takes one unpadded row as (N, D), for which runtimes fuse more. In the `cuda` form
+    nothing may precede a reference.
     """
 
     def __init__(
@@ -492,6 +485,8 @@ class Step(nn.Module):
         super().__init__()
         self.depth, self.compute = arch.depth, compute
         self.form, self.single, self.use = form, form == "single", OPERATORS[form]
+        # The `cuda` form counts them in its masks.
+        self.rows = {"single": 1, "standard": ANY_ROWS, "cuda": None}[form]
         self.from_latents = Matrix(weights["input_embed.proj.weight"][:, :mels], None, compute)
         self.position_conv = PositionConv(weights, compute)
         self.blocks = nn.ModuleList(
@@ -531,11 +526,10 @@ class Step(nn.Module):
         return rows[0] if self.single else rows
 
     def unbatched(self, x: Tensor) -> Tensor:
-        """(R, N, …) → (N, …) in the `single` form, as a reshape; x[0] would be a gather."""
+        """(R, N, …) → (N, …) in the `single` form; x[0] would be a gather."""
         return x.flatten(0, 1) if self.single else x
 
     def batched(self, x: Tensor) -> Tensor:
-        """(N, …) → (R, N, …) in the `single` form."""
         return x[None] if self.single else x
 
     def valid(
@@ -556,11 +550,9 @@ class Step(nn.Module):
     ) -> Tensor | None:
         """Bias of scores (R, 1, 1, keys); in the `cuda` form a mask (3·R + 2) int32.
 
-        The mask has each row's number of keys, the starts of its queries in the flattened batch and their
-        end, the starts of its keys and their end: `MASK_1D_KEY_SEQ_LEN_START` of ONNX Runtime's
-        memory-efficient kernel. Others misread it, so `engine/ort_cuda.py` requests the kernel by name. ONNX
-        Runtime 1.31 sets the first start of keys to 0 and the last to R·keys, which they are. Sizes are
-        slices, as in `valid`.
+        The mask is `MASK_1D_KEY_SEQ_LEN_START`: numbers of keys, starts and end of queries in the flattened
+        batch, those of keys. Only the memory-efficient kernel, which `engine/ort_cuda.py` asks for, reads it
+        so. Sizes are slices, as in `valid`.
         """
         if valid is None:
             return None
@@ -578,7 +570,7 @@ class Step(nn.Module):
         return Positions(cos, sin)
 
     def embed(self, latents: list[Tensor], condition: list[Tensor], valid: Tensor | None) -> Tensor:
-        """Embed concatenated parts of a sequence: (R, N, M) and (R, N, D) each → (…, N, D)."""
+        """Embed the parts of a sequence, (R, N, M) and (R, N, D) each → (…, N, D)."""
         y, seen = (self.unbatched(torch.cat(a, dim=1) if len(a) > 1 else a[0]) for a in (latents, condition))
         x = self.from_latents(y.to(self.compute)) + seen
         return self.use.add(x, self.position_conv(x, valid))
@@ -667,7 +659,7 @@ class Update(nn.Module):
 
 
 class InverseSTFT(nn.Module):
-    """Magnitude and phase (N, bins) → samples in float32, by a windowed inverse-DFT basis and shifted sums.
+    """Magnitude and phase (N, bins) → samples, by a windowed inverse-DFT basis and shifted sums.
 
     Raises ValueError unless win = n_fft = 4·hop."""
 
@@ -728,7 +720,7 @@ class VocosBlock(nn.Module):
 
 
 class Vocos(nn.Module):
-    """log_mel (N, M) → samples (L), with head and inverse STFT in float32. arXiv 2306.00814."""
+    """log_mel (N, M) → samples (L), the head in float32. arXiv 2306.00814."""
 
     MAX_MAGNITUDE = 100.0
 
@@ -767,11 +759,9 @@ class Vocos(nn.Module):
 
 
 class PolyphaseActivation(nn.Module):
-    """BigVGAN's anti-aliased activation without strided, transposed or depthwise convolutions.
+    """BigVGAN's anti-aliased activation as two phases of ordinary convolutions; channels are the batch.
 
-    Channels share a filter and become the batch axis. Its odd taps give the even samples of the doubled rate,
-    its even taps the odd ones; both phases are summed at the old rate. sin² of an unbounded argument is
-    float32.
+    A filter's odd taps give the even samples of the doubled rate, its even taps the odd ones.
     """
 
     def __init__(self, reference: bigvgan.Activation, compute: torch.dtype) -> None:
@@ -801,7 +791,7 @@ class PolyphaseActivation(nn.Module):
 
 
 class BigVGAN(nn.Module):
-    """log_mel (N, M) → samples (N·hop), with last convolution and output bound in float32."""
+    """log_mel (N, M) → samples (N·hop), the last convolution in float32."""
 
     def __init__(self, reference: bigvgan.BigVGAN, compute: torch.dtype) -> None:
         """Use `reference`, whose modules are replaced in place."""

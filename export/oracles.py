@@ -1,7 +1,4 @@
-"""Parity cases (random, and demo voices reading a text) and their expected results.
-
-The oracles are the plain torch model on the same weights and, if installed, upstream's package.
-"""
+"""Parity cases, and what the plain torch model and, if installed, upstream's package make of them."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ STEP_FRAMES = (77, 190)
 SAMPLE_FRAMES = 128
 SAMPLE_NFES = (5, 7, 16)
 GATE_NFES = (7, 32)
-"""A coarse and a fine solution; the distance between them is the unit of lossy errors."""
+"""A coarse and a fine solution, whose distance is the unit of lossy errors."""
 REFERENCE_SHARE = 0.4
 TOKENS_PER_FRAME = 0.16
 MID_TIME = 0.3
@@ -42,10 +39,10 @@ GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
 SEED = 20
 
 READINGS = (("bdl", 500), ("slt", 2003))
-"""Voice and approximate length in frames: a usual length, and one for errors that grow with it."""
+"""Voice and length in frames: a usual one, and one for errors that grow with it."""
 LONG_FRAMES = 1000
 LONG_TIMES = [0, 3, 6, 7]
-"""Indices into the grid of 7 for cases above LONG_FRAMES: a Base-size step at 2,003 frames takes 10 s."""
+"""Steps of the grid of 7 above LONG_FRAMES, where one of Base takes 10 s."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Case:
 
 
 def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
-    """Random case with values in the range of log-mels, −11.5 (silence) to 3."""
+    """Random case in the range of log-mels, −11.5 (silence) to 3."""
     rng = np.random.default_rng([seed, frames])
     reference = int(frames * REFERENCE_SHARE)
     envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
@@ -96,9 +93,8 @@ def read_case(
     words: str = TEXT,
     seed: int = SEED,
 ) -> Case:
-    """Case of a demo voice reading as much of `words` as upstream's duration rule fits in `frames`.
-
-    Limited to `max_frames`, at most half of it reference.
+    """Case of a demo voice reading what of `words` upstream's duration rule fits in `frames`; limited to
+    `max_frames`, at most half of it reference.
     """
     given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
     said = transcript(voice)
@@ -118,7 +114,7 @@ def read_case(
 def read_cases(
     readings: tuple[tuple[str, int], ...], mel: MelSpec, vocabulary: Vocabulary, max_frames: int
 ) -> list[Case]:
-    """Cases for voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
+    """Cases of voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
     limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
     return [
         read_case(voice, frames, mel, vocabulary, limit)
@@ -142,7 +138,7 @@ class Oracle(Protocol):
     name: str
 
     def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
-        """Log-mel (frames, M); the reference's frames are those of the case."""
+        """Log-mel (frames, M) with the reference's frames of the case."""
         ...
 
 
@@ -167,7 +163,6 @@ class TorchOracle:
         return mel.numpy()
 
     def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
-        """Expected outputs of the modulation and condition graphs."""
         with torch.inference_mode():
             rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
             yield ExpectedGraph("modulation", {"t": times}, rows)
@@ -177,7 +172,7 @@ class TorchOracle:
 
     @torch.inference_mode()
     def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
-        """Solve a case, keeping all steps; same arithmetic as `sample`."""
+        """Solve a case as `sample` does, keeping all steps."""
         cond = torch.from_numpy(padded_mel(case.cond, case.frames))
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
         y, latents, velocities = torch.from_numpy(case.noise), [], []
@@ -197,7 +192,7 @@ class TorchOracle:
         return torch.stack([*rows, shift, scale])
 
     def _condition(self, case: Case) -> Tensor:
-        """Step-invariant part of the input projection: that of zero latents."""
+        """Input projection of zero latents."""
         text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
         seen = torch.zeros(2, case.frames, self.model.mels)
         seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
@@ -208,7 +203,7 @@ class TorchOracle:
 
 
 class UpstreamOracle:
-    """DiT of the package f5-tts in a plain Euler loop. Raises ImportError if it is not installed."""
+    """DiT of the package f5-tts in a plain Euler loop. Raises ImportError."""
 
     name = "upstream"
 
@@ -277,12 +272,12 @@ class Trajectory:
     velocities: list[FloatArray]
     """(2, N, M) at each step: guided row, unguided row."""
     mel: FloatArray
-    """Result (N, M); the reference's frames are those of the case."""
+    """(N, M) with the reference's frames of the case."""
 
 
 @dataclass(frozen=True)
 class Coarse:
-    """Sample at the coarse of GATE_NFES and its mean absolute distances to the fine one."""
+    """Sample at the coarse of GATE_NFES, and its distances to the fine one."""
 
     case: Case
     mel: FloatArray
@@ -294,7 +289,7 @@ class Coarse:
 
 @dataclass(frozen=True)
 class Expectations:
-    """Results of all oracles, computed before the engine is loaded to save memory."""
+    """Results of all oracles, computed before an engine takes memory."""
 
     samples: list[Expected]
     graphs: list[ExpectedGraph]
@@ -317,10 +312,7 @@ def expect(
     nfes: tuple[int, ...] = SAMPLE_NFES,
     readings: tuple[tuple[str, int], ...] = READINGS,
 ) -> Expectations:
-    """Run every oracle on the random cases, and the torch oracle on `readings`.
-
-    An oracle that is not installed is recorded in `absent`. `lossy` adds a fine sample.
-    """
+    """Run all installed oracles on the random cases, torch's on `readings` too; `lossy` adds a fine one."""
     made = Expectations([], [], [], "")
     decode = vocoder()
     # A step of length 1 adds the whole velocity to the noise.

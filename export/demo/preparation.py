@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from export.demo import ctc, store
+from export.demo import ctc, dataset
+from export.demo.dataset import Store
 from export.demo.folder_lock import folder_lock
-from export.demo.store import Store
 from export.demo.train import RECOGNISER_FILE
 
 
@@ -20,8 +20,8 @@ def prepare(corpus: Path, folder: Path, workers: int, recogniser_clips: int, dev
     Raises ValueError if another run has locked `folder`.
     """
     with folder_lock(folder):
-        if (corpus / store.CLIPS).is_file():
-            added = store.build(corpus, folder, workers)
+        if (corpus / dataset.CLIPS).is_file():
+            added = dataset.build(corpus, folder, workers)
             print(f"{folder}: {added} clips added")
         made = Store(folder)
         path = folder / RECOGNISER_FILE

@@ -76,41 +76,8 @@ def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed
         "feature_extractor.mel_spec.mel_scale.fb": torch.from_numpy(filterbank(spec).copy()).float(),
     }
     torch.save({**features, **model.state_dict()}, folder / "pytorch_model.bin")
-    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(config), sort_keys=False), "utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
     return folder
-
-
-def vocos_sections(config: VocosConfig) -> dict[str, object]:
-    return {
-        "feature_extractor": {
-            "class_path": "vocos.feature_extractors.MelSpectrogramFeatures",
-            "init_args": {
-                "sample_rate": config.sample_rate,
-                "n_fft": config.n_fft,
-                "hop_length": config.hop,
-                "n_mels": config.mels,
-                "padding": config.padding,
-            },
-        },
-        "backbone": {
-            "class_path": "vocos.models.VocosBackbone",
-            "init_args": {
-                "input_channels": config.mels,
-                "dim": config.dim,
-                "intermediate_dim": config.intermediate_dim,
-                "num_layers": config.layers,
-            },
-        },
-        "head": {
-            "class_path": "vocos.heads.ISTFTHead",
-            "init_args": {
-                "dim": config.dim,
-                "n_fft": config.n_fft,
-                "hop_length": config.hop,
-                "padding": config.padding,
-            },
-        },
-    }
 
 
 def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ, seed: int = 0) -> Path:

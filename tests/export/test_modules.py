@@ -15,7 +15,7 @@ from torch import Tensor
 from appliance.contract import bundle as contract
 from appliance.contract.mel import MelSpec
 from appliance.engine.condition import padded_ids, padded_mel, upsample_index
-from export import graphs
+from export import modules
 from export.checkpoint import Weights, load_dit
 from export.model.bigvgan import BigVGAN, BigVGANConfig
 from export.model.vocos import VocosConfig
@@ -57,7 +57,7 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def condition(pair: Pair, given: small.Case) -> Tensor:
-    module = graphs.Condition(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    module = modules.Condition(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     inputs = [padded_ids(given.ids, given.frames), padded_mel(given.cond, given.frames)]
     if pair.arch.text_embedding_average_upsampling:
         inputs.append(upsample_index(len(given.ids), given.frames))
@@ -66,7 +66,7 @@ def condition(pair: Pair, given: small.Case) -> Tensor:
 
 
 def modulation(pair: Pair, times: tuple[float, ...]) -> Tensor:
-    rows: Tensor = graphs.Modulation(pair.weights, pair.arch)(torch.tensor(times))
+    rows: Tensor = modules.Modulation(pair.weights, pair.arch)(torch.tensor(times))
     return rows
 
 
@@ -93,7 +93,7 @@ def test_condition_is_the_part_of_upstreams_projection_that_latents_do_not_reach
 @torch.inference_mode()
 def test_the_rows_of_a_step_are_upstreams_velocities(pair: Pair) -> None:
     given = small.case(FRAMES)
-    step = graphs.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    step = modules.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     noise = torch.from_numpy(given.noise)[None]
     cond = torch.from_numpy(padded_mel(given.cond, FRAMES))[None]
     ids = torch.from_numpy(given.ids).long()[None]
@@ -116,9 +116,9 @@ def test_one_product_of_q_k_and_v_turned_as_one_tensor_is_upstreams_attention(pa
     last = pair.arch.depth - 1
     theirs = pair.theirs.transformer_blocks[last].attn
     wanted = theirs(x=x, rope=pair.theirs.rotary_embed.forward_from_seq_len(FRAMES))
-    ours = graphs.Attention(pair.weights, f"transformer_blocks.{last}.attn", pair.arch, torch.float32)
-    angle = graphs.angles(FRAMES, graphs.rates(pair.arch.dim_head))
-    found, _, values = ours(x, graphs.Positions(angle.cos(), angle.sin()), None)
+    ours = modules.Attention(pair.weights, f"transformer_blocks.{last}.attn", pair.arch, torch.float32)
+    angle = modules.angles(FRAMES, modules.rates(pair.arch.dim_head))
+    found, _, values = ours(x, modules.Positions(angle.cos(), angle.sin()), None)
     assert relative(found, wanted) <= 2e-6
     assert relative(values, theirs.to_v(x)) <= 2e-6
 
@@ -133,7 +133,7 @@ def test_an_option_read_as_v1s_gives_another_velocity(pair: Pair) -> None:
 
 @torch.inference_mode()
 def velocity(pair: Pair, given: small.Case) -> Tensor:
-    step = graphs.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
+    step = modules.Step(pair.weights, pair.arch, small.MELS, small.MAX_FRAMES, torch.float32)
     seen, rows = condition(pair, given), modulation(pair, TIMES)
     noise = torch.from_numpy(given.noise)[None].expand(2, -1, -1)
     guided, plain = step(noise, seen, rows, whole(2, 2), whole(FRAMES, FRAMES))
@@ -143,7 +143,7 @@ def velocity(pair: Pair, given: small.Case) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_mish_equals_torchs_wherever_it_is_asked(dtype: torch.dtype) -> None:
     x = torch.cat([torch.linspace(-30, 30, 6001), torch.tensor([-6e4, -100.0, 0.0, 100.0, 6e4])]).to(dtype)
-    found, wanted = graphs.mish(x), F.mish(x.double())
+    found, wanted = modules.mish(x), F.mish(x.double())
     assert found.dtype == torch.float32
     assert bool(found.isfinite().all())
     assert float((found - wanted).abs().max() / 6e4) <= 1e-7
@@ -160,7 +160,7 @@ def test_vocos_without_a_complex_number_equals_its_package(padding: str, frames:
     config = dataclasses.replace(small.VOCOS, padding=padding)  # type: ignore[arg-type]
     theirs, weights = upstream_vocos(config, tmp_path)
     vocoder = contract.Vocoder("vocos", config.padding)
-    module = graphs.Vocos(weights, MelSpec("vocos"), vocoder, torch.float32)
+    module = modules.Vocos(weights, MelSpec("vocos"), vocoder, torch.float32)
     log_mel = torch.from_numpy(small.case(frames + 3).noise[:frames]) - 4.0
     found, wanted = module(log_mel), theirs.decode(log_mel.T[None])[0]
     assert found.shape == (vocoder.samples(frames, 256),)
@@ -177,7 +177,7 @@ def upstream_vocos(config: VocosConfig, folder: Any) -> tuple[Any, dict[str, Ten
 
 def test_vocos_of_another_hop_is_refused() -> None:
     with pytest.raises(ValueError, match=r"needs win = n_fft = 4·hop, not 1024, 1024, 300"):
-        graphs.InverseSTFT(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
+        modules.InverseSTFT(MelSpec("vocos", hop=300), contract.Vocoder("vocos"))
 
 
 @torch.inference_mode()
@@ -187,7 +187,7 @@ def test_bigvgan_without_strides_equals_its_package(name: str, frames: int) -> N
     theirs = upstream_bigvgan(CONFIGS[name])
     reference = BigVGAN(BigVGANConfig.parse(CONFIGS[name])).eval()
     reference.load_state_dict(small.folded(theirs.state_dict()), strict=True)
-    module = graphs.BigVGAN(reference, torch.float32)
+    module = modules.BigVGAN(reference, torch.float32)
     log_mel = torch.randn(frames, 12, generator=torch.Generator().manual_seed(frames))
     assert relative(module(log_mel), theirs(log_mel.T[None])[0, 0]) <= 1e-5
 
@@ -220,7 +220,7 @@ def test_every_parameter_is_in_exactly_one_kind_of_graph(name: str, workshop: Wo
     longest = 2 * small.MAX_FRAMES  # a reference and a reply, each padded
     steps = longest * arch.dim_head + norms  # cosines, sines
     tables = {
-        "modulation": graphs.TIME_FREQUENCIES,
+        "modulation": modules.TIME_FREQUENCIES,
         "condition": small.MAX_FRAMES * arch.text_dim * (arch.conv_layers > 0),
         **dict.fromkeys(("step", "step_keys", "step_reply"), steps + longest),  # and frame numbers
         "update": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -12,13 +11,13 @@ from torch import Tensor
 
 from appliance.contract.bundle import Arch
 from export.checkpoint import CheckpointError
-from export.graphs import angles, rates
+from export.modules import angles, rates
 
 
 def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
     """Weights of a float step graph under upstream's names, in float32, bit-exact for float16 graphs.
 
-    The input projection is the part for latents only. Also reads format 1.0, which has separate q, k and v.
+    The input projection is the part for latents only.
     Raises CheckpointError for a rounded rotary table.
     """
     model = onnx.load(path)
@@ -36,8 +35,9 @@ def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
             weights[f"input_embed.conv_pos_embed.conv1d.{layer}.{kind}"] = stored[f"position_conv.{name}"]
     for block in range(arch.depth):
         old, new = f"blocks.{block}", f"transformer_blocks.{block}"
+        qkv = [stored[f"{old}.attention.qkv.{kind}"].chunk(3, dim=-1) for kind in ("weight", "bias")]
         for i, key in enumerate("qkv"):
-            weight, bias = (_third(stored, f"{old}.attention", key, i, kind) for kind in ("weight", "bias"))
+            weight, bias = qkv[0][i].T, qkv[1][i]
             if key in scales:
                 factor = 1.0 if arch.qk_norm is not None else scales[key]
                 weight, bias = (
@@ -45,8 +45,7 @@ def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
                     for a in (weight, bias)
                 )
                 if arch.qk_norm is not None:
-                    both = stored.get(f"{old}.attention.gain")
-                    gain = stored[f"{old}.attention.{key}_gain"] if both is None else both[i * arch.heads]
+                    gain = stored[f"{old}.attention.gain"][i * arch.heads]
                     weights[f"{new}.attn.{key}_norm.weight"] = gain[order] / scales[key]
             weights[f"{new}.attn.to_{key}.weight"], weights[f"{new}.attn.to_{key}.bias"] = weight, bias
         for have, want in (("attention.out", "attn.to_out.0"), ("up", "ff.ff.0.0"), ("down", "ff.ff.2")):
@@ -61,10 +60,3 @@ def step_weights(path: Path, arch: Arch) -> dict[str, Tensor]:
             f"{path}: its rotary table is rounded; export the bundle from its checkpoint again"
         )
     return {name: tensor.float() for name, tensor in weights.items()}
-
-
-def _third(stored: Mapping[str, Tensor], name: str, key: str, i: int, kind: str) -> Tensor:
-    """Weights (A, D) or biases (A,) of q, k or v."""
-    packed = stored.get(f"{name}.qkv.{kind}")
-    rows = stored[f"{name}.{key}.{kind}"] if packed is None else packed.chunk(3, dim=-1)[i]
-    return rows.T if kind == "weight" else rows

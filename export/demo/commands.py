@@ -15,9 +15,9 @@ import torch
 
 from appliance.contract import bundle as contract
 from appliance.errors import BundleError
-from export.bundle import BundleFailed
+from export.assemble import BundleFailed
 from export.checkpoint import CheckpointError
-from export.demo import averaging, corpus, engines, flow, plot, prepare, ship, train, vocoder_train
+from export.demo import averaging, corpus, engines, matching, plot, preparation, ship, train, vocoder_train
 from export.demo.folder_lock import folder_lock
 from export.demo.train import EvaluationOptions, Recipe, Trainer
 
@@ -116,7 +116,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan-minutes", type=float, help="set the last step so that training takes this long"
     )
-    parser.add_argument("--times", choices=get_args(flow.Times), default="early", help="(%(default)s)")
+    parser.add_argument("--times", choices=get_args(matching.Times), default="early", help="(%(default)s)")
     parser.add_argument("--no-muon", dest="muon", action="store_false", help="AdamW for all weights")
     for field in dataclasses.fields(Recipe):
         if field.name not in OWN_ARGUMENT:
@@ -162,7 +162,7 @@ def _stop_on_signals(trainer: Trainer | vocoder_train.Trainer) -> None:
 
 def _train(options: argparse.Namespace) -> None:
     _use_cpu(options.threads)
-    store = prepare.prepare(
+    store = preparation.prepare(
         options.corpus, options.mels, options.workers, options.listener_clips, options.device
     )
     evaluation = None

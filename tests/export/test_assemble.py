@@ -16,12 +16,12 @@ from appliance import cli as device
 from appliance.contract import bundle as contract
 from appliance.durable import publish
 from appliance.engine.replay import replay
-from export import bundle, parity
-from export.cases import Case
+from export import assemble, parity
 from export.cli import main
 from export.families import family
-from export.random_checkpoint import write_random_bigvgan, write_random_vocos
+from export.oracles import Case
 from tests.export import small
+from tests.export.random_checkpoint import write_random_bigvgan, write_random_vocos
 from tests.export.small import BuiltBundle, Workshop
 
 pytestmark = pytest.mark.torch
@@ -133,7 +133,7 @@ def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(
     files.vocab.write_bytes("\r\n".join(small.VOCABULARY).encode())
     loaded = small.load(files)
     with workshop.reusing_traces():
-        made = bundle.build(
+        made = assemble.build(
             loaded, "fp32", tmp_path / "out", lambda _: parity.Report("fp32"), max_frames=small.MAX_FRAMES
         )
     assert made.vocab.read_bytes() == "".join(f"{token}\n" for token in small.VOCABULARY).encode()
@@ -170,12 +170,12 @@ def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graphs of a bundle are copied from one that exists, where only its gate or its place matters."""
     source = workshop.make("v1").bundle
 
-    def copy(writer: bundle.Writer) -> bundle.Variants:
+    def copy(writer: assemble.Writer) -> assemble.Variants:
         for name in source.manifest.files:
             shutil.copy(source.folder / name, writer.folder)
         return source.manifest.variants
 
-    monkeypatch.setattr(bundle.Writer, "write", copy)
+    monkeypatch.setattr(assemble.Writer, "write", copy)
 
 
 def test_a_bundle_beyond_its_bounds_is_written_only_with_a_reason(
@@ -214,7 +214,7 @@ def test_the_bundle_samples_as_the_measurement_allows(workshop: Workshop, brief_
     ):
         rows = [dataclasses.replace(row, bound=bound) for row in measured.samplings]
         report = dataclasses.replace(measured, samplings=rows)
-        manifest = bundle.Gate(sampling).judge(made.bundle.manifest, report)  # type: ignore[arg-type]
+        manifest = assemble.Gate(sampling).judge(made.bundle.manifest, report)  # type: ignore[arg-type]
         assert manifest.defaults.sampling == defaults
         assert manifest.parity["sampling"] == report.sampling
 
@@ -246,7 +246,7 @@ def test_nothing_is_left_of_an_export_that_stops(written: None, tmp_path: Path) 
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bundle.build(small.load(files), "fp32", tmp_path / "out", interrupted, max_frames=small.MAX_FRAMES)
+        assemble.build(small.load(files), "fp32", tmp_path / "out", interrupted, max_frames=small.MAX_FRAMES)
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
@@ -254,8 +254,8 @@ def test_of_two_exports_to_one_place_the_first_is_kept(written: None, tmp_path: 
     files = small.write_files(tmp_path / "weights", small.V1)
     out = tmp_path / "out"
 
-    def build(measure: bundle.Measure) -> contract.Bundle:
-        return bundle.build(small.load(files), "fp32", out, measure, max_frames=small.MAX_FRAMES)
+    def build(measure: assemble.Measure) -> contract.Bundle:
+        return assemble.build(small.load(files), "fp32", out, measure, max_frames=small.MAX_FRAMES)
 
     def meanwhile(trial: contract.Bundle) -> parity.Report:
         assert trial.folder.parent.name.startswith(".out.")
@@ -263,7 +263,7 @@ def test_of_two_exports_to_one_place_the_first_is_kept(written: None, tmp_path: 
         assert trial.graph("step").is_file()
         return report()
 
-    with pytest.raises(bundle.BundleFailed, match="out exists; name a new"):
+    with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
         build(meanwhile)
     contract.read(out)
     assert {path.name for path in tmp_path.iterdir()} == {"weights", "out"}
@@ -278,8 +278,8 @@ def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(written: None, t
         out.mkdir()
         return report()
 
-    with pytest.raises(bundle.BundleFailed, match="out exists; name a new"):
-        bundle.build(small.load(files), "fp32", out, meanwhile, max_frames=small.MAX_FRAMES)
+    with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
+        assemble.build(small.load(files), "fp32", out, meanwhile, max_frames=small.MAX_FRAMES)
     assert not list(out.iterdir())
 
 
@@ -312,7 +312,7 @@ def test_weights_that_do_not_fit_the_graph_break_the_bounds(
     files = small.write_files(tmp_path, small.V1)
     loaded = small.load(files)
     report = parity.measure(
-        workshop.make("v0").bundle, bundle.expectations(loaded, max_frames=small.MAX_FRAMES)
+        workshop.make("v0").bundle, assemble.expectations(loaded, max_frames=small.MAX_FRAMES)
     )
     failed = {line.split(" at ")[0] for line in report.failed}
     assert {"step", "sample", "guided", "padded", "reply"} <= failed
@@ -355,6 +355,6 @@ def test_a_vocoder_of_another_geometry_is_refused(
         other = write_random_vocos(tmp_path / "other", dataclasses.replace(small.VOCOS, **change))
     else:
         other = write_random_bigvgan(tmp_path / "other", dataclasses.replace(small.BIGVGAN, **change))
-    sources = bundle.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)
-    with pytest.raises(bundle.BundleFailed, match=f"cannot read what small makes: {message}"):
-        bundle.load(sources)
+    sources = assemble.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)
+    with pytest.raises(assemble.BundleFailed, match=f"cannot read what small makes: {message}"):
+        assemble.load(sources)

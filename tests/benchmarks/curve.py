@@ -1,9 +1,10 @@
-"""Accuracy of INT8 Q/DQ against the share of INT8 operations, on any fp16 bundle."""
+"""Accuracy of INT8 Q/DQ against the share of INT8 operations, on any fp16 bundle: `scripts/bench-curve`."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from appliance.contract.bundle import Arch, Bundle
+from appliance.contract.bundle import Arch, Bundle, read
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import read_vocabulary
 from appliance.engine.engine import Synthesizer
@@ -20,8 +21,8 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from export import calibration, parity, qdq
 from export.calibration import CALIBRATED
-from export.cases import GATE_NFES, Trajectory, distance, read_case
-from export.graphs import POSITION_CONV_GROUPS
+from export.modules import POSITION_CONV_GROUPS
+from export.oracles import GATE_NFES, Trajectory, distance, read_case
 from export.qdq import Floats, Scheme
 
 READINGS = (("bdl", 500), ("slt", 500))
@@ -137,3 +138,15 @@ def _mel_ratio(trial: Bundle, solved: Trajectory, far: float) -> float:
         engine.shutdown()
     start = len(solved.case.cond)
     return distance(mel[start:], solved.mel[start:]) / far
+
+
+def main(folder: str) -> None:
+    """Print the curve of the fp16 bundle at `folder`."""
+    points = curve(read(Path(folder)))
+    print(HEADING)
+    for point in points:
+        print(point, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
