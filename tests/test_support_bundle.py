@@ -21,6 +21,7 @@ from appliance.config import Config
 from tests.box.boxes import quick, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import TOOLS, Jetson
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 
@@ -183,7 +184,7 @@ def files(jetson: Jetson) -> dict[str, str]:
         env=jetson.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert out.stat().st_mode & 0o777 == 0o600
@@ -312,7 +313,7 @@ def test_an_empty_box(tmp_path: Path) -> None:
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     command = [sys.executable, "-I", str(SCRIPT), "--out", "/nowhere/x.tar.gz", "--python", "/nowhere/python"]
-    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
         "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
@@ -327,7 +328,7 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     option = [] if out is None else ["--out", out]
     command = [sys.executable, "-I", str(SCRIPT), "--python", "/nowhere/python", *option]
     ran = subprocess.run(
-        command, env=jetson.environment, capture_output=True, text=True, timeout=60, cwd=here
+        command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=here
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     [written] = (here / (out or ".")).glob("f5-support-*.tar.gz")

@@ -23,6 +23,7 @@ from appliance.box.show import clock_status
 from appliance.box.system import Box
 from tests.box.boxes import quick, run_script
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
@@ -34,7 +35,7 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
     """The script, isolated as its first line has it."""
     command = [sys.executable, "-I", str(script), *words]
     environment = {**os.environ, **jetson.environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

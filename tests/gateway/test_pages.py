@@ -27,9 +27,10 @@ from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
 from appliance.gateway.pages import box_status
 from tests.box.boxes import well
-from tests.daemons import PATIENCE_S, ROOT, free_port
+from tests.daemons import ROOT, free_port
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
+from tests.patience import PATIENCE_S
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,9 @@ from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.clockwatch import STATES, ClockWatch
 from tests.box.boxes import quick
-from tests.daemons import PATIENCE_S, Running, running
+from tests.daemons import Running, running
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -160,10 +160,7 @@ class Seen:
         self.await_true(lambda: self.health("clocks") == status)
 
     def await_true(self, true: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not true():
-            assert time.monotonic() < end, "".join(self.daemon.lines)
-            time.sleep(0.05)
+        until(true, lambda: self.daemon.log)
 
 
 def degraded_of(call: grpc.Call) -> str | None:
