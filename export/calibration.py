@@ -1,7 +1,4 @@
-"""Calibration for INT8: input magnitudes of the step graphs' products, observed while synthesising texts.
-
-The engine runs the CPU graphs in float32, with all steps of several samplings.
-"""
+"""Calibration for INT8: what the step graphs' products read while the float32 engine synthesises texts."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend, OrtGraph
 from appliance.engine.replay import replay
-from export.cases import Case, FloatArray, read_case
+from export.oracles import Case, FloatArray, read_case
 from export.precision import products_of
 
 READINGS = (("bdl", 520), ("slt", 610))
-"""Voice and length in frames of the calibration cases; the parity gate uses others."""
+"""Voice and length in frames; the parity gate uses others."""
 TEXT = (
     "Yesterday evening the lights went out in the whole street, so we lit two candles and told stories. "
     "Have you ever seen such a large dog sleep on such a small chair? "
@@ -37,7 +34,7 @@ TEXT = (
     "She measured the flour twice, forgot the sugar, and still won the prize for the best cake. "
 )
 RUNS: tuple[tuple[int, Sampling], ...] = ((7, "exact"), (16, "short-kv"))
-"""NFE and sampling. The grid of 16 contains the times of 5, 6, 7 and 10; together they run every graph."""
+"""NFE and sampling, which run every graph; the grid of 16 has the times of 5, 6, 7 and 10."""
 STRIDE = 61
 """Every STRIDE-th frame is sampled."""
 CALIBRATED = ("step_keys", "step_reply")
@@ -72,7 +69,7 @@ class Observations:
 
 
 def observe(bundle: Bundle, cases: list[Case] | None = None) -> Observations:
-    """Synthesise `cases` with a float bundle in all RUNS and observe the products. Raises EngineFault."""
+    """Observe the products of a float bundle in all RUNS of `cases`. Raises EngineFault."""
     backend = ObservingBackend()
     engine = Synthesizer(bundle, backend, lanes=1, variant="ort-cpu")
     try:
@@ -150,9 +147,8 @@ class ObservingBound:
 
 
 def tapped(path: Path) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """Add two outputs per product: channel maxima of its input, and every STRIDE-th frame.
-
-    Returns the model and output prefix → weight name.
+    """Add two outputs per product: channel maxima of its input, and every STRIDE-th frame. Returns the model
+    and output prefix → weight name.
     """
     model = onnx.load(path)
     graph = model.graph

@@ -1,8 +1,4 @@
-"""Official checkpoints and fine-tunes of F5-TTS, Vocos and BigVGAN.
-
-Checkpoints are memory-mapped and tensors converted to float32 on access, so a full-size export never holds
-two copies of a model.
-"""
+"""Checkpoints of F5-TTS, Vocos and BigVGAN, memory-mapped: no export holds two copies of a model."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ _FLOAT32_ROUNDING = 1e-6  # relative; powers differ in their last digits between
 
 
 class CheckpointError(ValueError):
-    """The file is no checkpoint, or its architecture differs from the given one."""
+    """No checkpoint, or one of another architecture."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Entry:
 
 
 class Weights(Mapping[str, Tensor]):
-    """Mapping that reads tensors on access and converts floats to float32, without caching."""
+    """Reads a tensor on each access; floats become float32."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
         self._entries = dict(entries)
@@ -74,11 +70,10 @@ class Weights(Mapping[str, Tensor]):
 
 
 def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: WeightsKind = "ema") -> Weights:
-    """Load a DiT's weights under the names of `export.model.dit`.
+    """Load a DiT from safetensors or a full or pruned `.pt`, under the names of `export.model.dit`.
 
-    Reads safetensors and full or pruned `.pt`; `ema` prefers the moving average, `raw` requires unaveraged
-    weights. A rounded rotary table is replaced by the exact one. `vocab_size` excludes the filler's row.
-    Raises CheckpointError if the file is unreadable or does not match vocabulary or architecture.
+    `ema` prefers the moving average, `raw` requires unaveraged weights; a rounded rotary table becomes exact.
+    `vocab_size` excludes the filler's row. Raises CheckpointError.
     """
     stored = _read(path, _STATE_DICTS[kind])
     if kind == "raw" and (averaged := [name for name in stored if name.startswith("ema_model.")]):
@@ -108,10 +103,7 @@ def load_dit(path: Path, arch: Arch, vocab_size: int, mels: int = 100, kind: Wei
 
 
 def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
-    """Config and weights of a folder with `config.yaml` and `pytorch_model.bin` or `model.safetensors`.
-
-    Raises CheckpointError.
-    """
+    """Read `config.yaml` and the weights of a folder. Raises CheckpointError."""
     config = _config(folder / "config.yaml", yaml.safe_load, VocosConfig.parse)
     path = _first_of(folder, VOCOS_FILES)
     stored = _read(path)
@@ -122,10 +114,7 @@ def load_vocos(folder: Path) -> tuple[VocosConfig, Weights]:
 
 
 def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
-    """Config and weights, with folded weight norm, of a folder with `config.json` and `bigvgan_generator.pt`.
-
-    Raises CheckpointError.
-    """
+    """Read `config.json` and the weights of a folder, folding weight norm. Raises CheckpointError."""
     config = _config(folder / "config.json", json.loads, BigVGANConfig.parse)
     path = _first_of(folder, (BIGVGAN_FILE,))
     entries = _folded(path, _read(path, ("generator",)))
@@ -137,21 +126,18 @@ def load_bigvgan(folder: Path) -> tuple[BigVGANConfig, Weights]:
 
 
 def build_dit(weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int = 100) -> DiT:
-    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = DiT(arch, vocab_size, mels)
     return _filled(model, weights)
 
 
 def build_vocos(config: VocosConfig, weights: Mapping[str, Tensor]) -> Vocos:
-    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = Vocos(config)
     return _filled(model, weights)
 
 
 def build_bigvgan(config: BigVGANConfig, weights: Mapping[str, Tensor]) -> BigVGAN:
-    """Build the reference model on `weights` without copying them."""
     with torch.device("meta"):
         model = BigVGAN(config)
     return _filled(model, weights)
@@ -165,10 +151,9 @@ def save_official(
     raw: Mapping[str, Tensor] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Write a DiT's weights in the layouts of upstream's trainer and pruning.
+    """Write averaged weights under the names of `export.model.dit` in upstream's layouts.
 
-    `state` are averaged weights under the names of `export.model.dit`, stored as `dtype` (None: unchanged). A
-    full `pt` also has the unaveraged `raw` and optimiser entries. Safetensors are written tensor by tensor.
+    They are stored as `dtype` (None: unchanged); a full `pt` has the unaveraged `raw` and an optimiser too.
     """
 
     def stored(tensor: Tensor) -> Tensor:
@@ -208,10 +193,7 @@ def write_safetensors(
     dtype: torch.dtype | None = None,
     scalars: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a safetensors file with one tensor in memory at a time.
-
-    `tensor` returns the tensor of a name, with its shape and `dtype` (None: float32).
-    """
+    """Write a safetensors file of `dtype` (None: float32), with one tensor in memory at a time."""
     kind, width = _SAFETENSORS_TYPES[dtype or torch.float32]
     header: dict[str, Any] = {}
     at = 0
@@ -239,7 +221,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 def _read(path: Path, inside: Sequence[str] = ()) -> Weights:
-    """Tensors of a file; of a `.pt`, those of the first dictionary in `inside` that it has."""
+    """Tensors of a file; of a `.pt`, of its first dictionary in `inside`."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file")
     if path.suffix != ".safetensors":
@@ -295,7 +277,7 @@ def _folding(stored: Weights, magnitude: str, direction: str) -> Entry:
 
 
 def _exact_rotary(path: Path, stored: Tensor, exact: Tensor) -> Tensor:
-    """Return `exact` if `stored` is a rounding of it. bfloat16's turns frame 1000 by up to 0.44 rad."""
+    """Return `exact`, of which `stored` must be a rounding: bfloat16's turns frame 1000 by 0.44 rad."""
     difference = float(((stored.float() - exact) / exact).abs().max())
     rounding = torch.finfo(stored.dtype).eps / 2 if stored.is_floating_point() else 0.0
     if not difference <= rounding + _FLOAT32_ROUNDING:

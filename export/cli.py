@@ -1,9 +1,10 @@
-"""`python -m export`: bundle · convert · curve · fetch · parity · inspect."""
+"""`python -m export`: bundle · fetch · parity · inspect."""
 
 from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import shlex
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import get_args
 
 from appliance.contract import bundle as contract
 from appliance.errors import BundleError, EngineFault
-from export import bundle, convert, curve, fetch, inspection, parity, precision, qdq
+from export import assemble, fetch, inspection, parity, precision, qdq
 from export.checkpoint import CheckpointError
 from export.families import NAMED, FamilyError, family
 from export.to_onnx import ExportError
@@ -26,7 +27,7 @@ EXPECTED = (
     EngineFault,
     ExportError,
     FamilyError,
-    bundle.BundleFailed,
+    assemble.BundleFailed,
     fetch.FetchError,
     ValueError,
     OSError,
@@ -61,23 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         f"(default: {', '.join(qdq.KEEPS_FLOAT)})",
     )
     make.add_argument(
-        "--max-frames", type=int, default=bundle.MAX_FRAMES, help="reference and reply together"
+        "--max-frames", type=int, default=assemble.MAX_FRAMES, help="reference and reply together"
     )
     make.add_argument("--licence", help="terms of the weights, where they cannot be told from the files")
     make.add_argument("--vocoder-licence", help="terms of the vocoder, likewise")
     make.add_argument("--out", type=Path, required=True)
     _add_gate(make)
     make.set_defaults(run=_bundle)
-
-    renew = commands.add_parser("convert", help="an older bundle in, one with today's step graphs out")
-    renew.add_argument("old", type=Path)
-    renew.add_argument("--out", type=Path, required=True)
-    _add_gate(renew)
-    renew.set_defaults(run=_convert)
-
-    draw = commands.add_parser("curve", help="int8-qdq: errors by the products that stay float16")
-    draw.add_argument("bundle", type=Path, help="an fp16 bundle")
-    draw.set_defaults(run=_curve)
 
     get = commands.add_parser("fetch", help="official weights and vocoder from the hub, resumable")
     get.add_argument("family", choices=sorted(fetch.MODELS))
@@ -110,8 +101,8 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _gate(arguments: argparse.Namespace) -> bundle.Gate:
-    return bundle.Gate(arguments.sampling, arguments.accept)
+def _gate(arguments: argparse.Namespace) -> assemble.Gate:
+    return assemble.Gate(arguments.sampling, arguments.accept)
 
 
 def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -131,9 +122,9 @@ def _add_sources(parser: argparse.ArgumentParser, *, required: bool = True) -> N
     )
 
 
-def _sources(arguments: argparse.Namespace) -> bundle.Loaded:
-    return bundle.load(
-        bundle.Sources(
+def _sources(arguments: argparse.Namespace) -> assemble.Loaded:
+    return assemble.load(
+        assemble.Sources(
             family(arguments.family),
             arguments.checkpoint,
             arguments.vocab,
@@ -150,20 +141,21 @@ def _bundle(arguments: argparse.Namespace) -> None:
     started = time.monotonic()
     if arguments.max_frames not in contract.FRAMES_ALLOWED:
         low, high = contract.FRAMES_ALLOWED[0], contract.FRAMES_ALLOWED[-1]
-        raise bundle.BundleFailed(f"--max-frames: must be {low} to {high}, not {arguments.max_frames}")
+        raise assemble.BundleFailed(f"--max-frames: must be {low} to {high}, not {arguments.max_frames}")
     if arguments.keep_float is not None and arguments.precision != "int8-qdq":
-        raise bundle.BundleFailed("--keep-float: only --precision int8-qdq has it")
+        raise assemble.BundleFailed("--keep-float: only --precision int8-qdq has it")
     keep_float = qdq.KEEPS_FLOAT if arguments.keep_float is None else arguments.keep_float
     precision.check_roles(keep_float)
-    bundle.check_absent(arguments.out)
+    assemble.check_absent(arguments.out)
+    gc.freeze()  # what is imported is in no later search for garbage
     loaded = _sources(arguments)
-    made = bundle.build(
+    made = assemble.build(
         loaded,
         arguments.precision,
         arguments.out,
         functools.partial(
             parity.measure,
-            expected=bundle.expectations(loaded, arguments.precision, arguments.max_frames),
+            expected=assemble.expectations(loaded, arguments.precision, arguments.max_frames),
         ),
         max_frames=arguments.max_frames,
         created_by="python -m export bundle",
@@ -174,20 +166,6 @@ def _bundle(arguments: argparse.Namespace) -> None:
     size = sum(f.size_bytes for f in made.manifest.files.values())
     print(f"licence: {made.manifest.licence.weights} (weights), {made.manifest.licence.vocoder} (vocoder)")
     print(f"{arguments.out}: {size / 1e6:.0f} MB, written in {time.monotonic() - started:.0f} s")
-
-
-def _convert(arguments: argparse.Namespace) -> None:
-    started = time.monotonic()
-    made = convert.convert(arguments.old, arguments.out, parity.measure_samplings, _gate(arguments))
-    print("\n".join(inspection.parity_lines(made.manifest)))
-    print(f"{arguments.out}: format {contract.FORMAT}, written in {time.monotonic() - started:.0f} s")
-
-
-def _curve(arguments: argparse.Namespace) -> None:
-    points = curve.curve(contract.read(arguments.bundle))
-    print(curve.HEADING)
-    for point in points:
-        print(point, flush=True)
 
 
 def _fetch(arguments: argparse.Namespace) -> None:
@@ -210,12 +188,12 @@ def _parity(arguments: argparse.Namespace) -> None:
     if not (arguments.family and arguments.checkpoint and arguments.vocab and arguments.vocoder_path):
         print("measured when it was written:")
         print(parity.table(made.manifest.parity.get("rows", []), ""))
-        raise bundle.BundleFailed(
+        raise assemble.BundleFailed(
             "to measure again, name its sources: --family, --checkpoint, --vocab, --vocoder, --vocoder-path"
         )
     manifest = made.manifest
-    expected = bundle.expectations(_sources(arguments), manifest.precision, manifest.max_frames)
+    expected = assemble.expectations(_sources(arguments), manifest.precision, manifest.max_frames)
     report = parity.measure(made, expected)
     print(report.table())
     if report.failed:
-        raise bundle.BundleFailed("; ".join(report.failed))
+        raise assemble.BundleFailed("; ".join(report.failed))

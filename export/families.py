@@ -1,7 +1,4 @@
-"""Model architectures: named families and upstream's YAML files.
-
-The family must be given, because checkpoints of v0 and v1 have the same keys and shapes.
-"""
+"""Architectures by name or upstream's YAML file; checkpoints of v0 and v1 look the same."""
 
 from __future__ import annotations
 
@@ -12,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from appliance.contract.bundle import Arch, Count
-from appliance.contract.fields import Ranged, from_mapping, parse_yaml
 from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.yaml_text import parse_yaml
+from appliance.fields import Ranged, from_mapping
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 
@@ -33,7 +31,7 @@ class Family:
     arch: Arch
     mel: MelSpec = VOCOS_MEL
     tokenizer: str = "pinyin"
-    """Origin of the vocabulary; given a vocabulary file, all read text alike."""
+    """Origin of the vocabulary; all read text alike."""
 
 
 def _base(**changes: Any) -> Arch:
@@ -68,7 +66,7 @@ _UPSTREAM_DEFAULTS: dict[str, Any] = {"depth": 8, "heads": 8}
 
 @dataclass(frozen=True)
 class _UpstreamMel(Ranged):
-    """`model.mel_spec` in upstream's names. Upstream's inference has one rate, hop and window."""
+    """`model.mel_spec`; upstream's inference has one rate, hop and window."""
 
     target_sample_rate: Literal[24_000] = 24_000
     n_mel_channels: Count = 100
@@ -90,10 +88,7 @@ def family(name: str) -> Family:
 
 
 def with_mels_for(family: Family, vocoder: Kind) -> Family:
-    """Set a named family's mels to those of `vocoder`; checkpoints do not record which they use.
-
-    Raises FamilyError if a YAML file specifies other mels.
-    """
+    """Give a named family the mels of `vocoder`. Raises FamilyError if a YAML file says others."""
     if family is NAMED.get(family.name):
         return dataclasses.replace(family, mel=MelSpec(vocoder))
     if family.mel.kind != vocoder:
@@ -105,10 +100,7 @@ def with_mels_for(family: Family, vocoder: Kind) -> Family:
 
 
 def read_family(path: Path) -> Family:
-    """Read a YAML file laid out as upstream's: `model.arch`, `model.mel_spec`, `model.tokenizer`.
-
-    Raises FamilyError naming the file and the key.
-    """
+    """Read a YAML file laid out as upstream's. Raises FamilyError naming the key."""
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -1,8 +1,7 @@
 """Resumable download of official weights from the hub, with hash check and licence record.
 
-huggingface_hub supplies address and hash. The bytes are downloaded here, since checkpoints have 1.3 GB: the
-library (2.4) deletes a partial file on failure, loses up to 10 MB at each break, accepts bytes of another
-hash and gives up at the first 503.
+huggingface_hub supplies address and hash, not the bytes: 2.4 deletes partial files, accepts another hash and
+gives up at the first 503.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Bar = Any  # tqdm's own annotations are generic over what it iterates; this one 
 
 
 class FetchError(RuntimeError):
-    """A download failed; the message is one line with reason and remedy."""
+    """A download failed."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ def fetch(
 ) -> Fetched:
     """Download a family's official checkpoint, vocabulary and vocoder into folders under `out`.
 
-    Keeps files with the right hash and resumes partial ones. `endpoint` defaults to HF_ENDPOINT or the public
-    hub. Licences go to `say` and to a `licence.yaml` per folder. Raises FetchError.
+    Files with the right hash are kept, partial ones resumed. Licences go to `say` and `licence.yaml`. Raises
+    FetchError.
     """
     if family not in MODELS:
         known = f"there are for {', '.join(MODELS)}"
@@ -145,7 +144,7 @@ def _fetch_all(
 def _fetch_file(
     repository: str, name: str, path: Path, endpoint: str | None, progress: bool
 ) -> tuple[str, str]:
-    """Download one file to `path`; return its commit and sha256."""
+    """Return commit and sha256 of the file."""
     what = f"{repository}/{name}"
     remote = _ask(repository, name, endpoint)
     if path.is_file() and path.stat().st_size == remote.size and not _differs(path, remote.etag):
@@ -169,7 +168,6 @@ def _fetch_file(
 
 
 def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[[], _Remote]) -> None:
-    """Append to `part` until it is complete, resuming after interruptions."""
     fruitless = 0
     with part.open("ab") as stream:
         bar.update(stream.tell())
@@ -194,7 +192,7 @@ def _fill(part: Path, remote: _Remote, bar: Bar, what: str, ask_again: Callable[
 
 
 def _append(stream: BinaryIO, remote: _Remote, bar: Bar) -> None:
-    """Request the missing rest of `stream`, or all of it if the server ignores ranges."""
+    """Append the missing rest, or all of it if the server ignores ranges."""
     at = stream.tell()
     if at > remote.size:
         at = _start_again(stream, bar)
@@ -235,7 +233,7 @@ def _ask(repository: str, name: str, endpoint: str | None) -> _Remote:
 
 
 def _differs(path: Path, etag: str) -> bool:
-    """True if the bytes do not match the tag: a sha256 or a git blob hash; other tags match anything."""
+    """True if the bytes do not match the tag, if it is a sha256 or git's hash."""
     if _SHA256.fullmatch(etag):
         return sha256(path) != etag
     if _GIT_BLOB.fullmatch(etag):

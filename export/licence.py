@@ -1,7 +1,4 @@
-"""Licence of weights, by the record of `fetch`, a known hash, or an official file name.
-
-Unrecognised weights, fine-tunes among them, have the licence "unknown" unless one is stated.
-"""
+"""Licence of weights by the record of `fetch`, a known hash or an official name."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ KNOWN_HASHES: dict[str, str] = {
     "4180310f91d592cee4bc14998cd37c781f779cf105e8ca8744d9bd48ca7046ae": "SWivid/F5-TTS",
     "97ec976ad1fd67a33ab2682d29c0ac7df85234fae875aefcc5fb215681a91b2a": "charactr/vocos-mel-24khz",
 }
-"""sha256 of official files → repository: v1_Base at 1.25 M steps, Base at 1.2 M steps, Vocos."""
+"""sha256 of v1_Base, Base and Vocos → repository."""
 
 _KNOWN_PLACES: dict[str, str] = {
     "F5TTS_v1_Base/model_1250000.safetensors": "SWivid/F5-TTS",
@@ -78,10 +75,7 @@ def licence(
 
 
 def terms_of(file: Path, *, vocoder: bool = False) -> Terms:
-    """Terms of a file of weights by its record, its hash, or its name; else unknown.
-
-    A checkpoint is recognised by folder and file name, a vocoder by its folder.
-    """
+    """Terms by record, by hash, or by name: of a vocoder its folder's, else with the file's."""
     digest = sha256(file) if file.is_file() else ""
     recorded = read_record(file.parent)
     if recorded is not None and recorded.files.get(file.name) == digest:

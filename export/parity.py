@@ -1,12 +1,9 @@
-"""Parity of a bundle with its source weights: single graphs, whole samples, waveforms.
-
-References are the oracles of `export.cases`. All variants are measured on the device's engine.
-"""
+"""Parity of a bundle with its weights: every variant on the device's engine against the oracles."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,12 +23,13 @@ from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export.cases import (
+from export.oracles import (
     GATE_NFES,
     READINGS,
     Case,
     Coarse,
     Expectations,
+    ExpectedGraph,
     FloatArray,
     TorchOracle,
     Trajectory,
@@ -72,15 +70,16 @@ BOUNDS: dict[Precision, dict[str, float]] = {
         "wave mel": 0.25,
     },
 }
-"""Largest accepted errors. Lossy precisions have no bound on steps, whose errors guidance amplifies and later
-steps correct, nor on samples, whose phase is arbitrary."""
+"""Largest accepted errors. Steps of lossy precisions have none: guidance amplifies their errors, later steps
+correct them; nor have samples, whose phase is arbitrary."""
 LOSSY: tuple[Precision, ...] = ("int8", "int8-qdq")
 CHEAPER: tuple[Sampling, ...] = ("short-kv", "short")
 """Samplings other than `exact`, cheapest first."""
 SAMPLING_BOUND = 1.5
-"""Largest distance to the fine solution, relative to that of `exact` at the same NFE."""
+"""Largest distance to the fine solution, in that of `exact` at the same NFE."""
 RATIOS = ("mel", "wave mel", *CHEAPER)
-"""Rows whose error is a ratio of mean absolute distances instead of ‖a − b‖ / ‖b‖."""
+"""Rows whose error is a ratio of mean absolute distances."""
+KEPT_BYTES = 64 << 20
 PADDING = 37
 """Most padding frames in graphs with masks."""
 
@@ -102,12 +101,11 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """True if the error is finite and within its bound."""
         return math.isfinite(self.error) and (self.bound is None or self.error <= self.bound)
 
     @property
     def snr_db(self) -> float | None:
-        """Error as signal-to-noise ratio; None for ratios of distances."""
+        """None for ratios of distances."""
         return None if self.what in RATIOS else -20.0 * float(np.log10(max(self.error, 1e-12)))
 
     def __str__(self) -> str:
@@ -124,7 +122,7 @@ class Report:
     precision: str
     rows: list[Row] = field(default_factory=list)
     absent: str = ""
-    """Reason why upstream's package was not compared; empty if it was."""
+    """Reason why upstream's package was not compared."""
     samplings: list[Row] = field(default_factory=list)
     """Cheaper samplings against `exact` in each variant."""
 
@@ -135,7 +133,7 @@ class Report:
 
     @property
     def failed(self) -> list[str]:
-        """Rows beyond their bound as text; of samplings, only non-finite ones."""
+        """Rows beyond their bound; of samplings, only non-finite ones."""
         beyond = [row for row in self.rows if not row.holds]
         return [str(row) for row in (*beyond, *(r for r in self.samplings if not math.isfinite(r.error)))]
 
@@ -148,7 +146,6 @@ class Report:
         return "exact"
 
     def beyond(self, sampling: Sampling) -> list[str]:
-        """Rows of a sampling beyond their bound as text."""
         return [str(row) for row in self.samplings if row.what == sampling and not row.holds]
 
     def record(self) -> dict[str, Any]:
@@ -163,7 +160,6 @@ class Report:
 
 
 def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
-    """Format a manifest's parity rows as a text table."""
     lines = [
         f"{'what':10s} {'variant':8s} {'against':12s} {'frames':>6s} {'NFE':>4s} {'t':>6s} {'error':>10s} "
         f"{'SNR dB':>7s} {'bound':>8s}"
@@ -181,114 +177,132 @@ def table(rows: list[Mapping[str, Any]], absent: str = "") -> str:
 
 
 def variants(bundle: Bundle) -> list[str]:
-    """Variants used by some backend that a CPU can run, the CPU's own last."""
+    """Variants of some backend that a CPU can run, its own last."""
     found = {bundle.variant_for(backend) for backend in bundle.manifest.backends} - {FUSED}
     found |= {FLOAT32} & bundle.manifest.variants.keys()
     return sorted(found, key=lambda name: (name == "ort-cpu", name))
 
 
 def measure(bundle: Bundle, expected: Expectations) -> Report:
-    """Compare graphs, generated frames and waveforms of every variant with the oracles, on the CPU."""
-    precision = bundle.manifest.precision
-    report = Report(precision, absent=expected.absent)
+    """Compare graphs, generated frames and waveforms of every variant with the oracles."""
+    report = Report(bundle.manifest.precision, absent=expected.absent)
+    names = variants(bundle)
     paths: set[Path] = set()
-    for variant in variants(bundle):
+    for variant in names:
         graphs = Graphs(bundle, variant)
-        for one in expected.graphs:
-            if (path := bundle.graph(one.graph, variant)) not in paths:
-                paths.add(path)
-                error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
-                frames = 0 if one.graph == "modulation" else len(one.inputs["log_mel"])
-                bound = BOUNDS[precision][one.graph]
-                report.rows.append(Row(one.graph, variant, TorchOracle.name, frames, 0, error, bound))
+        report.rows.extend(_single(graphs, expected.graphs, paths))
         for solved in tqdm(expected.trajectories, desc=f"stepping {variant}"):
             report.rows.extend(velocities(graphs, solved))
         del graphs
-        with _engine(bundle, variant) as engine:
-            if precision not in LOSSY:
-                report.rows.extend(_samples(engine, expected, variant))
-            elif expected.coarse is not None:
-                report.rows.extend(_lossy(engine, expected.coarse, variant))
     for variant in (FUSED, FLOAT32_SUMS):  # their other graphs are the default's
         if variant in bundle.manifest.variants and expected.trajectories:
             report.rows.extend(velocities(Graphs(bundle, variant), expected.trajectories[0]))
-    report.samplings = measure_samplings(bundle).samplings
+    case = expected.trajectories[0].case if expected.trajectories else None
+    sampled = measure_samplings(bundle, case, lambda made: report.rows.extend(_samples(made, expected)))
+    report.samplings = sampled.samplings
+    report.rows.sort(key=lambda row: names.index(row.variant) if row.variant in names else len(names))
     return report
 
 
-def measure_samplings(bundle: Bundle) -> Report:
-    """Compare the cheaper samplings with `exact`; needs no oracle."""
+def _single(graphs: Graphs, expected: Sequence[ExpectedGraph], paths: set[Path]) -> Iterator[Row]:
+    """Rows of the graphs that run once, but for files in `paths`; theirs are added."""
+    bounds = BOUNDS[graphs.bundle.manifest.precision]
+    for one in expected:
+        if (path := graphs.bundle.graph(one.graph, graphs.variant)) not in paths:
+            paths.add(path)
+            error = relative_error(graphs.output(one.graph, one.inputs, one.wanted.shape), one.wanted)
+            frames = 0 if one.graph == "modulation" else len(one.inputs["log_mel"])
+            yield Row(one.graph, graphs.variant, TorchOracle.name, frames, 0, error, bounds[one.graph])
+
+
+def measure_samplings(
+    bundle: Bundle, case: Case | None = None, more: Callable[[Samples], None] | None = None
+) -> Report:
+    """Compare the cheaper samplings with `exact` on `case` (the first of READINGS) without an oracle.
+
+    Calls `more` with each variant's samples before its engine closes.
+    """
     m = bundle.manifest
-    case, *_ = read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)
+    case = case or read_cases(READINGS, m.mel, read_vocabulary(bundle.vocab), m.max_frames)[0]
+    start = len(case.cond)
     coarse, fine = (time_grid(n, grid=m.defaults.grid, sway=m.defaults.sway) for n in GATE_NFES)
     report = Report(m.precision, absent="not measured")
     wanted: FloatArray | None = None
     for variant in reversed(variants(bundle)):
-        with _engine(bundle, variant) as engine:
+        with _samples_of(bundle, variant) as made:
             if wanted is None:
-                wanted = _sampled(engine, case, fine, "exact")
-            exact = distance(_sampled(engine, case, coarse, "exact"), wanted)
+                wanted = made(case, fine)[0][start:]
+            exact = distance(made(case, coarse)[0][start:], wanted)
             for sampling in tqdm(CHEAPER, desc=f"cheaper samplings of {variant}"):
-                error = _ratio(distance(_sampled(engine, case, coarse, sampling), wanted), exact)
+                error = _ratio(distance(made(case, coarse, sampling)[0][start:], wanted), exact)
                 row = Row(sampling, variant, "exact", case.frames, GATE_NFES[0], error, SAMPLING_BOUND)
                 report.samplings.append(row)
+            if more is not None:
+                more(made)
     return report
 
 
+class Samples:
+    """Log-mel (N, M) and waveform of one variant, each made once; NaN if the engine fails."""
+
+    def __init__(self, engine: Synthesizer, variant: str) -> None:
+        self.manifest, self.variant = engine.manifest, variant
+        self._engine = engine
+        self._made: dict[tuple[int, bytes, Sampling], tuple[FloatArray, FloatArray]] = {}
+
+    def __call__(
+        self, case: Case, times: NDArray[np.float64], sampling: Sampling = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        key = id(case), times.tobytes(), sampling
+        if key not in self._made:
+            try:
+                self._made[key] = replay(self._engine, case.segment(times, sampling))
+            except EngineFault:
+                self._made[key] = np.full_like(case.noise, np.nan), np.full(1, np.nan, np.float32)
+        return self._made[key]
+
+
 @contextmanager
-def _engine(bundle: Bundle, variant: str) -> Iterator[Synthesizer]:
+def _samples_of(bundle: Bundle, variant: str) -> Iterator[Samples]:
     # Any variant, not only the CPU's: the default one computes in FP16 as a device does.
     engine = Synthesizer(bundle, OrtBackend(), lanes=1, variant=variant)
     try:
-        yield engine
+        yield Samples(engine, variant)
     finally:
         engine.shutdown()
 
 
-def _samples(engine: Synthesizer, expected: Expectations, variant: str) -> Iterator[Row]:
-    """Rows of the random cases: velocities, samples and waveforms."""
-    bounds = BOUNDS[engine.manifest.precision]
-    for e in tqdm(expected.samples, desc=f"measuring {variant}"):
+def _samples(made: Samples, expected: Expectations) -> Iterator[Row]:
+    """Rows of the random cases; of a lossy precision, its two ratios."""
+    bounds = BOUNDS[made.manifest.precision]
+    if made.manifest.precision in LOSSY:
+        if expected.coarse is not None:
+            yield from _lossy(made, expected.coarse)
+        return
+    for e in tqdm(expected.samples, desc=f"measuring {made.variant}"):
         nfe, start = len(e.times) - 1, len(e.case.cond)
-        try:
-            mel, wave = replay(engine, e.case.segment(e.times))
-        except EngineFault:
-            mel, wave = np.full_like(e.mel, np.nan), np.full(1, np.nan, np.float32)
+        mel, wave = made(e.case, e.times)
         base = e.case.noise if e.what == "step" else np.float32(0.0)  # compares a step's velocity
         error = relative_error((mel - base)[start:], (e.mel - base)[start:])
-        yield Row(e.what, variant, e.against, e.case.frames, nfe, error, bounds[e.what])
+        yield Row(e.what, made.variant, e.against, e.case.frames, nfe, error, bounds[e.what])
         if e.wave is not None:
             error = relative_error(wave, e.wave)
-            yield Row("wave", variant, e.against, e.case.frames, nfe, error, bounds["wave"])
+            yield Row("wave", made.variant, e.against, e.case.frames, nfe, error, bounds["wave"])
 
 
-def _lossy(engine: Synthesizer, coarse: Coarse, variant: str) -> Iterator[Row]:
-    """Rows of a lossy precision: errors relative to the distance from coarse to fine solution."""
-    bounds, spec, nfe = BOUNDS[engine.manifest.precision], engine.manifest.mel, GATE_NFES[0]
-    frames, start = coarse.case.frames, len(coarse.case.cond)
-    try:
-        mel, wave = replay(engine, coarse.case.segment(time_grid(nfe)))
-        errors = (
-            _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance),
-            _ratio(distance(log_mel(wave, spec)[start:], coarse.wave_mel[start:]), coarse.wave_mel_distance),
-        )
-    except EngineFault:
-        errors = (math.inf, math.inf)
-    for what, error in zip(("mel", "wave mel"), errors, strict=True):
-        yield Row(what, variant, TorchOracle.name, frames, nfe, error, bounds[what])
-
-
-def _sampled(engine: Synthesizer, case: Case, times: NDArray[np.float64], sampling: Sampling) -> FloatArray:
-    """Generated frames (frames, M); NaN if the engine fails."""
-    start = len(case.cond)
-    try:
-        return replay(engine, case.segment(times, sampling))[0][start:]
-    except EngineFault:
-        return np.full_like(case.noise[start:], np.nan)
+def _lossy(made: Samples, coarse: Coarse) -> Iterator[Row]:
+    bounds, spec, nfe = BOUNDS[made.manifest.precision], made.manifest.mel, GATE_NFES[0]
+    start = len(coarse.case.cond)
+    mel, wave = made(coarse.case, time_grid(nfe))
+    errors = {"mel": _ratio(distance(mel[start:], coarse.mel[start:]), coarse.mel_distance)}
+    spoken = log_mel(wave, spec)[start:] if np.isfinite(wave).all() else np.full(1, np.nan, np.float32)
+    errors["wave mel"] = _ratio(distance(spoken, coarse.wave_mel[start:]), coarse.wave_mel_distance)
+    for what, error in errors.items():
+        yield Row(what, made.variant, TorchOracle.name, coarse.case.frames, nfe, error, bounds[what])
 
 
 class Graphs:
-    """Runs single graphs of one variant; keeps only the last in memory."""
+    """Runs graphs of one variant; of large ones the last stays loaded."""
 
     def __init__(self, bundle: Bundle, variant: str) -> None:
         self.bundle, self.variant = bundle, variant
@@ -297,17 +311,19 @@ class Graphs:
 
     @property
     def masks(self) -> bool:
-        """True if the step graphs accept padded rows."""
         return self.variant != "ort-cpu" and "step" in self.bundle.manifest.variants["default"]
 
     def run(
         self, name: str, inputs: Mapping[str, NDArray[Any]], shape: tuple[int, ...] = ()
     ) -> dict[str, NDArray[Any]]:
-        """Outputs by name, NaN on a fault; `shape` sets output sizes that inputs do not determine."""
+        """Outputs by name, NaN on a fault; `shape` is for sizes that no input has."""
         spec = signatures(self.dimensions)[name]
         if name not in self._loaded:
-            self._loaded.clear()
-            self._loaded[name] = self._backend.load(name, self.bundle.graph(name, self.variant), spec, {})
+            path = self.bundle.graph(name, self.variant)
+            weights = path.with_name(f"{path.name}.data")  # those of a shared file are as many
+            if not weights.exists() or weights.stat().st_size > KEPT_BYTES:
+                self._loaded.clear()
+            self._loaded[name] = self._backend.load(name, path, spec, {})
         given = {t.name: np.ascontiguousarray(inputs[t.name], t.dtype) for t in spec.inputs}
         axes = {a: n for t in spec.inputs for a, n in zip(t.axes, given[t.name].shape, strict=True)}
         outputs: dict[str, NDArray[Any]] = {
@@ -328,7 +344,7 @@ class Graphs:
 
 
 def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
-    """Solve a case with the graphs of one variant instead of an oracle."""
+    """Solve a case with graphs instead of an oracle."""
     d = graphs.dimensions
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
     table = graphs.run("modulation", {"t": times[:-1]})["rows"]
@@ -345,7 +361,7 @@ def solve(graphs: Graphs, case: Case, times: NDArray[np.float64]) -> Trajectory:
 
 
 def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
-    """Errors of velocities at the oracle's latents: all times and rows, through each step graph."""
+    """Errors of velocities at the oracle's latents, through each step graph."""
     d, case, n, known = graphs.dimensions, solved.case, solved.case.frames, len(solved.case.cond)
     bound = BOUNDS[graphs.bundle.manifest.precision].get("step")
     condition = graphs.run("condition", condition_inputs(case, upsamples=d.upsamples_text))["condition"]
@@ -382,7 +398,6 @@ def velocities(graphs: Graphs, solved: Trajectory) -> Iterator[Row]:
 def _rows(
     latents: NDArray[Any], condition: NDArray[Any], table: NDArray[Any], step: int, padding: int = 0
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for rows of equal length and time."""
     count, frames, _ = latents.shape
     return {
         "latents": _padded(latents, (0, padding)),
@@ -396,7 +411,6 @@ def _rows(
 def _reference(
     latents: NDArray[Any], condition: NDArray[Any], padding: int = 0, name: str = "reference"
 ) -> dict[str, NDArray[Any]]:
-    """Inputs of a step graph for a reference or its context."""
     return {
         name: _padded(latents, (padding, 0)),
         f"{name}_condition": _padded(condition, (padding, 0)),
@@ -405,7 +419,7 @@ def _reference(
 
 
 def _padded(array: NDArray[Any], widths: tuple[int, int]) -> NDArray[Any]:
-    """Pad (R, N, …) with noise: results must not depend on the contents of padding."""
+    """Pad (R, N, …) with noise, on which no result may depend."""
     rng = np.random.default_rng(0)
     before, after = (
         rng.standard_normal((array.shape[0], width, array.shape[2])).astype(array.dtype) for width in widths

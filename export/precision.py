@@ -1,7 +1,4 @@
-"""Precision rewrites: float32 arithmetic and dynamic INT8 for a CPU, float32 sums for a GPU.
-
-float16 graphs themselves are traced with the casts of `graphs.py`.
-"""
+"""Precision rewrites: float32 arithmetic and dynamic INT8 for a CPU, float32 sums for a GPU."""
 
 from __future__ import annotations
 
@@ -17,16 +14,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 ROLES = ("from_latents", "qkv", "attention.out", "up", "down", "final")
-"""Roles of the step graph's weight products, in execution order."""
+"""Roles of weight products, in execution order."""
 INT8_KEEPS_FLOAT = ("from_latents", "attention.out", "final")
-"""Chosen on the measured curve in export/README.md: the fastest point with an error under 1.5e-2."""
+"""The fastest point under 1.5e-2 of the curve in export/README.md."""
 
 
 def widen(source: Path, out: Path) -> None:
     """Write the float16 graph `source` with float32 arithmetic, sharing its weight file.
 
-    ONNX Runtime's CPU provider has no float16 products, so it would cast around each one and split softmax
-    and GELU. Weights are widened once, when the graph is loaded.
+    ONNX Runtime has no float16 products on a CPU: it would cast around each. Weights are widened at loading.
     """
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
@@ -70,7 +66,7 @@ def _narrowed_outputs(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 def sum_in_float32(source: Path, out: Path) -> None:
     """Write the float16 graph `source` with its weight products between casts, sharing its weight file.
 
-    TensorRT makes products of float16 numbers with float32 sums of them; without, it may sum in float16.
+    TensorRT then multiplies float16 numbers and sums in float32.
     """
     model = onnx.load(source, load_external_data=False)
     graph = model.graph
@@ -95,10 +91,9 @@ def sum_in_float32(source: Path, out: Path) -> None:
 
 
 def quantise(source: Path, out: Path, keep_float: Collection[str] = INT8_KEEPS_FLOAT) -> None:
-    """Write the float32 step graph `source` with dynamic INT8 products except for roles in `keep_float`.
+    """Write the float32 step graph `source` with dynamic INT8 products, but for roles in `keep_float`.
 
-    Weights are int8 with a scale per output channel, activations uint8 with one run-time scale per tensor,
-    which makes results depend on the batch.
+    Weights have a scale per output channel, activations one per tensor: results depend on the batch.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -135,7 +130,7 @@ def check_roles(roles: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Silence the quantiser's advice on the root logger to run a pre-processing step not needed here."""
+    """Silence the quantiser's advice on the root logger."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -145,7 +140,6 @@ def _without_advice() -> Iterator[None]:
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write a model to `path` and its weights to `path`.data."""
     data = path.with_name(path.name + ".data")
     data.unlink(missing_ok=True)
     onnx.save_model(

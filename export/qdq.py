@@ -1,12 +1,10 @@
 """INT8 Q/DQ for tensor cores: calibrated, smoothed products in the step graphs of a float16 bundle.
 
-Weights have a scale per output channel, activations a constant scale per product; both are symmetric, as
-TensorRT requires. A channel's scale is one number in DequantizeLinear times a ratio up to 1 that multiplies
-the output: dequantising by channel, TensorRT-RTX 1.7 writes unscaled float16 sums, which overflow at 65,504.
+All scales are symmetric constants. A channel's is one number in DequantizeLinear times a ratio up to 1 that
+multiplies the output: dequantising by channel, TensorRT-RTX 1.7 writes unscaled float16 sums, which overflow.
 
-Smoothing (SmoothQuant, arXiv 2211.10438) moves a factor from each input channel to the weight's row. Factors
-of `qkv`, `up` and `final` go into the modulation, those of `attention.out` into the weights of v; `down` and
-`from_latents` need a multiplication.
+Smoothing (SmoothQuant, arXiv 2211.10438) moves a factor from each input channel to the weight's row: into the
+modulation (`qkv`, `up`, `final`), the weights of v (`attention.out`), or a multiplication.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from appliance.contract.bundle import Bundle
 from export.calibration import Observations, Observed
-from export.cases import FloatArray
+from export.oracles import FloatArray
 from export.precision import Product, check_roles, products_of, save
 from export.to_onnx import share_weights
 
@@ -90,10 +88,7 @@ def plain(weight: FloatArray, observed: Observed) -> Choice:
 
 
 def search(weight: FloatArray, observed: Observed) -> Choice:
-    """Choose the smoothing exponent with the least error on the sampled frames.
-
-    Scales that clip had less mean error, but tripled that of the unguided row at late times.
-    """
+    """Choose the smoothing exponent with the least error on the sampled frames; no scale clips."""
     sample = observed.sample
     sample = sample[:: -(-len(sample) // SEARCHED_FRAMES)]
     tried = []
@@ -116,7 +111,7 @@ def smoothing(weight: FloatArray, largest: FloatArray, alpha: float) -> FloatArr
 
 
 def quantise_product(weight: FloatArray, choice: Choice) -> Quantised:
-    """Quantise a weight (in, out). Scales are rounded to float16 before dividing by them."""
+    """Quantise a weight (in, out) by scales that float16 holds."""
     smoothed = weight / choice.factors[:, None]
     largest = np.abs(smoothed).max(axis=0)
     scale = _scale(largest.max())
@@ -146,7 +141,6 @@ def _scale(largest: float) -> np.float16:
 
 
 def _rounded(values: FloatArray, scale: FloatArray | np.float32) -> FloatArray:
-    """Round and saturate to multiples of `scale` as QuantizeLinear does."""
     return np.rint(values / scale).clip(-LARGEST - 1, LARGEST)
 
 
@@ -161,10 +155,7 @@ def choices(floats: Floats, observations: Observations, *, smooth: bool = True) 
 def scheme(
     floats: Floats, chosen: Mapping[str, Choice], roles: Mapping[str, str], keep_float: Collection[str]
 ) -> Scheme:
-    """Quantise all products except roles in `keep_float`; `roles` maps weight name → role.
-
-    Raises ValueError for an unknown role.
-    """
+    """Quantise all products but those of roles in `keep_float`. Raises ValueError."""
     check_roles(keep_float)
     weights, changed = dict(floats), dict[str, FloatArray]()
     wanted = [name for name, role in roles.items() if role not in keep_float]
@@ -194,7 +185,7 @@ def floats_of(path: Path) -> tuple[dict[str, FloatArray], dict[str, str]]:
 
 
 def quantise_steps(bundle: Bundle, made: Scheme) -> None:
-    """Quantise all step graphs of an fp16 bundle in place; they share one weight file."""
+    """Quantise all step graphs of an fp16 bundle in place, on one weight file."""
     variants = bundle.manifest.variants
     names = dict.fromkeys(v[name] for v in variants.values() for name in STEPS if name in v)
     first, *others = names
@@ -209,7 +200,7 @@ def quantise_steps(bundle: Bundle, made: Scheme) -> None:
 
 
 def quantise(source: Path, out: Path, made: Scheme) -> None:
-    """Write the step graph `source`, float16 or widened, with the products of a scheme in INT8."""
+    """Write the step graph `source`, float16 or widened, with a scheme's products."""
     model = onnx.load(source)
     graph = model.graph
     for tensor in graph.initializer:
@@ -238,7 +229,6 @@ class _Writer:
         self._constant("int8_zero", np.array(0, np.int8))
 
     def quantise(self, product: Product, made: Quantised) -> None:
-        """Replace a product by Q/DQ nodes and an int8 weight."""
         node, name = product.node, product.weight.removesuffix(".weight")
         wide = product.widened or self.kinds[product.weight] == TensorProto.FLOAT
         kind = np.float32 if wide else np.float16
@@ -261,7 +251,6 @@ class _Writer:
         node.input[0], node.input[1] = f"{name}.product", f"{name}.ratios"
 
     def finish(self) -> None:
-        """Insert the new nodes; remove unused casts and constants."""
         nodes = [node for old in self.graph.node for node in (*self.before.get(old.output[0], ()), old)]
         read = {name for node in nodes for name in node.input} | {o.name for o in self.graph.output}
         kept = [node for node in nodes if node.op_type != "Cast" or node.output[0] in read]
@@ -290,10 +279,7 @@ class _Writer:
             node.input[0] = f"{name}.smooth"
 
     def _modulation(self, value: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-        """Yield nodes and input indices where a modulated norm reads 1 + scale and shift.
-
-        Handles LN(x)·(1 + scale) + shift and norms with the modulation as weight and bias. Raises ValueError.
-        """
+        """Yield nodes and inputs where a norm of either form reads 1 + scale and shift. Raises ValueError."""
         node = self.makers[value]
         while node.op_type == "Cast":
             node = self.makers[node.input[0]]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import onnx_ir
@@ -19,8 +22,12 @@ from torch import nn
 from appliance.contract import graphs as contract
 
 EXAMPLE_SIZES = {"R": 3, "N": 37, "S": 5, "K": 4, "P": 23, "C": 11}
-"""All different and above 1: the tracer takes sizes 0 and 1 for constants, and equal sizes for one symbol."""
+"""All different and above 1: 0 and 1 become constants, equal sizes one symbol."""
+ANY_ROWS = 1009
+"""Number of rows where the tracer may take it for a constant, which halves its time. No other size is a
+multiple of this prime, so a constant that depends on the rows is known by it."""
 
+MANY = 16  # numbers, which no sizes are
 INT64_MAX = 2**63 - 1
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "int32": torch.int32}
 
@@ -30,17 +37,17 @@ class ExportError(RuntimeError):
 
 
 def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
-    """Write `module` to `path` and its weights to `path`.data; trace one row if `module.single`.
+    """Write `module` to `path` and its weights to `path`.data; trace `module.rows` rows, or a symbol of them.
 
     Raises ExportError if the traced signature, opset or IR version differs from the contract.
     """
-    single_row = getattr(module, "single", False)
-    sizes = {**EXAMPLE_SIZES, "R": 1} if single_row else EXAMPLE_SIZES
-    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if sizes[name] > 1}
+    rows: int | None = getattr(module, "rows", None)
+    sizes = {**EXAMPLE_SIZES, "R": rows or EXAMPLE_SIZES["R"]}
+    symbols = {name: torch.export.Dim.DYNAMIC for name in sizes if not (rows and name == "R")}
     shapes = {
         t.name: {i: symbols[axis] for i, axis in enumerate(t.axes) if axis in symbols} for t in spec.inputs
     }
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _one_registry():
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
@@ -66,7 +73,9 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     optimizer.remove_unused_nodes(model)
     passes.ClearMetadataAndDocStringPass()(model)  # contains file paths of this machine
     model.ir_version = contract.MAX_IR_VERSION
-    _name_axes(model.graph, spec, fixed={"R"} if single_row else set())
+    if rows == ANY_ROWS:
+        _name_rows(model.graph, spec, module.state_dict())
+    _name_axes(model.graph, spec, fixed={"R"} if rows else set())
     program.save(str(path), external_data=True)
     data = path.with_name(f"{path.name}.data")
     if data.exists() and data.stat().st_size == 0:
@@ -74,10 +83,25 @@ def export(module: nn.Module, spec: contract.GraphSpec, path: Path) -> None:
     check_signature(path, spec)
 
 
-def share_weights(path: Path, weights: Path) -> None:
-    """Make the graph at `path` use the weight file of the graph at `weights` in the same folder.
+@contextlib.contextmanager
+def _one_registry() -> Iterator[None]:
+    """Let the exporter build its table of operators once: it takes half a second."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-    Shares tensors of equal name and bytes; the few others move into the graph's own file.
+    once = functools.partial(_registry, ONNXRegistry.from_torchlib)
+    with mock.patch.object(ONNXRegistry, "from_torchlib", once):
+        yield
+
+
+@functools.cache
+def _registry(make: Callable[..., Any], opset_version: int) -> Any:
+    return make(opset_version=opset_version)
+
+
+def share_weights(path: Path, weights: Path) -> None:
+    """Make the graph at `path` use the weight file of that at `weights`, in the same folder.
+
+    Tensors of equal name and bytes are shared; the few others move into the graph.
     """
     model, other = (onnx.load(file, load_external_data=False) for file in (path, weights))
     theirs = {tensor.name: tensor for tensor in other.graph.initializer if tensor.external_data}
@@ -105,7 +129,7 @@ def _stored(tensor: onnx.TensorProto, folder: Path) -> bytes:
 
 
 def _grouped(module: nn.Module, named: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of `forward`; unnamed ones form the tuple `kept`."""
+    """Arguments of `forward`, of which unnamed ones form `kept`."""
     names = inspect.signature(module.forward).parameters
     rest = tuple(value for name, value in named.items() if name not in names)
     return {name: value for name, value in named.items() if name in names} | ({"kept": rest} if rest else {})
@@ -129,18 +153,17 @@ def _drop_whole_slices(graph: onnx_ir.Graph) -> None:
 
 
 def _reshape_by_position(graph: onnx_ir.Graph) -> None:
-    """Give each Reshape a constant target: 0 copies an axis, -1 stands for one other unknown size.
-
-    The tracer computes targets from shapes, which runtimes with fixed shapes would fold again.
-    """
+    """Give each Reshape a constant target, no computed one: 0 copies an axis, -1 is the one unknown."""
     for node in list(graph):
         if node.op_type != "Reshape" or node.inputs[0] is None:
             continue
         before, after = node.inputs[0].shape, node.outputs[0].shape
-        if before is None or after is None or _constant(node.inputs[1]) is not None:
+        if before is None or after is None:
+            continue
+        if all(isinstance(axis, int) and not _of_rows(axis) for axis in after):
             continue
         stays = [i < len(before) and before[i] == axis for i, axis in enumerate(after)]
-        target = [axis if isinstance(axis, int) else -1 for axis in after]
+        target = [axis if isinstance(axis, int) and not _of_rows(axis) else -1 for axis in after]
         target = [0 if kept and axis == -1 else axis for kept, axis in zip(stays, target, strict=True)]
         if target.count(-1) <= 1:
             shape = onnx_ir.tensor(target, onnx_ir.DataType.INT64, f"{node.outputs[0].name}_shape")
@@ -150,15 +173,36 @@ def _reshape_by_position(graph: onnx_ir.Graph) -> None:
             node.attributes.pop("allowzero", None)
 
 
+def _of_rows(size: float) -> bool:
+    return size > 0 and size % ANY_ROWS == 0
+
+
+def _name_rows(graph: onnx_ir.Graph, spec: contract.GraphSpec, weights: Collection[str]) -> None:
+    """Make the number of rows a symbol in all shapes. Raises ExportError if a constant depends on it."""
+    for value in (output for node in graph for output in node.outputs):
+        if value.shape is not None:
+            value.shape = onnx_ir.Shape(
+                f"{axis // ANY_ROWS}*R" if isinstance(axis, int) and _of_rows(axis) else axis
+                for axis in value.shape
+            )
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None or name in weights:
+            continue
+        numbers = tensor.numpy().flatten().tolist() if tensor.size < MANY else []
+        if any(map(_of_rows, [*tensor.shape.numpy(), *numbers])):
+            raise ExportError(f"{spec.name}: {name} depends on the number of rows while tracing")
+
+
 def _example(spec: contract.TensorSpec, sizes: Mapping[str, int]) -> torch.Tensor:
     shape = [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes]
     if spec.dtype == "int32":
         return torch.ones(shape, dtype=torch.int32)
-    return torch.rand(shape, dtype=DTYPES[spec.dtype])
+    return torch.empty(shape, dtype=DTYPES[spec.dtype])  # nobody reads it, so it takes no memory
 
 
 def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection[str]) -> None:
-    """Rename dynamic and `fixed` axes of inputs and outputs after the contract. Raises ExportError."""
+    """Name axes of inputs and outputs after the contract. Raises ExportError."""
     for values, tensors in ((graph.inputs, spec.inputs), (graph.outputs, spec.outputs)):
         for value, tensor in zip(values, tensors, strict=True):
             traced = value.shape
@@ -170,7 +214,7 @@ def _name_axes(graph: onnx_ir.Graph, spec: contract.GraphSpec, fixed: Collection
 
 
 def check_signature(path: Path, spec: contract.GraphSpec) -> None:
-    """Raise ExportError if a graph's names, types, axes, opset or IR version violate the contract."""
+    """Raise ExportError if a graph violates the contract."""
     model = onnx.load(path, load_external_data=False)
     want = {t.name: (t.dtype, t.axes) for t in (*spec.inputs, *spec.outputs)}
     got = {}

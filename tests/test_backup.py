@@ -256,7 +256,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
     "device": (kind(tarfile.CHRTYPE), "is not what is listed"),
     "fifo": (kind(tarfile.FIFOTYPE), "is not what is listed"),
     "setuid": (field("mode", 0o4755), "out of range"),
-    "type": (field("mode", "0644"), "mode must be int"),
+    "type": (field("mode", "0644"), "mode: must be int"),
     "unknown hash": (field("sha256", "0" * 64), "its hash is another"),
     "size": (field("size", 1 << 40), "is not what is listed"),
     "not listed": (
@@ -266,7 +266,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
     "missing": (lambda listing, members: members.__delitem__(-1), "cut off"),
     "newer": (lambda listing, members: listing.update(format=2), "a newer f5-backup .format 2, this reads 1"),
     "no format": (lambda listing, members: listing.__delitem__("format"), "cannot be read"),
-    "no entries": (lambda listing, members: listing.update(entries=7), "not iterable"),
+    "no entries": (lambda listing, members: listing.update(entries=7), "entries: must be tuple"),
     "other first": (lambda listing, members: setattr(members[0][0], "name", "x"), "does not begin with"),
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +15,12 @@ from typing import Annotated, Any, Literal
 import yaml
 
 from appliance.contract import graphs
-from appliance.contract.fields import AtLeast, Ranged, from_mapping, parse_yaml, to_plain
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import read_vocabulary
+from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
+from appliance.fields import AtLeast, Ranged, from_mapping, to_plain
 
 FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
@@ -268,9 +268,7 @@ def _check_format(path: Path, found: object) -> None:
         raise BundleError(f"{path}: format {found!r} is not a version; this reads {FORMAT}") from None
     if (got_major, got_minor) != (major, minor):
         age = "newer" if (got_major, got_minor) > (major, minor) else "older"
-        remedy = "update f5-appliance"
-        if age == "older":
-            remedy = f"convert it: python -m export convert {shlex.quote(str(path.parent))} --out NEW"
+        remedy = "update f5-appliance" if age == "newer" else "export it again from its checkpoint"
         raise BundleError(f"{path}: format {found} is {age} than {FORMAT}, which this reads; {remedy}")
 
 

@@ -15,7 +15,7 @@ from appliance.errors import BundleError, EngineFault
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
-"""`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/graphs.py`):
+"""`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/modules.py`):
 other kernels read the masks differently."""
 UNCAPTURED = -1
 MAX_CAPTURED = 64

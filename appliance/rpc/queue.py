@@ -11,7 +11,7 @@ from dataclasses import replace
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.calls import Context
+from appliance.rpc.context import Context
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.replies import utterance_message
 from appliance.rpc.requests import checked_key

@@ -1,8 +1,7 @@
-"""Admission: a job is let in if every promised deadline can be kept together with its own.
+"""A job is let in if every promised deadline can be kept together with its own.
 
-It is planned at the earliest deadline with which the inequality of `proof` holds, and refused at once if that
-is later than it may wait. BULK work is promised nothing. All is proven on a copy of its channel: an error
-leaves the scheduler as it was.
+It is planned at the earliest deadline with which `proof` holds, and refused if that is too late. BULK work is
+promised nothing. All is proven on a copy of its channel: an error leaves the scheduler as it was.
 """
 
 from __future__ import annotations
@@ -12,7 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from appliance.config import SchedulerConfig
-from appliance.errors import Cancelled, DeadlineMissed, Merged, Overloaded, QueueFull, RateLimited, Superseded
+from appliance.errors import (
+    ApplianceError,
+    Cancelled,
+    DeadlineMissed,
+    Merged,
+    Overloaded,
+    QueueFull,
+    RateLimited,
+    Superseded,
+)
 from appliance.request import Cost, Priority, Segment
 from appliance.scheduler.job import Channel, Demand, Job
 from appliance.scheduler.proof import blocking, earliest
@@ -20,13 +28,12 @@ from appliance.scheduler.release import Delivery
 from appliance.scheduler.workload import Workload
 
 STRETCH: Mapping[Priority, float] = {Priority.REALTIME: 1.4, Priority.HIGH: 1.8, Priority.NORMAL: 2.2}
-"""Shortest target, as a multiple of the request's own cost on an idle box."""
-FIRST_AUDIO_WEIGHT = 0.1
-"""Weight of the newest request in `_typical_s`."""
+"""Shortest target, in multiples of the request's own cost."""
+TYPICAL_WEIGHT = 0.1
 
 
 def target(config: SchedulerConfig, job: Job, priority: Priority, own_s: float, now: float) -> float:
-    """Return the deadline of first audio on a free channel; `own_s`: its engine time on an idle box."""
+    """Return the deadline of first audio on a free channel; `own_s`: its engine time."""
     floor_s = {
         Priority.REALTIME: config.realtime_s,
         Priority.HIGH: config.high_s,
@@ -63,18 +70,18 @@ class Admission:
         self._workload, self._delivery = workload, delivery
         self._admitted = 0
         self._rates: dict[str, float] = {}
-        """User → time at which its requests no longer count."""
+        """User → time at which its requests count no more."""
         self._typical_s = 0.0
         """Moving average of engine time until first audio."""
 
-    def admit(
+    def enter(
         self, job: Job, ways: Sequence[Sequence[Segment]], merging: Job | None, generation: int | None
     ) -> int | None:
         """See `Scheduler.admit`."""
         workload = self._workload
         if job.ended:
             raise Cancelled("the caller went away")
-        workload.check_open(job.terms.request_id)
+        workload.check_running(job.terms.request_id)
         if merging is not None and (merging.begun or merging.ended):
             return None
         if generation is not None and generation != workload.generation:
@@ -89,8 +96,11 @@ class Admission:
         rate = self._check_rate(job, now)
         channel = workload.channel_of(job.terms)
         place = channel.jobs.index(merging) if merging in channel.jobs else len(channel.jobs)
-        plan = self._prove(job, ways, channel, place, replaced, now)
-
+        try:
+            plan = self._prove(job, ways, channel, place, replaced, now)
+        except ApplianceError:
+            workload.forget_played(now)
+            raise
         # From here on nothing is refused.
         job.take(plan.way.segments, plan.way.costs)
         job.due, job.late_s, job.channel = plan.due, plan.late_s, channel
@@ -109,7 +119,7 @@ class Admission:
             self._delivery.release(job)
         else:
             if job.due < math.inf:
-                weight = FIRST_AUDIO_WEIGHT if self._typical_s else 1.0
+                weight = TYPICAL_WEIGHT if self._typical_s else 1.0
                 self._typical_s += (job.audible_in_s() - self._typical_s) * weight
             self._wake(job)
         workload.on_change()
@@ -125,7 +135,7 @@ class Admission:
     # Limits.
 
     def _check_places(self, job: Job, without: int) -> None:
-        """Raise QueueFull if the queue is full, or half full by the job's client, channel or user."""
+        """Raise QueueFull if full, or half full by the job's client, channel or user."""
         most = self._workload.config.queue_length
         waiting = [other.terms for other in self._workload.jobs.values() if not other.begun]
         if len(waiting) - without >= most:
@@ -138,7 +148,7 @@ class Admission:
                 raise QueueFull(reason, retry_s=self._typical_s)
 
     def _check_rate(self, job: Job, now: float) -> dict[str, float]:
-        """Return the user's new entry of `_rates`. Raises RateLimited."""
+        """Return the new entry of `_rates`. Raises RateLimited."""
         per_minute, user = self._workload.config.user_rate, job.terms.user
         if not per_minute or not user:
             return {}
@@ -153,7 +163,7 @@ class Admission:
         return {user: forgotten}
 
     def _check_backlog(self, channel: Channel, now: float) -> float:
-        """Return when the channel is free. Raises QueueFull if too much speech waits on it."""
+        """Return when the channel is free. Raises QueueFull."""
         free, waiting_s = channel.free_from(now), channel.waiting_s(now)
         most_s = self._workload.config.backlog_s
         if waiting_s > most_s:
@@ -172,7 +182,7 @@ class Admission:
         replaced: Sequence[Job],
         now: float,
     ) -> Plan:
-        """Plan a job at a place of its channel, without `replaced` ones; changes the job alone."""
+        """Plan a job at a place of its channel; changes the job alone."""
         ahead = [other for other in channel.jobs[:place] if other not in replaced]
         job.channel = trial = replace(channel, jobs=ahead)
         free = self._check_backlog(trial, now)
@@ -187,7 +197,7 @@ class Admission:
     def _choose(
         self, job: Job, ways: Sequence[Sequence[Segment]], trial: Channel, free: float, now: float
     ) -> Plan:
-        """Take the first way that is on time, else the one that waits least, if it may."""
+        """Take the first way on time, else the one that waits least, if it may."""
         workload, costs = self._workload, job.engine.costs
         known = [Way(i, given, [costs.of(one) for one in given]) for i, given in enumerate(ways)]
         # Every segment works through its reference again: as many steps as may be, then what costs least.
@@ -230,11 +240,10 @@ class Admission:
         return Plan(chosen.way, chosen.due - late_s, late_s)
 
     def _window(self, job: Job, own_s: float, free: float, now: float) -> tuple[float, float, float]:
-        """Return the deadline to aim for, the latest on time, and the latest of all.
+        """Return the deadline to aim for, the latest on time, and the latest of all. Raises Overloaded.
 
-        On a named serial channel a job without a queue timeout waits as long as need be. A caller's deadline
-        before its turn is no limit: replies are made long before it. Raises Overloaded if its turn is too
-        late.
+        A job that takes turns waits as long as need be. A caller's deadline before its turn is no limit:
+        replies are made long before it.
         """
         config, timeout_s = self._workload.config, job.terms.queue_timeout_s
         usual = target(config, job, Priority.NORMAL, own_s, now)
@@ -253,8 +262,7 @@ class Admission:
         return max(soonest, free), max(usual, free), latest
 
     def _others(self, job: Job, trial: Channel, now: float) -> Iterator[Demand]:
-        """Demands of other jobs; if its channel or user has its share, also of newcomers, one after the
-        other, as their share of the engine allows."""
+        """Demands of others; if its channel or user has its share, also of newcomers, as theirs allows."""
         workload, typical_s = self._workload, self._typical_s
         yield from (demand for demand in workload.demands(now, trial) if demand.job is not job)
         if not typical_s:

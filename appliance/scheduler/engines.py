@@ -14,7 +14,7 @@ from appliance.scheduler.workload import Workload
 logger = logging.getLogger(__name__)
 
 FAULTS_IN_A_ROW = 3
-"""Failed calls without a finished segment, after which the engine is tested."""
+"""Failed calls without a finished segment."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class Engines:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._retired: list[Engine] = []
-        """Replaced, until their last job has ended."""
         self._tests: list[Test] = []
         self.faults = 0
 
@@ -43,7 +42,6 @@ class Engines:
 
     @property
     def backend(self) -> str:
-        """Empty until there is an engine."""
         return "" if self.present is None else self.present.backend
 
     @property
@@ -55,21 +53,17 @@ class Engines:
             self.present.costs.reset()
 
     def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
-        """Test an engine, else the present one, between two calls; the engine's thread calls `done` with the
-        seconds or the error. Raises Unavailable."""
+        """Test an engine, else the present one, between two calls; `done` gets the seconds or the error."""
         with self._workload.changed:
-            self._workload.check_open()
+            self._workload.check_running()
             self._tests.append(Test(engine, done))
             self._workload.notify()
 
     def replace(self, engine: Engine, switch: Callable[[], None]) -> None:
-        """Give new jobs to another engine; `switch`, under the lock, has requests planned for it.
-
-        Raises Unavailable.
-        """
+        """Give new jobs to another engine, for which `switch` has requests planned. Raises Unavailable."""
         workload = self._workload
         with workload.changed:
-            workload.check_open()
+            workload.check_running()
             assert workload.engine is not None
             self._retired.append(workload.engine)
             workload.engine = engine
@@ -115,7 +109,7 @@ class Engines:
             test.done(self._workload.clock() - begun)
 
     def prove(self, engine: Engine) -> None:
-        """Test the engine after FAULTS_IN_A_ROW, once a lane is free. Raises EngineFault."""
+        """Test the engine after FAULTS_IN_A_ROW. Raises EngineFault."""
         if self.faults < FAULTS_IN_A_ROW:
             return
         with self._workload.changed:

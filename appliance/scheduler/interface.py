@@ -14,24 +14,24 @@ class CostEstimates(Protocol):
     def of(self, segment: Segment) -> Cost: ...
 
     def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
-        """One call for all."""
+        """In one call."""
 
     def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
-        """Correct the estimates by an "open", "step" or "finish"."""
+        """`call`: "open", "step" or "finish"."""
 
     def reset(self) -> None:
         """Return to the warm-up's measurements."""
 
 
 class Engine(Protocol):
-    """Used from one thread only, but for `interrupt`."""
+    """Used from one thread, but for `interrupt`."""
 
     @property
     def backend(self) -> str: ...
 
     @property
     def passed_over(self) -> Sequence[PassedOver]:
-        """Backends that were tried before this one."""
+        """Backends tried before this one."""
 
     @property
     def max_lanes(self) -> int: ...
@@ -56,7 +56,7 @@ class Engine(Protocol):
     def can_interrupt(self) -> bool: ...
 
     def interrupt(self, on: bool) -> None:
-        """Make calls raise Interrupted, the present one too, until called with False. Lanes stay."""
+        """Have calls raise Interrupted, from the present one on. Lanes stay."""
 
     def prove(self) -> None:
         """Synthesise a known input."""

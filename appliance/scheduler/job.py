@@ -1,4 +1,4 @@
-"""Jobs, and the channels that play them: when each segment of a reply is due.
+"""Jobs and channels: when each segment of a reply is due.
 
 A stream's first segment is due at its target, or when the reply before it on its channel ends; segment j when
 the listener's buffer would run empty: start of playout + audio of the segments before. Until playout has
@@ -17,7 +17,6 @@ from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timi
 from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
-"""Audio, until the last segment or an error."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,14 @@ class Job:
     """The caller's."""
     stream: bool = True
     buffer_s: float = math.inf
-    """Finished audio that may wait for the reader."""
+    """Audio that may wait for the reader."""
 
     voice: str = ""
     text: str = ""
     """Text as spoken."""
     merged: int = 1
-    """Requests spoken as this one."""
     kept: tuple[SegmentAudio, ...] = ()
-    """All of its audio, if it is cached."""
+    """Its audio, if cached."""
 
     # Set at admission.
     engine: Engine = field(init=False)
@@ -54,11 +52,11 @@ class Job:
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
     due: float = math.inf
-    """Deadline of the first audio, or of a whole that is not streamed."""
+    """For the first audio, or a whole that is not streamed."""
     late_s: float = 0.0
-    """Added to every deadline on a box that is too slow for it even when idle."""
+    """Added to every deadline if the box is too slow for it even when idle."""
     number: int = 0
-    """Order of admission; 0 before."""
+    """0 before admission."""
 
     done: int = 0
     lane: int | None = None
@@ -66,7 +64,7 @@ class Job:
     """Of the present segment."""
     begun: bool = False
     audible: float | None = None
-    """Delivery of the first audio, or of a whole that is not streamed."""
+    """Time of its delivery, as `due`."""
     held: list[SegmentAudio] = field(default_factory=list)
     alarm: float | None = None
     """Latest release of held audio."""
@@ -82,7 +80,6 @@ class Job:
 
     @property
     def made(self) -> bool:
-        """True if the engine has finished it."""
         return self.number > 0 and self.done == len(self.segments)
 
     @property
@@ -111,18 +108,17 @@ class Job:
         return self.costs[index].left_s(False, 0)
 
     def starts(self, now: float) -> float:
-        """Start of its playout on a free channel."""
+        """Its playout, on a free channel."""
         if self.audible is not None:
             return self.audible
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        """Remaining engine time until it can be audible."""
         last = 1 if self.stream else len(self.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Remaining demands, if its channel is free at `free` and its playout starts at `starts`."""
+        """Remaining ones; its channel is `free` and its playout `starts` at these times."""
         # A reader cannot have played more than it was given.
         empty = max(starts, now - self.written_s) if self.audible is not None else starts
         empty += sum(segment.audio_s for segment in self.segments[: self.done])
@@ -139,7 +135,7 @@ class Job:
 
 @dataclass(eq=False)
 class Channel:
-    """Replies that are played one after the other."""
+    """Replies played one after the other."""
 
     key: str
     name: str = ""
@@ -147,12 +143,12 @@ class Channel:
     jobs: list[Job] = field(default_factory=list)
     """In order of playout, until played."""
     free: float = -math.inf
-    """End of playout of earlier jobs."""
+    """End of earlier jobs' playout."""
     paused: float | None = None
     """Start of the pause."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
-        """Each job, when the channel is free for it, and its start."""
+        """(job, channel free for it, start of its playout)"""
         free = self.free
         for job in self.jobs:
             starts = max(free, job.starts(now))
@@ -179,7 +175,7 @@ class Channel:
         )
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Remaining demands; while paused they have no deadline."""
+        """Remaining ones; while paused without a deadline."""
         for job, free, starts in self.playing(now):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
@@ -196,7 +192,7 @@ class Channel:
         self.jobs.remove(job)
 
     def settle(self, now: float) -> Iterator[Job]:
-        """Remove and yield the jobs that are played."""
+        """Remove and yield what is played."""
         while self.paused is None and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
             if self.name and played > now:
@@ -220,7 +216,7 @@ class Channel:
 class State(enum.Enum):
     WAITING = "waiting"
     SOUNDING = "sounding"
-    """Its audio was sent, and the reply before it has ended."""
+    """Sent, and the reply before it has ended."""
     ENDED = "ended"
 
 
@@ -229,6 +225,4 @@ class Utterance:
     job: Job
     state: State
     starts: float
-    """Of its playout; the time of its end if it has ended."""
     why: ApplianceError | None = None
-    """Why it ended before it was spoken."""

@@ -22,11 +22,11 @@ from appliance.scheduler.workload import Clock, EngineCall, Life, Observer, Outc
 logger = logging.getLogger(__name__)
 
 BIAS = 1.1
-"""Factor on estimates: a larger one refuses more, a smaller one breaks promises."""
+"""Factor on estimates: larger refuses more, smaller breaks promises."""
 MARGIN_S = 0.03
-"""Time from the engine to the caller's end of the connection."""
+"""From the engine to the caller's end."""
 IDLE_WAIT_S = 1.0
-"""Longest time between heartbeats of the idle loop."""
+"""Between heartbeats of the idle loop."""
 HORIZON_S = 10.0
 """Window of `Scheduler.busy`."""
 
@@ -45,7 +45,7 @@ class Scheduler:
         call_at: Callable[[float, Callable[[], None]], None] = lambda when, act: None,
         observer: Observer | None = None,
     ) -> None:
-        """`call_at` calls a function at a time, on another thread than the engine's."""
+        """`call_at` calls on another thread than the engine's."""
         self._workload = workload = Workload(
             clock, config or SchedulerConfig(), bias, margin_s, observer or Observer()
         )
@@ -58,7 +58,7 @@ class Scheduler:
     # The loop, on the engine's thread.
 
     def run(self, engine: Engine) -> None:
-        """Serve until drained. Raises EngineFault for an engine that fails its test, DeviceLost at once."""
+        """Serve until drained. Raises EngineFault if the engine fails its test, DeviceLost at once."""
         self.start(engine)
         try:
             while self.run_once() or self._wait():
@@ -68,7 +68,7 @@ class Scheduler:
             self.engines.stop()
 
     def run_once(self) -> bool:
-        """Make one call of the engine, or one test; False if there is none to make."""
+        """Make one call of the engine, or test; False if there is none."""
         workload = self._workload
         with workload.changed:
             self._prepare()
@@ -89,7 +89,7 @@ class Scheduler:
         return True
 
     def _wait(self) -> bool:
-        """Wait for news, the next deadline or release; False once drained."""
+        """Wait for something to do; False once drained."""
         workload = self._workload
         with workload.changed:
             if workload.life is Life.DRAINING and not workload.jobs:
@@ -221,7 +221,7 @@ class Scheduler:
 
     def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
         with self._workload.changed:
-            self._workload.check_open(request_id, taken=taken)
+            self._workload.check_running(request_id, taken=taken)
 
     def admit(
         self,
@@ -232,14 +232,13 @@ class Scheduler:
     ) -> int | None:
         """Admit a job, in place of `merging`; return the index of the cheapest way that keeps every promise.
 
-        None if it must be planned again: `merging` has begun, or the engine is not that of `generation`.
-        Raises Cancelled if it was cancelled before, Unavailable, InvalidRequest, QueueFull, RateLimited,
-        Overloaded, DeadlineMissed.
+        None: plan it again, since `merging` has begun or the engine is not that of `generation`. Raises
+        Cancelled, Unavailable, InvalidRequest, QueueFull, RateLimited, Overloaded, DeadlineMissed.
         """
         workload = self._workload
         with workload.changed:
             try:
-                way = self._admission.admit(job, ways, merging, generation)
+                way = self._admission.enter(job, ways, merging, generation)
             except ApplianceError as error:
                 workload.observer.refused(error)
                 raise
@@ -267,8 +266,7 @@ class Scheduler:
 
     @property
     def busy(self) -> float:
-        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline; above 1 if
-        late."""
+        """Share of the next HORIZON_S seconds taken by what is due in them or has no deadline."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -279,12 +277,12 @@ class Scheduler:
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the engine's thread's last heartbeat; 0 outside of `run`. Takes no lock."""
+        """Since the engine's thread's last heartbeat; 0 outside of `run`. Takes no lock."""
         last = self._heartbeat
         return 0.0 if last is None else self._workload.clock() - last
 
     def drain(self) -> None:
-        """Admit no more jobs; `run` returns when the present ones are done."""
+        """Admit no more; `run` returns when all are done."""
         workload = self._workload
         with workload.changed:
             workload.life = Life.DRAINING

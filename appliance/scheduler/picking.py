@@ -1,7 +1,7 @@
 """The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader has kept up. Another lane joins its step only if that saves
-WORTHWHILE of its own and makes nothing late that is due before it.
+The head is the most urgent job whose reader keeps up. Another lane joins its step if that saves WORTHWHILE of
+its own and makes nothing late that is due before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _shared_step(
     workload: Workload, head: Job, due: float, demands: Sequence[Demand], ready: Sequence[Demand], now: float
 ) -> EngineCall:
-    """Return a step of the head's lane with others that gain by it, or the opening of such a lane."""
+    """Return a step of the head and others that gain by it, or the opening of such a lane."""
     engine, bias, costs = head.engine, workload.bias, head.engine.costs
     batch = [head]
     steps = [(head.segment, head.steps)]

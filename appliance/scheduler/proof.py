@@ -17,9 +17,9 @@ from appliance.scheduler.job import Demand, Job
 from appliance.scheduler.workload import Workload
 
 INTERRUPT_S = 0.02
-"""Time until an interrupted call has ended."""
+"""Until an interrupted call has ended."""
 APART_S = 1e-6
-"""Least distance of a deadline that comes after another."""
+"""Of a deadline that comes after another."""
 
 Blocking = Callable[[float], float]
 """Deadline → delay by work that is due later."""
@@ -32,7 +32,7 @@ def unblocked(due: float) -> float:
 def shortfall_s(
     workload: Workload, now: float, demands: Iterable[Demand], blocking_s: Blocking = unblocked
 ) -> float:
-    """Return the excess over the worst deadline; at most 0 if all are kept."""
+    """Return the excess over the worst deadline."""
     work_s, worst_s = 0.0, -math.inf
     for demand in sorted(demands, key=lambda demand: demand.due):
         if demand.due == math.inf:
@@ -50,10 +50,10 @@ def earliest(
     others: Iterable[Demand] = (),
     blocking_s: Blocking = unblocked,
 ) -> float:
-    """Return the earliest deadline of a job's first audio, from `job.due` on, with which all are kept.
+    """Return the earliest deadline of first audio, from `job.due` on, with which all are kept.
 
-    Its segments' deadlines move with the first. A deadline d of others has room for the first k segments, so
-    the next is due after d; and each segment is done after what is due before it.
+    A deadline d of others has room for its first k segments, so the next is due after d; and each is done
+    after what is due before it.
     """
     bias, start = workload.bias, now + workload.margin_s
     offsets: list[float] = []

@@ -1,4 +1,4 @@
-"""The queue's verbs: list, watch, skip, clear, pause and resume, for moderators; cancel, for callers."""
+"""The queue's verbs, for moderators and callers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PAUSED = 1_000
 
 
 def next_change(present: Iterable[Utterance], now: float) -> float:
-    """Return when the next playout starts or ends; infinite if none does."""
+    """Time at which the next playout starts or ends."""
     times = (
         when
         for u in present
@@ -35,11 +35,11 @@ class Queue:
     # Reading.
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Have a function called when `utterances` has changed."""
+        """Have a function called when the queue changes."""
         self._workload.on_change = on_change
 
     def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
-        """Return present requests in order of playout, those ended since a number, and the next number."""
+        """Return those present, in order of playout; those ended since a number; the next number."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -49,7 +49,7 @@ class Queue:
             return present, ended, workload.history[-1][0] if workload.history else since
 
     def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """Return a job's state, and the jobs before it on its channel."""
+        """Return its state, and the jobs before it."""
         workload = self._workload
         with workload.changed:
             now = workload.clock()
@@ -63,7 +63,7 @@ class Queue:
             return next(ended, Utterance(job, State.ENDED, now)), []
 
     def mergeable(self, terms: Terms) -> Job | None:
-        """Return the newest job of the same merge scope that has not begun."""
+        """Newest job of that merge scope that has not begun."""
         with self._workload.changed:
             if not terms.merge:
                 return None
@@ -75,7 +75,7 @@ class Queue:
     # A caller's verbs.
 
     def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
-        """End a job; its lane is free after the engine's present call. Idempotent."""
+        """End a job; its lane is free after the present call. Idempotent."""
         with self._workload.changed:
             if not job.number:
                 job.ended = True  # not admitted yet, and so never
@@ -83,7 +83,7 @@ class Queue:
                 self._delivery.end(job, why or Cancelled("the caller went away"))
 
     def written(self, job: Job, seconds: float) -> None:
-        """The transport has taken more of a job's audio."""
+        """The transport has taken more audio."""
         with self._workload.changed:
             had_room = job.has_room
             job.written_s += seconds
@@ -91,10 +91,10 @@ class Queue:
                 self._workload.notify()
 
     def stop_playout(self, job: Job) -> None:
-        """The caller of a finished job has gone before reading all of it."""
+        """The caller has gone before reading all."""
         with self._workload.changed:
             if job.ended and job in job.channel.jobs:
-                self._workload.stop_playout(job, Cancelled("the caller went away"))
+                self._workload.take_off(job, Cancelled("the caller went away"))
 
     # A moderator's.
 
@@ -107,7 +107,7 @@ class Queue:
                 if not job.ended:
                     self._delivery.end(job, why)
                 elif job in job.channel.jobs:
-                    self._workload.stop_playout(job, why)
+                    self._workload.take_off(job, why)
             return found
 
     @property
@@ -130,7 +130,7 @@ class Queue:
             workload.on_change()
 
     def resume(self, name: str) -> None:
-        """Continue a channel; its waiting jobs get new deadlines, late ones if need be."""
+        """Continue a channel; what waits gets new deadlines, late ones if need be."""
         workload = self._workload
         with workload.changed:
             if workload.paused.pop(name, None) is None:

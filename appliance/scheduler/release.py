@@ -1,4 +1,4 @@
-"""When finished audio goes out, and how a job leaves the books.
+"""When audio goes out, and how a job leaves the books.
 
 A stream's first audio may be finished long before it is due. Its playout would pull all later deadlines
 forward: while that would break a promise, it is held.
@@ -21,9 +21,9 @@ class Verdict(enum.Enum):
     OUT = "out"
     PAUSED = "paused"
     UNFINISHED = "unfinished"
-    """Not streamed, and not whole."""
+    """Not streamed, not whole."""
     EARLY = "early"
-    """Held until it is due, or until all of it is finished."""
+    """Held until due, or all finished."""
 
 
 def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[], bool]) -> Verdict:
@@ -40,13 +40,11 @@ def verdict(job: Job, now: float, *, promised: bool, breaks_promise: Callable[[]
 
 
 class Delivery:
-    """The only way out, for audio and for jobs."""
-
     def __init__(self, workload: Workload, call_at: Callable[[float, Callable[[], None]], None]) -> None:
         self._workload, self._call_at = workload, call_at
 
     def release(self, job: Job, now: float | None = None) -> None:
-        """Deliver finished audio if it may go out; complete the job if that is all."""
+        """Deliver what may go out; complete the job if that is all."""
         workload = self._workload
         now = workload.clock() if now is None else now
         decision = verdict(
@@ -75,7 +73,7 @@ class Delivery:
         """End a job before it is done."""
         workload = self._workload
         self._leave(job)
-        workload.stop_playout(job, why)
+        workload.take_off(job, why)
         if workload.call is None or job not in workload.call.jobs:
             workload.give_up_lane(job)
         workload.forget_played(workload.clock())

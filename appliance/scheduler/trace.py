@@ -1,7 +1,6 @@
-"""Recording of a scheduler: every call of the engine, and why each request waited.
+"""Recording of every call of the engine, and why each request waited: JSON trace events for Perfetto.
 
-JSON trace events for ui.perfetto.dev and chrome://tracing. A request's slices leave no gap between its
-arrival and its end.
+A request's slices leave no gap between its arrival and its end.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from appliance.scheduler.job import Job
 from appliance.scheduler.workload import Clock, EngineCall, Observer, Outcome, Workload
 
 LIMIT = 100_000
-"""Newest slices kept, of at most 500 bytes each."""
+"""Slices kept, of at most 500 bytes each."""
 TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
     "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
 )  # fmt: skip
@@ -37,16 +36,14 @@ REASONS = {
     LOOP: "between two calls of the engine",
 }
 CALLS, LANE, REQUESTS = 1, 2, 3
-"""Groups of tracks, which the viewer calls processes."""
+"""Groups of tracks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Span on one track, in seconds of the scheduler's clock."""
-
     process: int
     thread: int
-    """0, the lane's place, or the request's number."""
+    """0, lane's place, or request's number."""
     name: str
     begun: float
     ended: float
@@ -55,26 +52,22 @@ class Slice:
 
 @dataclass
 class _Since:
-    """Start and reason of a wait; None during a call for the request."""
+    """A wait; its reason is None during a call."""
 
     time: float
     reason: str | None
 
 
 class Recorder(Observer):
-    """Costs time in proportion to the requests, at every call."""
-
     def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
         self._lock = threading.Lock()
-        """For the slices: `write` runs on another thread."""
+        """`write` runs on another thread."""
         self._recorded = 0
         self._refused: Counter[str] = Counter()
         self._origin = clock()
         self._waits: dict[Job, _Since] = {}
-        """Of the requests that have not ended."""
         self._places: dict[Job, int] = {}
-        """Track of each open lane."""
         self._call: EngineCall | None = None
 
     def write(self, path: Path, backend: str = "") -> None:
@@ -127,7 +120,6 @@ class Recorder(Observer):
         self._call = None
 
     def ended(self, job: Job, now: float) -> None:
-        """A request may end during a call for it."""
         if job in self._waits:
             if self._waits[job].reason is None and self._call is not None:
                 self._add_request(job, self._call.kind, self._call.begun, now)

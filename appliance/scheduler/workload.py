@@ -1,4 +1,4 @@
-"""State of the scheduler: jobs, channels, the call under way, the history.
+"""State of the scheduler, and its lock.
 
 Locking. The engine's thread runs `Scheduler.run`; any thread may call the other public methods of Scheduler,
 Queue and Engines, which take `Workload.changed`. All else runs under that lock, but for calls and tests of
@@ -22,7 +22,7 @@ from appliance.scheduler.interface import Engine
 from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
 
 HISTORY = 1_000
-"""Ended requests that watchers can see."""
+"""Ended requests remembered."""
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -36,7 +36,7 @@ class EngineCall:
     cost_s: float
     due: float
     preempted: Job | None = None
-    """Must give up its lane first."""
+    """Gives up its lane first."""
 
     @property
     def engine(self) -> Engine:
@@ -61,7 +61,7 @@ class Observer:
     def refused(self, error: ApplianceError) -> None: ...
 
     def picked(self, call: EngineCall | None, workload: Workload) -> None:
-        """Before the call; None if there is none to make."""
+        """Before it is made."""
 
     def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
         """Before its jobs change."""
@@ -86,19 +86,17 @@ class Workload:
     on_change: Callable[[], None] = lambda: None
     life: Life = Life.STARTING
     engine: Engine | None = None
-    """For new jobs."""
     generation: int = 0
-    """Replacements of the engine."""
+    """Replacements of it."""
     call: EngineCall | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Not ended; by request id, in order of arrival."""
+    """By request id, until they end."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
-    """Name of a channel → start of the pause."""
+    """Name → start of the pause."""
     used_s: dict[str, float] = field(default_factory=dict)
-    """Payer → weighted engine time used without a promise."""
+    """Payer → weighted engine time without a promise."""
     unclosed: list[tuple[Engine, int]] = field(default_factory=list)
-    """Lanes that were given up."""
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
     has_news: bool = False
@@ -107,21 +105,21 @@ class Workload:
         self.has_news = True
         self.changed.notify_all()
 
-    def check_open(self, request_id: str = "", *, taken: bool = False) -> None:
-        """Raise Unavailable if not running, InvalidRequest if the id is in use: by a job, or `taken`."""
+    def check_running(self, request_id: str = "", *, taken: bool = False) -> None:
+        """Raise Unavailable, InvalidRequest if the id is in use: by a job, or `taken`."""
         if self.life is not Life.RUNNING:
             raise Unavailable(f"the daemon is {self.life.value}")
         if taken or request_id in self.jobs:
             raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
 
     def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
-        """All remaining demands, with `trial` in place of the channel of its key."""
+        """All remaining ones, with `trial` in place of its original."""
         channels = self.channels if trial is None else {**self.channels, trial.key: trial}
         for channel in channels.values():
             yield from channel.demands(now)
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
-        """Sort key: deadline; without one begun work before new, then the payer's used time."""
+        """Sort key: deadline; without one begun work first, then used time."""
         job = demand.job
         if self.config.policy == "fifo":
             return job.number, False, 0.0, 0
@@ -130,7 +128,7 @@ class Workload:
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
     def can_preempt(self, call: EngineCall | None) -> bool:
-        """True if promised work may interrupt this call."""
+        """Promised work may interrupt this call."""
         return (
             call is not None
             and call.engine.can_interrupt
@@ -153,11 +151,11 @@ class Workload:
         return self.channels.get(key) or Channel(key, terms.channel, paused=self.paused.get(terms.channel))
 
     def channels_named(self, name: str) -> list[Channel]:
-        """The serial one, and one for each request that overlaps."""
+        """The serial one, and those that overlap."""
         return [channel for channel in self.channels.values() if channel.name == name]
 
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Earlier jobs with the same supersede scope that do not sound yet."""
+        """Jobs of the same supersede scope that do not sound yet."""
         if not job.terms.supersede:
             return []
         sounding = {
@@ -172,12 +170,12 @@ class Workload:
             if other.terms.supersede_scope == job.terms.supersede_scope and other not in sounding
         ]
 
-    def stop_playout(self, job: Job, why: ApplianceError) -> None:
+    def take_off(self, job: Job, why: ApplianceError) -> None:
         job.channel.remove(job, self.clock())
         self._remember(job, why)
 
     def forget_played(self, now: float) -> None:
-        """Move played jobs to the history; drop what they leave empty."""
+        """Move played jobs to the history; drop what is left empty."""
         for key, channel in list(self.channels.items()):
             for job in channel.settle(now):
                 self._remember(job)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import importlib.metadata
 import logging
 import math
@@ -36,7 +35,7 @@ import grpc
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.audio.phrases import Phrases
-from appliance.box.checks.published import last_run
+from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
@@ -56,16 +55,17 @@ from appliance.errors import (
     StorageError,
     Unavailable,
 )
+from appliance.exits import Exit
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
-from appliance.rpc.access import CallAccess
 from appliance.rpc.admin import AdminService
-from appliance.rpc.extra import extra_services
+from appliance.rpc.listen import Broadcaster
 from appliance.rpc.queue import QueueService
 from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
-from appliance.rpc.server import RunningServer, listen, listen_to_operator
-from appliance.rpc.synthesis_call import Components
+from appliance.rpc.roles import CallAccess
+from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
+from appliance.rpc.speaking import Components, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
@@ -96,20 +96,6 @@ STALLED_S = 1.0
 """While draining: a reader that takes nothing for so long is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change; the others need a restart."""
-
-
-class Exit(enum.IntEnum):
-    """Exit statuses of the daemon, numbered as in sysexits.h."""
-
-    OK = 0
-    BUNDLE = 65
-    ADDRESS_NOT_OURS = 68
-    MEMORY = 69
-    ENGINE = 70
-    DEVICE = 71
-    STORAGE = 74
-    ADDRESS_IN_USE = 75
-    CONFIG = 78
 
 
 STATUSES: Mapping[type[Exception], Exit] = {
@@ -204,8 +190,9 @@ class Daemon:
                 manifest.mel.sample_rate_hz,
                 pronunciations=self._store.pronunciations,
             ),
-            observer=self._metrics,
             clock=time.monotonic,
+            spoken=self._metrics.spoken,
+            skipped=self._metrics.skipped,
             at_hand=self._store.at_hand,
             phrases=self._phrases,
             degraded=lambda: self._clocks.status.degraded,
@@ -216,23 +203,23 @@ class Daemon:
         """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
         server = self._config.server
         access = _call_access(server)
-        synthesizer = SynthesizerService(self._components, server, access.peer)
+        speaking = Speaking(self._components, server, access.peer)
+        broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
-        queue = QueueService(
-            self._scheduler.queue, self._components.clock, synthesizer.end, synthesizer.broadcaster
-        )
+        queue = QueueService(self._scheduler.queue, self._components.clock, speaking.end, broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        services = extra_services(synthesizer, self._store, self._prompts)
+        services = riva_services(speaking, self._store, self._prompts)
+        synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, access, services)
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
                 admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
-            with self._probe_servers(synthesizer):
-                await self._serve(listening, synthesizer)
+            with self._probe_servers(speaking):
+                await self._serve(listening, speaking, broadcaster)
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
@@ -241,7 +228,7 @@ class Daemon:
             # that the end of the loop cancels once more.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others, timeout=GRACE_S)
-            synthesizer.close()
+            speaking.close()
             voices.close()
             try:
                 self._write_trace()
@@ -249,13 +236,13 @@ class Daemon:
                 logger.error("the trace is lost: %s", error)
 
     @contextlib.contextmanager
-    def _probe_servers(self, synthesizer: SynthesizerService) -> Iterator[None]:
+    def _probe_servers(self, speaking: Speaking) -> Iterator[None]:
         """Serve metrics, liveness, readiness and haproxy's agent check, where an address is configured."""
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
-            planning=lambda: synthesizer.planning,
-            sending=lambda: synthesizer.sending,
+            planning=lambda: speaking.planning,
+            sending=lambda: speaking.sending,
         )
         servers: dict[str, Callable[[str], ProbeServer]] = {
             "metrics": partial(
@@ -272,13 +259,13 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(self, listening: RunningServer, synthesizer: SynthesizerService) -> None:
+    async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
         """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
         background = [
-            asyncio.ensure_future(self._supervise(synthesizer)),
+            asyncio.ensure_future(self._supervise(speaking, broadcaster)),
             asyncio.ensure_future(self._follow_clocks(listening)),
         ]
         for loop in background:
@@ -293,7 +280,7 @@ class Daemon:
                 self._supervision.ready(self._status())
                 await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
             await listening.health.enter_graceful_shutdown()
-            await self._drain(engine_ended, synthesizer)
+            await self._drain(engine_ended, speaking)
         finally:
             for task in (stopped, warm, *background):
                 task.cancel()
@@ -372,13 +359,14 @@ class Daemon:
 
     # Background tasks of the event loop.
 
-    async def _supervise(self, synthesizer: SynthesizerService) -> None:
+    async def _supervise(self, speaking: Speaking, broadcaster: Broadcaster) -> None:
         """Feed the watchdog and end calls whose readers have stalled."""
         while True:
             self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
-            synthesizer.drop_stalled(limit_s, playing=not draining)
+            speaking.drop_stalled(limit_s, playing=not draining)
+            broadcaster.drop_stalled(limit_s)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
@@ -402,7 +390,7 @@ class Daemon:
             self._hurry.set()
         self._stop.set()
 
-    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: SynthesizerService) -> None:
+    async def _drain(self, engine_ended: asyncio.Future[None], speaking: Speaking) -> None:
         """Finish requests under way within `server.drain_s`. Raises the error of the engine's thread."""
         self._warm.clear()
         self._stop.set()
@@ -415,7 +403,7 @@ class Daemon:
         # Jobs may still wait if the thread has ended by itself.
         self._scheduler.cancel_all()
         # The engine is ahead of the readers: its audio has yet to reach them.
-        waits = [asyncio.ensure_future(w) for w in (synthesizer.idle(), self._hurry.wait())]
+        waits = [asyncio.ensure_future(w) for w in (speaking.idle(), self._hurry.wait())]
         left_s = max(drain_s - (time.monotonic() - begun), 0.0)
         await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

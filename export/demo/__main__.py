@@ -2,7 +2,7 @@
 
 import sys
 
-from export.demo.cli import main
+from export.demo.commands import main
 
 # Processes that the corpus starts import this file again.
 if __name__ == "__main__":

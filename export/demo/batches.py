@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from appliance.contract.mel import FLOOR
-from export.demo import letters, store
+from export.demo import alphabet, dataset
+from export.demo.dataset import Store
 from export.demo.model import TAIL, Sentences
-from export.demo.store import Store
 
 MASKED_SHARE = (0.7, 1.0)
 """Range of the masked share of a sentence, as upstream trains it."""
@@ -223,7 +223,7 @@ def collate(
             mels.device
         )
 
-    ids = [letters.ids(text) for text in texts]
+    ids = [alphabet.ids(text) for text in texts]
     frames = torch.tensor([len(row) for row in rows]).to(mels.device)
     tokens = torch.tensor([len(row) for row in ids]).to(mels.device)
     sentences = Sentences(padded(ids, -1), tokens, frames, max(len(row) for row in rows))
@@ -244,4 +244,4 @@ def as_reference(text: str) -> str:
 
 
 def silence_frames() -> int:
-    return round(REFERENCE_SILENCE_S * store.SPEC.frames_per_second)
+    return round(REFERENCE_SILENCE_S * dataset.SPEC.frames_per_second)

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.demo import letters
+from export.demo import alphabet
 from export.demo.autocast import autocast
-from export.demo.store import SPEC, Store, parallel_map
+from export.demo.dataset import SPEC, Store, parallel_map
 
-BLANK = len(letters.TRAINED)
+BLANK = len(alphabet.TRAINED)
 STRIDE = 2
 WIDTH = 192
 DILATIONS = (1, 2, 4, 1, 2)
@@ -57,7 +57,7 @@ class LetterRecogniser(nn.Module):
     def read(self, mel: Tensor) -> str:
         """Greedy CTC transcript of a log-mel (N, M)."""
         best = self(mel[None])[0].argmax(dim=-1).unique_consecutive().tolist()
-        return "".join(letters.TRAINED[index] for index in best if index != BLANK)
+        return "".join(alphabet.TRAINED[index] for index in best if index != BLANK)
 
 
 def train(
@@ -75,7 +75,7 @@ def train(
     for _ in bar:
         chosen = [store.clips[number] for number in rng.choice(pool, batch)]
         mels = [torch.from_numpy(store.mel(clip)) for clip in chosen]
-        said = [torch.from_numpy(letters.ids(clip.text)) for clip in chosen]
+        said = [torch.from_numpy(alphabet.ids(clip.text)) for clip in chosen]
         with autocast(device):
             padded = nn.utils.rnn.pad_sequence(mels, batch_first=True)
             # Noise: generated mels are blurrier than those of clips.
@@ -144,7 +144,7 @@ def write_labels(model: LetterRecogniser, store: Store, workers: int) -> None:
 
 def _align(given: tuple[NDArray[np.float32], str, int]) -> NDArray[np.int16]:
     found, text, frames = given
-    return align(found, letters.ids(text), frames)
+    return align(found, alphabet.ids(text), frames)
 
 
 def labels(store: Store) -> NDArray[np.int16]:
@@ -200,7 +200,8 @@ def _token_frames(path: NDArray[np.int64], tokens: int, frames: int) -> NDArray[
 def letter_errors(transcript: str, text: str) -> float:
     """Letter error rate of `transcript` against `text`, ignoring case, spaces and punctuation."""
     a, b = (
-        np.array([i for i in letters.ids(one) if 1 <= i <= len(letters.SMALL)]) for one in (transcript, text)
+        np.array([i for i in alphabet.ids(one) if 1 <= i <= len(alphabet.SMALL)])
+        for one in (transcript, text)
     )
     row = np.arange(len(b) + 1)
     for number, letter in enumerate(a, start=1):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from export.demo import letters, model
+from export.demo import alphabet, model
 from export.demo.model import BatchedDiT, Sentences
 from export.demo.muon import Muon
 
@@ -134,7 +134,7 @@ class PhonemeHead(nn.Module):
 
 def sentences_of(texts: Sequence[str], rng: np.random.Generator, device: str = "cpu") -> Sentences:
     """Texts as a batch, with plausible random lengths in frames."""
-    ids = [torch.from_numpy(letters.ids(text)) for text in texts]
+    ids = [torch.from_numpy(alphabet.ids(text)) for text in texts]
     tokens = torch.tensor([len(row) for row in ids])
     frames = (tokens * float(rng.uniform(*FRAMES_PER_LETTER))).long() + model.TAIL
     padded = nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=-1)

@@ -20,16 +20,15 @@ from torch import Tensor
 
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle
-from export import bundle, parity
+from export import assemble, parity
 from export.checkpoint import load_dit, save_official
-from export.demo import letters, store
+from export.demo import alphabet, dataset
 from export.demo.corpus import trim
 from export.demo.engines import RHVoice
+from export.demo.recover import step_weights
 from export.families import Family
 from export.model.dit import rotary_frequencies
 from export.model.vocos import VocosConfig
-from export.random_checkpoint import vocos_sections
-from export.recover import step_weights
 
 NAME = "demo"
 MAX_FRAMES = 2304
@@ -55,9 +54,9 @@ def write_official(average: Mapping[str, Tensor], arch: Arch, vocoder: Path, out
     out.mkdir(parents=True, exist_ok=True)
     state = {name: value.float().cpu() for name, value in average.items()}
     filler, trained = state[EMBEDDING][:1], state[EMBEDDING][1:]
-    state[EMBEDDING] = torch.cat((filler, trained[letters.copies()]))
+    state[EMBEDDING] = torch.cat((filler, trained[alphabet.copies()]))
     save_official(state, out / CHECKPOINT)
-    (out / VOCAB).write_text("".join(f"{entry}\n" for entry in letters.vocabulary()), "utf-8")
+    (out / VOCAB).write_text("".join(f"{entry}\n" for entry in alphabet.vocabulary()), "utf-8")
     _write_family(arch, out / FAMILY)
     if vocoder.resolve() != (out / VOCODER).resolve():
         shutil.copytree(vocoder, out / VOCODER, dirs_exist_ok=True)
@@ -68,13 +67,13 @@ def make_bundle(
     official: Path, family: Family, precision: contract.Precision, licence: str, out: Path
 ) -> Bundle:
     """Export the folder of `write_official` as a bundle, with the usual parity gate."""
-    sources = bundle.Sources(
+    sources = assemble.Sources(
         family, official / CHECKPOINT, official / VOCAB, "vocos", official / VOCODER, licence
     )
-    loaded = bundle.load(sources)
-    expected = bundle.expectations(loaded, precision, MAX_FRAMES)
+    loaded = assemble.load(sources)
+    expected = assemble.expectations(loaded, precision, MAX_FRAMES)
     measure = functools.partial(parity.measure, expected=expected)
-    return bundle.build(
+    return assemble.build(
         loaded, precision, out, measure, max_frames=MAX_FRAMES, created_by="python -m export.demo ship"
     )
 
@@ -123,9 +122,9 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
     import soundfile
 
     folder.mkdir(parents=True, exist_ok=True)
-    low, high = (seconds * store.SPEC.sample_rate_hz for seconds in REFERENCE_S)
+    low, high = (seconds * dataset.SPEC.sample_rate_hz for seconds in REFERENCE_S)
     written = []
-    clips = [clip for clip in store.read_corpus(corpus) if clip["split"] == "valid"]
+    clips = [clip for clip in dataset.read_corpus(corpus) if clip["split"] == "valid"]
     for voice in sorted(voices or {clip["voice"] for clip in clips}):
         spoken = [clip for clip in clips if clip["voice"] == voice]
         own = [clip for clip in spoken if clip["id"].startswith(OWN) and clip["text"].endswith(".")]
@@ -137,9 +136,9 @@ def write_voices(corpus: Path, engine: Path, folder: Path, voices: Sequence[str]
         usual = statistics.median(map(_samples_per_letter, spoken))
         chosen = min(fit, key=lambda clip: abs(_samples_per_letter(clip) - usual))
         calm = trim(RHVoice(engine, voice, REFERENCE_RATE).speak(chosen["text"]))
-        wave = store.level(calm.samples.astype(np.float32) / store.FULL_SCALE)
+        wave = dataset.level(calm.samples.astype(np.float32) / dataset.FULL_SCALE)
         path = folder / f"{voice}.wav"
-        soundfile.write(path, np.clip(wave, -1.0, 1.0), store.SPEC.sample_rate_hz, subtype="PCM_16")
+        soundfile.write(path, np.clip(wave, -1.0, 1.0), dataset.SPEC.sample_rate_hz, subtype="PCM_16")
         path.with_suffix(".txt").write_text(chosen["text"] + "\n", "utf-8")
         written.append(path)
     return written
@@ -181,9 +180,9 @@ def read_trained_dit(official: Path, arch: Arch) -> dict[str, Tensor]:
 
     Raises CheckpointError for another architecture or vocabulary.
     """
-    read = load_dit(official / CHECKPOINT, arch, len(letters.vocabulary()))
+    read = load_dit(official / CHECKPOINT, arch, len(alphabet.vocabulary()))
     state = {name: read[name].float() for name in read}
-    state[EMBEDDING] = state[EMBEDDING][: 1 + len(letters.TRAINED)]
+    state[EMBEDDING] = state[EMBEDDING][: 1 + len(alphabet.TRAINED)]
     return state
 
 
@@ -274,12 +273,12 @@ def _write_vocos(graph: Graph, manifest: contract.Manifest, folder: Path) -> Non
     torch.save(
         {name: value.float().contiguous() for name, value in state.items()}, folder / "pytorch_model.bin"
     )
-    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(config), sort_keys=False), "utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
 
 
 def _write_family(arch: Arch, path: Path, name: str = NAME) -> None:
     options: dict[str, Any] = dataclasses.asdict(arch)
-    if arch.text_dim == store.SPEC.mels:
+    if arch.text_dim == dataset.SPEC.mels:
         options["text_dim"] = None
     model = {
         "name": name,

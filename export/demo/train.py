@@ -23,14 +23,14 @@ from tqdm import tqdm
 
 from appliance.contract.bundle import Arch
 from appliance.contract.schedule import time_grid
-from export.demo import ctc, flow, letters, pronunciation
+from export.demo import alphabet, ctc, matching, pronunciation
 from export.demo.autocast import autocast
 from export.demo.averaging import MovingAverage
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece, collate
+from export.demo.dataset import SPEC, Store
 from export.demo.durations import DurationHead
 from export.demo.model import AttentionGuide, BatchedDiT, Prediction
 from export.demo.muon import Muon
-from export.demo.store import SPEC, Store
 from export.model.dit import DiT
 
 CHECKPOINT, AVERAGE, LOG = "checkpoint.pt", "average-{}.pt", "log.jsonl"
@@ -75,7 +75,7 @@ class Recipe:
     muon: bool = True
     weight_decay: float = 0.01
     decay: float = 0.999
-    times: flow.Times = "early"
+    times: matching.Times = "early"
     drop_audio: float = 0.3
     drop_both: float = 0.1
     guided: int = 0
@@ -145,7 +145,7 @@ class Trainer:
         self.recipe, self.folder, self.device, self.store = recipe, folder, device, store
         self.dit = initial_dit(recipe.arch, store).to(device)
         self.model: Any = BatchedDiT(self.dit)
-        self.letter_head = nn.Linear(recipe.dim, len(letters.TRAINED)).to(device)
+        self.letter_head = nn.Linear(recipe.dim, len(alphabet.TRAINED)).to(device)
         self.phoneme_head = pronunciation.PhonemeHead(recipe.text_dim).to(device)
         self.duration_head = DurationHead(recipe.text_dim, recipe.dim).to(device)
         self.lexicon = pronunciation.lexicon(lexicon) if recipe.lessons or recipe.sound_weight else {}
@@ -250,11 +250,11 @@ class Trainer:
         sequence = np.random.SeedSequence([recipe.seed, self.progress.step, part])
         seed = int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
         generator = torch.Generator(self.device).manual_seed(seed)
-        draws = flow.draw(batch, generator, recipe.times, recipe.drop_audio, recipe.drop_both)
+        draws = matching.draw(batch, generator, recipe.times, recipe.drop_audio, recipe.drop_both)
         guide = AttentionGuide(recipe.guided, recipe.guided_heads, batch.alignment) if recipe.guided else None
         with autocast(self.device):
-            seen = flow.predict(self.model, batch, draws, guide)
-        losses = {"loss": flow.loss(seen.velocity, batch, draws)}
+            seen = matching.predict(self.model, batch, draws, guide)
+        losses = {"loss": matching.loss(seen.velocity, batch, draws)}
         total = losses["loss"]
         if guide is not None:
             losses |= self._guide_losses(seen, batch, draws.drop_text)
@@ -319,7 +319,7 @@ class Trainer:
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def averaged(self) -> BatchedDiT:
-        dit = DiT(self.recipe.arch, len(letters.TRAINED), SPEC.mels).to(self.device)
+        dit = DiT(self.recipe.arch, len(alphabet.TRAINED), SPEC.mels).to(self.device)
         dit.load_state_dict(self.average.state_dict())
         return BatchedDiT(dit.eval().requires_grad_(False))
 
@@ -416,7 +416,7 @@ class Evaluator:
             if self.recogniser is None:
                 return found
             times = time_grid(self.evaluation.nfe).tolist()
-            mels = flow.sample(model, batch, self.noise, times, self.evaluation.guidance).float().cpu()
+            mels = matching.sample(model, batch, self.noise, times, self.evaluation.guidance).float().cpu()
         hidden = batch.hidden.cpu()
         read = [self.recogniser.read(mel[mask]) for mel, mask in zip(mels, hidden, strict=True)]
         errors = [ctc.letter_errors(heard, said) for heard, said in zip(read, self.texts, strict=True)]
@@ -454,9 +454,9 @@ class Evaluator:
     def _first_step_variance(self, model: BatchedDiT) -> float:
         batch, count = self.batch, len(self.batch.mels)
         nothing = torch.zeros(count, dtype=torch.bool, device=self.trainer.device)
-        draws = flow.Draws(self.noise, torch.zeros(count, device=self.trainer.device), nothing, nothing)
+        draws = matching.Draws(self.noise, torch.zeros(count, device=self.trainer.device), nothing, nothing)
         with torch.inference_mode():
-            guess = flow.predict(model, batch, draws).velocity.float() + self.noise
+            guess = matching.predict(model, batch, draws).velocity.float() + self.noise
         truth, guess = batch.mels[batch.hidden], guess[batch.hidden]
         return float(1 - (guess - truth).square().sum() / (truth - truth.mean(dim=0)).square().sum())
 
@@ -469,7 +469,7 @@ EVALUATION_FRAMES = 800
 
 def initial_dit(arch: Arch, store: Store) -> DiT:
     """Randomly initialised DiT: zero modulation and output weights as upstream, output bias the mean mel."""
-    dit = DiT(arch, len(letters.TRAINED), SPEC.mels)
+    dit = DiT(arch, len(alphabet.TRAINED), SPEC.mels)
     for name, parameter in dit.named_parameters():
         if "attn_norm.linear" in name or "norm_out.linear" in name or name == "proj_out.weight":
             nn.init.zeros_(parameter)

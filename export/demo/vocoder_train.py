@@ -22,12 +22,11 @@ from tqdm import tqdm
 
 from appliance.contract.mel import FLOOR, MelSpec, filterbank
 from export.checkpoint import load_vocos
-from export.demo import store
+from export.demo import dataset
 from export.demo.autocast import autocast
 from export.demo.averaging import MovingAverage
 from export.demo.discriminators import Discriminators
 from export.model.vocos import MAX_MAGNITUDE, Vocos, VocosConfig
-from export.random_checkpoint import vocos_sections
 
 CONFIG = VocosConfig(100, 256, 768, 6, n_fft=1024, hop=256, padding="center")
 MEL_WEIGHT = 45.0
@@ -176,7 +175,7 @@ class _Clips:
 
     def __init__(self, corpus: Path) -> None:
         self.corpus = corpus
-        self.raw = [clip for clip in store.read_corpus(corpus) if clip["split"] == "train"]
+        self.raw = [clip for clip in dataset.read_corpus(corpus) if clip["split"] == "train"]
         if not self.raw:
             raise ValueError(f"{corpus}: has no training clips")
 
@@ -184,7 +183,7 @@ class _Clips:
         """Excerpts (count, length) at random levels; short clips are zero-padded."""
         found = np.zeros((count, length), np.float32)
         for row, number in zip(found, rng.integers(len(self.raw), size=count), strict=True):
-            wave = store.level(store.samples(self.corpus, self.raw[number]))
+            wave = dataset.level(dataset.samples(self.corpus, self.raw[number]))
             begin = int(rng.integers(max(len(wave) - length, 0) + 1))
             piece = wave[begin : begin + length]
             # Replies differ in level from their reference.
@@ -219,7 +218,7 @@ def write_official(state: dict[str, Tensor], folder: Path) -> None:
     """Write `config.yaml` and `pytorch_model.bin` in the official layout."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: value.cpu() for name, value in state.items()}, folder / "pytorch_model.bin")
-    (folder / "config.yaml").write_text(yaml.safe_dump(vocos_sections(CONFIG), sort_keys=False), "utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG.sections(), sort_keys=False), "utf-8")
 
 
 def has_checkpoint(folder: Path) -> bool:

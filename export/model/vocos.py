@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Count
-from appliance.contract.fields import Ranged, from_mapping
+from appliance.fields import Ranged, from_mapping
 
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0
@@ -80,6 +80,39 @@ class VocosConfig:
             head.padding,
             features.sample_rate,
         )
+
+    def sections(self) -> dict[str, object]:
+        """Sections of a `config.yaml` that `parse` reads."""
+        return {
+            "feature_extractor": {
+                "class_path": "vocos.feature_extractors.MelSpectrogramFeatures",
+                "init_args": {
+                    "sample_rate": self.sample_rate,
+                    "n_fft": self.n_fft,
+                    "hop_length": self.hop,
+                    "n_mels": self.mels,
+                    "padding": self.padding,
+                },
+            },
+            "backbone": {
+                "class_path": "vocos.models.VocosBackbone",
+                "init_args": {
+                    "input_channels": self.mels,
+                    "dim": self.dim,
+                    "intermediate_dim": self.intermediate_dim,
+                    "num_layers": self.layers,
+                },
+            },
+            "head": {
+                "class_path": "vocos.heads.ISTFTHead",
+                "init_args": {
+                    "dim": self.dim,
+                    "n_fft": self.n_fft,
+                    "hop_length": self.hop,
+                    "padding": self.padding,
+                },
+            },
+        }
 
 
 def _section(raw: object, name: str, class_name: str, cls: type[Any]) -> Any:

@@ -37,7 +37,7 @@ from appliance.request import Segment
 from export import precision
 from export.cli import main as export
 from export.families import family
-from export.random_checkpoint import write_random, write_random_vocos
+from tests.export.random_checkpoint import write_random, write_random_vocos
 
 FAMILY = "F5TTS_v1_Base"
 FRAMES, REFERENCE_FRAMES, TOKENS = 500, 200, 80

@@ -271,9 +271,9 @@ def bundle_of(work: Path) -> Bundle:
 
 def prepare(work: Path, case: Case, rounds: int) -> Rows:
     """Make the checkpoint and the bundle."""
-    from export import bundle as bundles
+    from export import assemble as bundles
     from export import parity
-    from export.random_checkpoint import write_random, write_random_vocos
+    from tests.export.random_checkpoint import write_random, write_random_vocos
 
     checkpoint, vocos, made = work / "checkpoint", work / "vocos", work / "bundle"
     for left in (checkpoint, vocos, made):

@@ -29,7 +29,7 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SCRIPT = ROOT / "scripts" / "health"
-KEYS = {"check", "level", "value", "threshold", "remedy", "figures"}
+KEYS = {"check", "level", "value", "threshold", "remedy", "figures", "reason"}
 
 
 def health(

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract import bundle as contract
-from appliance.contract.fields import from_mapping, to_plain
 from appliance.contract.graphs import GRAPHS
 from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
+from appliance.fields import from_mapping, to_plain
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
@@ -192,7 +192,7 @@ def test_a_manifest_that_is_wrong_says_where_and_what_is_allowed(
         ("1.2", "format 1.2 is newer than 1.1, which this reads; update f5-appliance"),
         ("1.10", "format 1.10 is newer than 1.1"),
         ("2.0", "format 2.0 is newer than 1.1"),
-        ("1.0", "format 1.0 is older than 1.1, which this reads; convert it: python -m export convert "),
+        ("1.0", "format 1.0 is older than 1.1, which this reads; export it again from its checkpoint"),
         ("0.9", "format 0.9 is older than 1.1"),
         (None, "format None is not a version; this reads 1.1"),
         ("one", "format 'one' is not a version"),

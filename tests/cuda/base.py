@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FUSED, Bundle, Licence, Manifest, Vocoder
 from appliance.contract.graphs import STEPS, signatures
-from export import graphs, to_onnx
+from export import modules, to_onnx
 from export.families import NAMED
 from export.model.dit import DiT
 from export.model.vocos import Vocos
-from export.random_checkpoint import VOCOS_MEL_24KHZ
+from tests.export.random_checkpoint import VOCOS_MEL_24KHZ
 
 FAMILY = NAMED["F5TTS_v1_Base"]
 VOCABULARY = [" ", *(f"t{n}" for n in range(1, 2545))]
@@ -39,16 +39,16 @@ def write(folder: Path, blocks: int) -> Bundle:
         models = DiT(arch, len(VOCABULARY), mel.mels), Vocos(VOCOS_MEL_24KHZ)
     dit, vocos = map(_constant, models)
     sizes = (dit, arch, mel.mels, MAX_FRAMES, torch.float16)
-    modules: dict[str, Callable[[], nn.Module]] = {
-        "modulation": lambda: graphs.Modulation(dit, arch, torch.float16),
-        "condition": lambda: graphs.Condition(*sizes),
-        "update": graphs.Update,
-        "vocoder": lambda: graphs.Vocos(vocos, mel, vocoder, torch.float16),
+    others: dict[str, Callable[[], nn.Module]] = {
+        "modulation": lambda: modules.Modulation(dit, arch, torch.float16),
+        "condition": lambda: modules.Condition(*sizes),
+        "update": modules.Update,
+        "vocoder": lambda: modules.Vocos(vocos, mel, vocoder, torch.float16),
     }
     specs = signatures(contract.dimensions(arch, mel.mels, "fp16"))
-    for name, make in modules.items():
+    for name, make in others.items():
         to_onnx.export(make(), specs[name], folder / f"{name}.onnx")
-    kinds = dict(zip(STEPS, (graphs.Step, graphs.StepKeys, graphs.StepReply), strict=True))
+    kinds = dict(zip(STEPS, (modules.Step, modules.StepKeys, modules.StepReply), strict=True))
     for form, suffix in (("standard", ""), ("cuda", "_fused")):
         for name, kind in kinds.items():
             path = folder / f"{name}{suffix}.onnx"
@@ -64,7 +64,7 @@ def write(folder: Path, blocks: int) -> Bundle:
         vocoder=vocoder,
         precision="fp16",
         variants={
-            "default": {name: f"{name}.onnx" for name in (*modules, *STEPS)},
+            "default": {name: f"{name}.onnx" for name in (*others, *STEPS)},
             FUSED: {name: f"{name}_fused.onnx" for name in STEPS},
         },
         backends=(FUSED,),

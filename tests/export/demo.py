@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from export.demo import ctc, letters, store
-from export.demo.store import Store
+from export.demo import alphabet, ctc, dataset
+from export.demo.dataset import Store
 from export.demo.train import Recipe
 
 CLIPS = 24
@@ -40,7 +40,7 @@ def write_corpus(folder: Path, seconds: float = 1.2) -> Path:
         for number in range(CLIPS):
             wave = hum(rng, int(24_000 * seconds * rng.uniform(0.7, 1.3)))
             split = {0: "test", 2: "valid"}.get(number % 8, "train")
-            words = ["".join(rng.choice(list(letters.SMALL), 4)) for _ in range(int(len(wave) / 24_000 * 3))]
+            words = ["".join(rng.choice(list(alphabet.SMALL), 4)) for _ in range(int(len(wave) / 24_000 * 3))]
             text = " ".join(words).capitalize() + ".,?!'-"[number % 2]
             clip = {"id": f"live-{number}-{voice}", "voice": voice, "text": text, "split": split}
             lines.append(json.dumps({**clip, "shard": 0, "start": at, "samples": len(wave), "wer": None}))
@@ -48,13 +48,13 @@ def write_corpus(folder: Path, seconds: float = 1.2) -> Path:
             at += len(wave)
         (folder / "audio" / voice).mkdir(parents=True)
         np.save(folder / "audio" / voice / "00000.npy", np.concatenate(parts))
-    (folder / store.CLIPS).write_text("\n".join(lines) + "\n")
+    (folder / dataset.CLIPS).write_text("\n".join(lines) + "\n")
     return folder
 
 
 def write_store(corpus: Path, folder: Path) -> Store:
     """Mels of the corpus, and letters spread evenly over each clip in place of the listener's."""
-    store.build(corpus, folder, workers=1)
+    dataset.build(corpus, folder, workers=1)
     made = Store(folder)
     spread = [np.arange(clip.frames) * len(clip.text) // clip.frames for clip in made.clips]
     np.concatenate(spread).astype(np.int16).tofile(folder / ctc.LABELS)

@@ -26,18 +26,19 @@ from torch import Tensor, nn
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Arch, Bundle, Precision
 from appliance.contract.graphs import GraphSpec
+from appliance.durable import sha256
 from appliance.engine.engine import Synthesizer
 from appliance.engine.ort import OrtBackend
 from appliance.request import FloatArray
-from export import bundle, cases, parity, to_onnx
-from export.cases import Case
+from export import assemble, oracles, parity, to_onnx
 from export.cli import main
 from export.families import family
 from export.model.bigvgan import BigVGANConfig, fold, weight_norm_pairs
 from export.model.vocos import VocosConfig
-from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from export.oracles import Case
 from tests import upstream
 from tests.engine.lanes import Padded
+from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 
 MELS = 100
 MAX_FRAMES = 2304
@@ -133,11 +134,11 @@ def files_in(folder: Path, vocoder: str) -> Files:
     )
 
 
-def load(files: Files) -> bundle.Loaded:
+def load(files: Files) -> assemble.Loaded:
     """The exporter's sources."""
     vocoder: Any = files.vocoder
-    return bundle.load(
-        bundle.Sources(
+    return assemble.load(
+        assemble.Sources(
             family(str(files.family)),
             files.checkpoint,
             files.vocab,
@@ -191,7 +192,7 @@ class Workshop:
                                 assert main([*bundle_command(files, out, precision), *accepted]) == 0
                         else:
                             unmeasured = parity.Report(precision)
-                            bundle.build(
+                            assemble.build(
                                 load(files), precision, out, lambda _: unmeasured, max_frames=MAX_FRAMES
                             )
             self._made[key] = BuiltBundle(arch, files_in(folder, vocoder), contract.read(out))
@@ -218,12 +219,26 @@ class Workshop:
             yield
 
 
+_expected: dict[object, oracles.Expectations] = {}
+
+
 @contextmanager
 def brief_gate() -> Iterator[None]:
-    """The whole gate on shorter readings, where what is asked is what follows from it."""
+    """The whole gate on shorter readings, whose expected results are computed once for the same weights."""
     readings = (("slt", 330), ("bdl", 300))
+    compute = assemble.expectations
+
+    def once(
+        loaded: assemble.Loaded, name: Precision = "fp32", max_frames: int = assemble.MAX_FRAMES
+    ) -> oracles.Expectations:
+        key = loaded.sources, sha256(loaded.sources.checkpoint), name in parity.LOSSY, max_frames
+        if key not in _expected:
+            _expected[key] = compute(loaded, name, max_frames)
+        return _expected[key]
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "expect", functools.partial(cases.expect, readings=readings))
+        patch.setattr(assemble, "expectations", once)
+        patch.setattr(oracles, "expect", functools.partial(oracles.expect, readings=readings))
         patch.setattr(parity, "READINGS", readings)
         yield
 

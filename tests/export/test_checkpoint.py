@@ -17,13 +17,13 @@ from torch import Tensor
 from appliance.contract.bundle import Arch
 from export import checkpoint
 from export.checkpoint import ROTARY, CheckpointError, load_bigvgan, load_dit, load_vocos, save_official
-from export.graphs import rates
 from export.model.bigvgan import BigVGANConfig
 from export.model.dit import DiT
 from export.model.redraw import redraw
 from export.model.vocos import VocosConfig
-from export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
+from export.modules import rates
 from tests import upstream
+from tests.export.random_checkpoint import write_random, write_random_bigvgan, write_random_vocos
 
 pytestmark = pytest.mark.torch
 
@@ -354,7 +354,7 @@ import resource, sys
 from pathlib import Path
 from appliance.contract.bundle import Arch
 from export.checkpoint import load_dit
-from export.random_checkpoint import write_random
+from tests.export.random_checkpoint import write_random
 
 arch = Arch(dim=1024, depth=3, heads=16, ff_mult=2)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -17,7 +17,7 @@ from appliance.contract.mel import Kind
 from appliance.contract.schedule import time_grid
 from appliance.engine.replay import replay
 from appliance.errors import EngineFault
-from export import bundle, fetch, parity
+from export import assemble, fetch, parity
 from export.cli import main
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
@@ -53,7 +53,7 @@ def test_bundle_prints_its_parity_its_licences_and_its_size(
     assert any(line.startswith("sampling: ") for line in lines)
     assert "licence: Apache-2.0 (weights), unknown (vocoder)" in lines
     assert lines[-1].startswith(f"{out}: ") and " MB, written in " in lines[-1]
-    assert "tracing vocoder" in progress and "sampling with upstream" in progress
+    assert "tracing vocoder" in progress and "3 of 3: parity" in progress and "stepping default" in progress
     assert contract.read(out).manifest.files == made.bundle.manifest.files
 
 
@@ -177,13 +177,13 @@ def test_a_fault_of_the_engine_is_one_line(
 def test_terms_and_weights_reach_the_bundle(
     made: BuiltBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[bundle.Sources] = []
+    asked: list[assemble.Sources] = []
 
-    def load(sources: bundle.Sources) -> bundle.Loaded:
+    def load(sources: assemble.Sources) -> assemble.Loaded:
         asked.append(sources)
-        raise bundle.BundleFailed("far enough")
+        raise assemble.BundleFailed("far enough")
 
-    monkeypatch.setattr(bundle, "load", load)
+    monkeypatch.setattr(assemble, "load", load)
     command = small.bundle_command(made.files, tmp_path / "out")
     told(capsys, *command)
     told(capsys, *command, "--vocoder-licence", "MIT", "--weights", "raw")

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export.demo import batches, flow, letters, pronunciation, store
+from export.demo import alphabet, batches, dataset, matching, pronunciation
 from export.demo.autocast import autocast
 from export.demo.batches import Batches, Mels, Mixture
+from export.demo.dataset import Store
 from export.demo.model import BatchedDiT
 from export.demo.muon import Muon, orthogonal
-from export.demo.store import Store
 from export.demo.train import Trainer
 from export.model.dit import DiT
 from export.model.redraw import redraw
@@ -119,7 +119,7 @@ def test_known_words_are_found_where_they_stand(known: pronunciation.Lexicon) ->
 def test_lessons_teach_to_read(known: pronunciation.Lexicon) -> None:
     torch.manual_seed(0)
     recipe = dataclasses.replace(RECIPE, text_dim=48, text_layers=2)
-    dit = DiT(recipe.arch, len(letters.TRAINED), store.SPEC.mels)
+    dit = DiT(recipe.arch, len(alphabet.TRAINED), dataset.SPEC.mels)
     body = {name: value.clone() for name, value in dit.state_dict().items() if "text_embed" not in name}
     model, reader = BatchedDiT(dit), pronunciation.PhonemeHead(48)
     right = pronunciation.pretrain(
@@ -168,13 +168,13 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(
     trainer = Trainer(dataclasses.replace(RECIPE, guided=0, abreast=2), made, tmp_path)
     redraw(trainer.dit, 5)
 
-    def plainly(batch: batches.Batch, *_: object) -> flow.Draws:
+    def plainly(batch: batches.Batch, *_: object) -> matching.Draws:
         """Draws that depend on the sentence alone."""
         noise = batch.mels.flip(-1) * 0.5
         nothing = torch.zeros(len(noise), dtype=torch.bool)
-        return flow.Draws(noise, torch.full((len(noise),), 0.3), nothing, nothing)
+        return matching.Draws(noise, torch.full((len(noise),), 0.3), nothing, nothing)
 
-    monkeypatch.setattr(flow, "draw", plainly)
+    monkeypatch.setattr(matching, "draw", plainly)
     found = trainer.train_step(parts)
     got: list[Tensor] = [p.grad.clone() for p in trainer.dit.parameters() if p.grad is not None]
 

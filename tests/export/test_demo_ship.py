@@ -22,15 +22,15 @@ from appliance.request import Reference, Request, Segmentation
 from appliance.text.chinese import to_tokens
 from appliance.voices.reference import complete_transcript, prepare
 from export.checkpoint import load_dit, load_vocos
-from export.demo import averaging, letters, ship, store, vocoder_train
-from export.demo.cli import main
+from export.demo import alphabet, averaging, dataset, ship, vocoder_train
+from export.demo.commands import main
 from export.demo.corpus import MARGIN_S
 from export.demo.engines import Utterance
 from export.demo.train import Trainer
 from export.families import family
 from export.model.redraw import redraw
-from export.random_checkpoint import write_random_vocos
 from tests.export.demo import RECIPE, VOICES, hum, write_corpus, write_store
+from tests.export.random_checkpoint import write_random_vocos
 from tests.export.small import VOCOS, Workshop, brief_gate
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -101,7 +101,7 @@ def test_what_is_shipped_is_small_measured_and_licensed(shipped: Bundle) -> None
     assert manifest.family == "demo" and manifest.precision == "fp16"
     assert manifest.licence.weights == "Apache-2.0"
     assert manifest.parity["rows"]
-    assert manifest.vocab_size == len(letters.vocabulary())
+    assert manifest.vocab_size == len(alphabet.vocabulary())
     assert manifest.arch.text_embedding_average_upsampling
 
 
@@ -165,7 +165,7 @@ def test_capitals_sound_like_small_letters(rebuilt: Path) -> None:
 def test_the_rebuilt_checkpoint_is_the_trained_one_in_half_precision(rebuilt: Path, trainer: Trainer) -> None:
     read = family(str(rebuilt / ship.FAMILY))
     assert read.arch == ONE_BLOCK.arch
-    found = load_dit(rebuilt / ship.CHECKPOINT, read.arch, len(letters.vocabulary()))
+    found = load_dit(rebuilt / ship.CHECKPOINT, read.arch, len(alphabet.vocabulary()))
     for name, wanted in trainer.average.state_dict().items():
         got = found[name][: len(wanted)]  # the embedding has more rows than were trained
         torch.testing.assert_close(
@@ -212,7 +212,7 @@ def test_a_bundle_of_the_rebuilt_checkpoint_is_the_shipped_bundle(
 
 
 def test_reference_voices_are_unheard_sentences_with_their_text(folder: Path, shipped: Bundle) -> None:
-    unheard = {clip["text"] for clip in store.read_corpus(folder / "corpus") if clip["split"] == "valid"}
+    unheard = {clip["text"] for clip in dataset.read_corpus(folder / "corpus") if clip["split"] == "valid"}
     for voice in VOICES:
         path = folder / "voice" / "voices" / f"{voice}.wav"
         wave, rate = soundfile.read(path)

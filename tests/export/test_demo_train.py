@@ -26,23 +26,23 @@ from appliance.text.chinese import to_tokens
 from appliance.voices.reference import complete_transcript
 from export.checkpoint import build_vocos, load_vocos
 from export.demo import (
+    alphabet,
     batches,
     ctc,
+    dataset,
     durations,
-    flow,
-    letters,
+    matching,
     plot,
-    prepare,
-    store,
+    preparation,
     train,
     vocoder_train,
 )
 from export.demo.batches import Batch, Batches, Mels, Mixture, Piece
-from export.demo.cli import main
+from export.demo.commands import main
+from export.demo.dataset import Store
 from export.demo.discriminators import Discriminators
 from export.demo.folder_lock import folder_lock
 from export.demo.model import AttentionGuide, BatchedDiT, Sentences
-from export.demo.store import Store
 from export.demo.train import Trainer, prefetch, rate_factor
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
@@ -64,7 +64,7 @@ def made(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture(scope="module")
 def model() -> BatchedDiT:
-    dit = DiT(dataclasses.replace(RECIPE, dim=64, heads=2).arch, len(letters.TRAINED), store.SPEC.mels)
+    dit = DiT(dataclasses.replace(RECIPE, dim=64, heads=2).arch, len(alphabet.TRAINED), dataset.SPEC.mels)
     redraw(dit, 3)
     return BatchedDiT(dit.requires_grad_(False))
 
@@ -87,8 +87,8 @@ def test_each_sentence_of_a_batch_is_what_the_reference_model_gives_for_it_alone
     assert len(set(batch.sentences.frames.tolist())) > 1
     nothing, every_second = torch.zeros(count, dtype=torch.bool), torch.arange(count) % 2 == 1
     t = torch.linspace(0.0, 0.9, count)
-    draws = flow.Draws(torch.randn_like(batch.mels), t, nothing, every_second)
-    found = flow.predict(model, batch, draws).velocity
+    draws = matching.Draws(torch.randn_like(batch.mels), t, nothing, every_second)
+    found = matching.predict(model, batch, draws).velocity
     for row in range(count):
         frames = int(batch.sentences.frames[row])
         ids = batch.sentences.ids[row, : batch.sentences.tokens[row]]
@@ -123,14 +123,14 @@ def test_the_aim_is_the_guided_heads_attention_on_the_right_token(made: Store, m
     count = len(batch.mels)
     everything = torch.full_like(batch.alignment, 0).masked_fill(~batch.sentences.mask, -1)
     one_token = dataclasses.replace(batch.sentences, tokens=torch.ones(count, dtype=torch.int64))
-    draws = flow.Draws(torch.randn_like(batch.mels), torch.rand(count), *(torch.zeros(2, count).bool()))
+    draws = matching.Draws(torch.randn_like(batch.mels), torch.rand(count), *(torch.zeros(2, count).bool()))
     # With a single token all frames are the right ones, so nothing of the attention is elsewhere.
-    seen = flow.predict(
+    seen = matching.predict(
         model, dataclasses.replace(batch, sentences=one_token), draws, AttentionGuide(1, 2, everything)
     )
     assert seen.log_attention is not None
     assert seen.log_attention[batch.sentences.mask].abs().max() < 1e-4
-    aimed = flow.predict(model, batch, draws, AttentionGuide(2, 1, batch.alignment)).log_attention
+    aimed = matching.predict(model, batch, draws, AttentionGuide(2, 1, batch.alignment)).log_attention
     assert aimed is not None
     assert (aimed[batch.sentences.mask] < 0).all()
 
@@ -176,11 +176,11 @@ def test_what_the_timer_learns_is_lengths_and_shifts_where_text_is_shown(made: S
 
 def test_timing_reaches_the_text_and_the_blocks_before_the_guided_one(made: Store) -> None:
     batch = make_batch(made)
-    dit = DiT(RECIPE.arch, len(letters.TRAINED), store.SPEC.mels)
+    dit = DiT(RECIPE.arch, len(alphabet.TRAINED), dataset.SPEC.mels)
     redraw(dit, 3)
     generator = torch.Generator().manual_seed(0)
-    draws = flow.draw(batch, generator, "early", 0.0, 0.0)
-    seen = flow.predict(BatchedDiT(dit), batch, draws, AttentionGuide(2, 1, batch.alignment))
+    draws = matching.draw(batch, generator, "early", 0.0, 0.0)
+    seen = matching.predict(BatchedDiT(dit), batch, draws, AttentionGuide(2, 1, batch.alignment))
     assert seen.guided_input is not None
     timer = durations.DurationHead(RECIPE.text_dim, RECIPE.dim)
     timer.loss(seen.encoded_text, seen.guided_input, batch.sentences, batch.alignment).backward()
@@ -203,14 +203,14 @@ def test_the_loss_is_that_of_upstreams_forward(
     count = len(batch.mels)
     everyone, nobody = torch.ones(count, dtype=torch.bool), torch.zeros(count, dtype=torch.bool)
     drops = (nobody if dropped == "nothing" else everyone, everyone if dropped == "both" else nobody)
-    draws = flow.Draws(torch.randn_like(batch.mels), torch.rand(count), *drops)
+    draws = matching.Draws(torch.randn_like(batch.mels), torch.rand(count), *drops)
     arch = {**dataclasses.asdict(model.dit.arch), "text_num_embeds": model.dit.vocab_size, "mel_dim": 100}
     theirs = upstream.dit_class()(**arch)
     theirs.load_state_dict(model.dit.state_dict())
     cfm = upstream.cfm_class()(transformer=theirs)
     _fix_draws(monkeypatch, cfm, batch, draws, dropped)
     wanted, *_ = cfm.eval()(batch.mels, batch.sentences.ids, lens=batch.sentences.frames)
-    found = flow.loss(flow.predict(model, batch, draws).velocity, batch, draws)
+    found = matching.loss(matching.predict(model, batch, draws).velocity, batch, draws)
     assert found.item() == pytest.approx(wanted.item(), rel=2e-6)
 
 
@@ -225,7 +225,7 @@ def _of_one_length(batch: Batch) -> Batch:
 
 
 def _fix_draws(
-    monkeypatch: pytest.MonkeyPatch, cfm: Any, batch: Batch, draws: flow.Draws, dropped: str
+    monkeypatch: pytest.MonkeyPatch, cfm: Any, batch: Batch, draws: matching.Draws, dropped: str
 ) -> None:
     inside = type(cfm).forward.__globals__
     monkeypatch.setitem(inside, "mask_from_frac_lengths", lambda *_: batch.hidden.clone())
@@ -245,7 +245,7 @@ def test_a_batch_is_sampled_as_the_reference_samples_each_sentence(made: Store, 
         hidden[row, given:frames] = True
     batch = dataclasses.replace(batch, hidden=hidden)
     noise, times = torch.randn_like(batch.mels), [0.0, 0.1, 0.4, 1.0]
-    found = flow.sample(model, batch, noise, times, 2.0)
+    found = matching.sample(model, batch, noise, times, 2.0)
     for row in range(len(noise)):
         frames = int(batch.sentences.frames[row])
         ids = batch.sentences.ids[row, : batch.sentences.tokens[row]]
@@ -254,9 +254,9 @@ def test_a_batch_is_sampled_as_the_reference_samples_each_sentence(made: Store, 
 
 
 @pytest.mark.parametrize("times", ["uniform", "early", "earliest", "logit-normal"])
-def test_draws_depend_on_the_generator_alone(made: Store, times: flow.Times) -> None:
+def test_draws_depend_on_the_generator_alone(made: Store, times: matching.Times) -> None:
     batch = make_batch(made)
-    one, two = (flow.draw(batch, torch.Generator().manual_seed(7), times, 0.3, 0.2) for _ in range(2))
+    one, two = (matching.draw(batch, torch.Generator().manual_seed(7), times, 0.3, 0.2) for _ in range(2))
     for field in dataclasses.fields(one):
         assert torch.equal(getattr(one, field.name), getattr(two, field.name))
     assert ((one.t >= 0) & (one.t <= 1)).all()
@@ -346,12 +346,12 @@ def test_a_reference_ends_as_on_the_device(text: str) -> None:
 
 def test_the_store_goes_on_after_an_interruption(corpus: Path, made: Store, tmp_path: Path) -> None:
     again = write_store(corpus, tmp_path)
-    clips, mels = tmp_path / store.CLIPS, tmp_path / store.MELS
+    clips, mels = tmp_path / dataset.CLIPS, tmp_path / dataset.MELS
     lines = clips.read_text().splitlines(keepends=True)
     clips.write_text("".join(lines[:9]) + lines[9][:20])
     with mels.open("r+b") as file:
         file.truncate(again.clips[9].start * 200 + 333)
-    assert store.build(corpus, tmp_path, workers=1) == len(lines) - 9
+    assert dataset.build(corpus, tmp_path, workers=1) == len(lines) - 9
     mended = Store(tmp_path)
     assert mended.clips == made.clips
     np.testing.assert_array_equal(mended.mels, made.mels)
@@ -359,39 +359,39 @@ def test_the_store_goes_on_after_an_interruption(corpus: Path, made: Store, tmp_
 
 def test_processes_give_what_one_process_gives() -> None:
     items = list(range(-60, 60))
-    assert list(store.parallel_map(abs, items, 2)) == [abs(item) for item in items]
+    assert list(dataset.parallel_map(abs, items, 2)) == [abs(item) for item in items]
 
 
 def test_what_the_judge_heard_wrongly_is_left_out(corpus: Path, tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in (corpus / store.CLIPS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (corpus / dataset.CLIPS).read_text().splitlines()]
     lines[0]["wer"], lines[1]["wer"] = 0.5, 0.1
     (tmp_path / "audio").symlink_to(corpus / "audio")
-    (tmp_path / store.CLIPS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    store.build(tmp_path, tmp_path / "mels", workers=1, drop_above_wer=0.3)
+    (tmp_path / dataset.CLIPS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    dataset.build(tmp_path, tmp_path / "mels", workers=1, drop_above_wer=0.3)
     kept = {clip.id for clip in Store(tmp_path / "mels").clips}
     assert kept == {line["id"] for line in lines[1:]}
 
 
 def test_every_clip_has_one_loudness(corpus: Path) -> None:
-    clip = next(store.read_corpus(corpus))
+    clip = next(dataset.read_corpus(corpus))
     for gain in (0.3, 1.0):
-        wave = store.level(gain * store.samples(corpus, clip))
-        assert np.sqrt(np.mean(wave**2)) == pytest.approx(store.TARGET_RMS, rel=1e-4)
+        wave = dataset.level(gain * dataset.samples(corpus, clip))
+        assert np.sqrt(np.mean(wave**2)) == pytest.approx(dataset.TARGET_RMS, rel=1e-4)
 
 
 def test_training_and_device_read_a_text_alike() -> None:
     text = 'Thanks for the follow, "Mila": it\'s well-known, isn\'t it? Yes! And so on: "A" €'
-    vocabulary = Vocabulary(tuple(letters.vocabulary()))
+    vocabulary = Vocabulary(tuple(alphabet.vocabulary()))
     on_device = vocabulary.ids(to_tokens(text))
-    assert [letters.copies()[index] for index in on_device] == letters.ids(text).tolist()
-    assert len(letters.copies()) == vocabulary.size
+    assert [alphabet.copies()[index] for index in on_device] == alphabet.ids(text).tolist()
+    assert len(alphabet.copies()) == vocabulary.size
 
 
 # The listener
 
 
 def test_alignment_finds_the_frames_of_each_letter() -> None:
-    said = letters.ids("abba")
+    said = alphabet.ids("abba")
     spans = [(0, 6), (6, 14), (16, 20), (20, 30)]  # heard frames, each STRIDE mel frames; a blank in between
     found = np.full((30, ctc.BLANK + 1), -9.0, np.float32)
     for letter, (begin, end) in zip(said, spans, strict=True):
@@ -418,7 +418,7 @@ def _edits(a: str, b: str) -> int:
 
 
 def test_labels_are_made_for_new_clips_only(corpus: Path, tmp_path: Path) -> None:
-    made = prepare.prepare(corpus, tmp_path, workers=1, recogniser_clips=16, device="cpu")
+    made = preparation.prepare(corpus, tmp_path, workers=1, recogniser_clips=16, device="cpu")
     first = np.array(ctc.labels(made))
     for clip in made.clips:
         own = first[clip.start : clip.start + clip.frames]
@@ -433,15 +433,15 @@ def test_a_new_voice_has_the_listener_trained_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus, mels = write_corpus(tmp_path / "corpus"), tmp_path / "mels"
-    clips = corpus / store.CLIPS
+    clips = corpus / dataset.CLIPS
     whole = clips.read_text().splitlines(keepends=True)
     clips.write_text("".join(line for line in whole if '"voice": "bdl"' in line))
-    prepare.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
+    preparation.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
     weights = (mels / "listener.pt").read_bytes()
     clips.write_text("".join(whole))
     for times in (1, 0):
         capsys.readouterr()
-        made = prepare.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
+        made = preparation.prepare(corpus, mels, workers=1, recogniser_clips=16, device="cpu")
         assert capsys.readouterr().out.count("not trained on all of bdl, slt") == times
     assert (mels / "listener.pt").read_bytes() != weights
     assert len(ctc.labels(made)) == len(made.mels)
@@ -494,10 +494,12 @@ def test_training_lowers_the_loss(made: Store, tmp_path: Path, muon: bool) -> No
     assert trainer.progress.step == 60
     batch = make_batch(made)
     generator = torch.Generator().manual_seed(1)
-    draws = flow.draw(batch, generator, "uniform", 0.0, 0.0)
+    draws = matching.draw(batch, generator, "uniform", 0.0, 0.0)
     with torch.no_grad():
-        before = flow.loss(flow.predict(BatchedDiT(_untrained(trainer)), batch, draws).velocity, batch, draws)
-        after = flow.loss(flow.predict(trainer.averaged(), batch, draws).velocity, batch, draws)
+        before = matching.loss(
+            matching.predict(BatchedDiT(_untrained(trainer)), batch, draws).velocity, batch, draws
+        )
+        after = matching.loss(matching.predict(trainer.averaged(), batch, draws).velocity, batch, draws)
     assert after < 0.7 * before
 
 
@@ -617,9 +619,9 @@ VOCODER = vocoder_train.Recipe(
 
 
 def test_the_vocoder_hears_the_same_mels_as_everyone(corpus: Path) -> None:
-    wave = store.level(store.samples(corpus, next(store.read_corpus(corpus))))
+    wave = dataset.level(dataset.samples(corpus, next(dataset.read_corpus(corpus))))
     found = vocoder_train.log_mel(torch.from_numpy(wave)[None])[0].numpy()
-    np.testing.assert_allclose(found, log_mel(wave, store.SPEC), atol=2e-3)
+    np.testing.assert_allclose(found, log_mel(wave, dataset.SPEC), atol=2e-3)
 
 
 def test_an_interrupted_vocoder_ends_as_an_uninterrupted_one(corpus: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from export.checkpoint import Weights, build_dit, load_dit
 from export.families import NAMED
 from export.model.dit import DiT, sample, upsample_index
 from export.model.redraw import redraw
-from export.random_checkpoint import write_random
 from tests import upstream
+from tests.export.random_checkpoint import write_random
 
 pytestmark = pytest.mark.torch
 

@@ -21,7 +21,7 @@ from appliance.contract.mel import MelSpec
 from appliance.contract.schedule import time_grid
 from appliance.contract.tokens import Vocabulary, read_vocabulary
 from appliance.errors import EngineFault
-from export import cases, checkpoint, parity
+from export import checkpoint, oracles, parity
 from export.checkpoint import load_dit
 from tests import upstream
 from tests.export import small
@@ -40,23 +40,23 @@ def made(workshop: Workshop) -> BuiltBundle:
 
 
 @pytest.fixture(scope="module")
-def oracles(made: BuiltBundle) -> list[cases.Oracle]:
+def references(made: BuiltBundle) -> list[oracles.Oracle]:
     upstream.require()
     upstream.dit_class()
     weights = load_dit(made.files.checkpoint, made.arch, SIZE)
     return [
-        cases.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE)),
-        cases.UpstreamOracle(weights, made.arch, SIZE, small.MELS),
+        oracles.TorchOracle(checkpoint.build_dit(weights, made.arch, SIZE)),
+        oracles.UpstreamOracle(weights, made.arch, SIZE, small.MELS),
     ]
 
 
 @pytest.mark.parametrize("nfe", [5, 8])
 def test_both_oracles_sample_as_upstreams_own_sampler(
-    oracles: list[cases.Oracle], made: BuiltBundle, nfe: int
+    references: list[oracles.Oracle], made: BuiltBundle, nfe: int
 ) -> None:
-    given = cases.random_case(90, MelSpec("vocos"), SIZE)
+    given = oracles.random_case(90, MelSpec("vocos"), SIZE)
     wanted = small.upstream_sample(small.upstream_flow(made.files, made.arch), given, nfe)
-    for oracle in oracles:
+    for oracle in references:
         found = oracle.sample(given, time_grid(nfe))
         assert np.array_equal(found[:36], given.cond)
         assert parity.relative_error(found[36:], wanted[36:]) <= 5e-6
@@ -71,33 +71,37 @@ def test_upstreams_model_takes_all_weights_or_none(made: BuiltBundle) -> None:
         {**weights, "proj_out.scale": torch.ones(1)},
     ):
         with pytest.raises(RuntimeError, match=r'(Missing|Unexpected) key\(s\) .*"proj_out\.(bias|scale)"'):
-            cases.UpstreamOracle(changed, made.arch, SIZE, small.MELS)
+            oracles.UpstreamOracle(changed, made.arch, SIZE, small.MELS)
 
 
 def test_cases_repeat_and_look_like_log_mels() -> None:
     mel = MelSpec("vocos")
-    one, two = (cases.random_case(128, mel, SIZE) for _ in range(2))
+    one, two = (oracles.random_case(128, mel, SIZE) for _ in range(2))
     assert np.array_equal(one.cond, two.cond) and np.array_equal(one.noise, two.noise)
     assert one.cond.shape == (51, 100) and one.noise.shape == (128, 100) and one.ids.shape == (20,)
     assert one.cond.min() >= -11.5 and one.cond.std() > 1.0
-    other = cases.random_case(128, mel, SIZE, seed=1)
+    other = oracles.random_case(128, mel, SIZE, seed=1)
     assert not np.array_equal(one.noise, other.noise)
     segment = one.segment(time_grid(5))
     assert (segment.frames, segment.reference_frames, segment.guidance) == (128, 50, 2.0)
 
 
 def expected(
-    made: BuiltBundle, oracles: list[cases.Oracle], vocoder: nn.Module | None = None, *, lossy: bool = False
-) -> cases.Expectations:
+    made: BuiltBundle,
+    references: list[oracles.Oracle],
+    vocoder: nn.Module | None = None,
+    *,
+    lossy: bool = False,
+) -> oracles.Expectations:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     model = vocoder or checkpoint.build_vocos(config, weights)
-    return ask([lambda o=o: o for o in oracles], lambda: model, lossy=lossy)  # type: ignore[misc]
+    return ask([lambda o=o: o for o in references], lambda: model, lossy=lossy)  # type: ignore[misc]
 
 
 def ask(
-    makers: list[Callable[[], cases.Oracle]], vocoder: Callable[[], nn.Module], *, lossy: bool = False
-) -> cases.Expectations:
-    return cases.expect(
+    makers: list[Callable[[], oracles.Oracle]], vocoder: Callable[[], nn.Module], *, lossy: bool = False
+) -> oracles.Expectations:
+    return oracles.expect(
         makers,
         vocoder,
         MelSpec("vocos"),
@@ -112,11 +116,11 @@ def ask(
 
 
 @pytest.fixture(scope="module")
-def answers(made: BuiltBundle, oracles: list[cases.Oracle]) -> cases.Expectations:
-    return expected(made, oracles)
+def answers(made: BuiltBundle, references: list[oracles.Oracle]) -> oracles.Expectations:
+    return expected(made, references)
 
 
-def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: cases.Expectations) -> None:
+def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: oracles.Expectations) -> None:
     report = parity.measure(made.bundle, answers)
     assert report.failed == []
     graphs = [("modulation", "torch", 0, 0), ("condition", "torch", 41, 0), ("vocoder", "torch", 128, 0)]
@@ -146,7 +150,9 @@ def test_a_sound_bundle_passes_and_says_by_how_much(made: BuiltBundle, answers: 
     assert lines[0].split() == head
 
 
-def test_times_of_the_grid_are_stepped_each_by_itself(made: BuiltBundle, answers: cases.Expectations) -> None:
+def test_times_of_the_grid_are_stepped_each_by_itself(
+    made: BuiltBundle, answers: oracles.Expectations
+) -> None:
     graphs = parity.Graphs(made.bundle, "ort-cpu")
     rows = list(parity.velocities(graphs, answers.trajectories[0]))
     times = [round(float(t), 4) for t in time_grid(7)[:-1]]
@@ -213,7 +219,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
     variant: str,
     wrong: set[str],
     made: BuiltBundle,
-    answers: cases.Expectations,
+    answers: oracles.Expectations,
     tmp_path: Path,
 ) -> None:
     report = parity.measure(tampered(made, tmp_path / "bundle", file, change), answers)
@@ -223,7 +229,7 @@ def test_a_graph_that_is_off_fails_where_it_runs(
 
 @pytest.mark.parametrize("file", ["step_keys.onnx", "step_reply_cpu.onnx"])
 def test_a_graph_that_is_not_finite_fails_every_row_that_it_makes(
-    file: str, made: BuiltBundle, answers: cases.Expectations, tmp_path: Path
+    file: str, made: BuiltBundle, answers: oracles.Expectations, tmp_path: Path
 ) -> None:
     report = parity.measure(tampered(made, tmp_path / "bundle", file, scaled(math.nan)), answers)
     broken = {(row.what, row.variant) for row in report.broken}
@@ -241,10 +247,10 @@ class Off:
 
     name = "off"
 
-    def __init__(self, oracle: cases.Oracle, share: float) -> None:
+    def __init__(self, oracle: oracles.Oracle, share: float) -> None:
         self._oracle, self._share = oracle, share
 
-    def sample(self, case: cases.Case, times: Any) -> Any:
+    def sample(self, case: oracles.Case, times: Any) -> Any:
         out = self._oracle.sample(case, times)
         out[len(case.cond) :] *= np.float32(1.0 + self._share)
         return out
@@ -252,31 +258,31 @@ class Off:
 
 @pytest.mark.parametrize("share", [2e-4, float("nan")])
 def test_an_error_beyond_its_bound_fails_and_so_does_a_nan(
-    made: BuiltBundle, oracles: list[cases.Oracle], share: float
+    made: BuiltBundle, references: list[oracles.Oracle], share: float
 ) -> None:
-    report = parity.measure(made.bundle, expected(made, [Off(oracles[0], share)]))
+    report = parity.measure(made.bundle, expected(made, [Off(references[0], share)]))
     assert {line.split(" at ")[0] for line in report.failed} >= {"step", "sample"}
     assert "sample at 50 frames, NFE 5, variant ort-cpu, against off: " in " ".join(report.failed)
     assert "allowed 5.0e-05" in " ".join(report.failed)
 
 
-def test_a_vocoder_that_is_off_fails_alone(made: BuiltBundle, oracles: list[cases.Oracle]) -> None:
+def test_a_vocoder_that_is_off_fails_alone(made: BuiltBundle, references: list[oracles.Oracle]) -> None:
     config, weights = checkpoint.load_vocos(made.files.vocoder_path)
     louder = checkpoint.build_vocos(config, weights)
     with torch.no_grad():
         louder.head.out.bias[:513] += 1e-2
-    report = parity.measure(made.bundle, expected(made, oracles, louder))
+    report = parity.measure(made.bundle, expected(made, references, louder))
     assert {line.split(" at ")[0] for line in report.failed} == {"vocoder", "wave"}
 
 
 def test_a_package_that_is_not_installed_is_noted_as_absent(
-    made: BuiltBundle, oracles: list[cases.Oracle]
+    made: BuiltBundle, references: list[oracles.Oracle]
 ) -> None:
-    def absent() -> cases.Oracle:
+    def absent() -> oracles.Oracle:
         raise ImportError("No module named 'f5_tts'")
 
     vocoder = checkpoint.build_vocos(*checkpoint.load_vocos(made.files.vocoder_path))
-    asked = ask([lambda: oracles[0], absent], lambda: vocoder)
+    asked = ask([lambda: references[0], absent], lambda: vocoder)
     report = parity.measure(made.bundle, asked)
     assert report.failed == [] and {row.against for row in report.rows} == {"torch"}
     assert report.record()["upstream"] == "not installed here (No module named 'f5_tts')"
@@ -295,7 +301,7 @@ def test_a_package_that_fails_while_it_is_imported_is_absent(
     imported = __import__
     monkeypatch.setattr("builtins.__import__", broken)
     with pytest.raises(ImportError, match=r"f5_tts\.model|half installed"):
-        cases.UpstreamOracle({}, made.arch, SIZE, small.MELS)
+        oracles.UpstreamOracle({}, made.arch, SIZE, small.MELS)
 
 
 def test_errors_are_relative_and_shapes_must_agree() -> None:
@@ -322,11 +328,13 @@ def int8(workshop: Workshop) -> BuiltBundle:
 
 
 @pytest.fixture(scope="module")
-def lossy(made: BuiltBundle, oracles: list[cases.Oracle]) -> cases.Expectations:
-    return expected(made, oracles[:1], lossy=True)
+def lossy(made: BuiltBundle, references: list[oracles.Oracle]) -> oracles.Expectations:
+    return expected(made, references[:1], lossy=True)
 
 
-def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: BuiltBundle, lossy: cases.Expectations) -> None:
+def test_int8_is_held_to_a_share_of_what_few_steps_cost(
+    int8: BuiltBundle, lossy: oracles.Expectations
+) -> None:
     report = parity.measure(int8.bundle, lossy)
     assert report.failed == []
     rows = {row.what: row for row in report.rows}
@@ -344,7 +352,7 @@ def test_int8_is_held_to_a_share_of_what_few_steps_cost(int8: BuiltBundle, lossy
     assert report.table().splitlines()[4].endswith("–")
 
 
-def test_int8_fails_by_its_mel_and_by_its_waveform(int8: BuiltBundle, lossy: cases.Expectations) -> None:
+def test_int8_fails_by_its_mel_and_by_its_waveform(int8: BuiltBundle, lossy: oracles.Expectations) -> None:
     assert lossy.coarse is not None
     found = parity.measure(int8.bundle, lossy)
     ratio = {row.what: row.error for row in found.rows if row.what in parity.RATIOS}
@@ -398,9 +406,9 @@ def test_a_fault_while_sampling_is_a_row(made: BuiltBundle, monkeypatch: pytest.
 # Cases that are read
 
 
-@pytest.mark.parametrize(("voice", "frames"), cases.READINGS)
+@pytest.mark.parametrize(("voice", "frames"), oracles.READINGS)
 def test_a_voice_reads_as_much_text_as_fills_its_frames(voice: str, frames: int) -> None:
-    case = cases.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096)
+    case = oracles.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096)
     assert frames <= case.frames < frames + 8
     assert 270 < len(case.cond) < 300 and case.cond.max() > 0 > case.cond.min()
     spoken = len(case.ids) - 48
@@ -408,13 +416,13 @@ def test_a_voice_reads_as_much_text_as_fills_its_frames(voice: str, frames: int)
     assert case.frames == pytest.approx(rule, abs=1)
     text = "".join(small.VOCABULARY[i] for i in case.ids)
     assert text.startswith(" ime to drink some water and stretch your legs   he ferry leaves")
-    noise = cases.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096).noise
+    noise = oracles.read_case(voice, frames, MelSpec("vocos"), VOCABULARY, 4096).noise
     assert np.array_equal(case.noise, noise)
 
 
 def test_the_longest_case_passes_two_thousand_frames_where_the_bundle_does() -> None:
     for max_frames, longest in ((4096, 2003), (2048, 2003), (1024, 1024), (256, 256)):
-        everyday, long = cases.read_cases(cases.READINGS, MelSpec("vocos"), VOCABULARY, max_frames)
+        everyday, long = oracles.read_cases(oracles.READINGS, MelSpec("vocos"), VOCABULARY, max_frames)
         assert long.frames in range(longest, longest + 8)
         assert long.frames <= max_frames and everyday.frames <= max_frames * 7 // 8
         for case in (everyday, long):
@@ -422,9 +430,9 @@ def test_the_longest_case_passes_two_thousand_frames_where_the_bundle_does() -> 
             assert len(case.ids) < case.frames and len(case.noise) == case.frames
 
 
-def test_a_trajectory_is_the_oracles_own_sample(oracles: list[cases.Oracle]) -> None:
-    oracle, given, times = oracles[0], cases.random_case(90, MelSpec("vocos"), SIZE), time_grid(7)
-    assert isinstance(oracle, cases.TorchOracle)
+def test_a_trajectory_is_the_oracles_own_sample(references: list[oracles.Oracle]) -> None:
+    oracle, given, times = references[0], oracles.random_case(90, MelSpec("vocos"), SIZE), time_grid(7)
+    assert isinstance(oracle, oracles.TorchOracle)
     solved = oracle.trajectory(given, times)
     assert parity.relative_error(solved.mel, oracle.sample(given, times)) <= 1e-6
     assert np.array_equal(solved.latents[0], given.noise)

@@ -21,10 +21,11 @@ from appliance.contract.schedule import time_grid
 from appliance.engine.ort import session_options
 from appliance.engine.replay import replay
 from appliance.errors import BundleError
-from export import calibration, curve, parity, precision, qdq
+from export import calibration, parity, precision, qdq
 from export.calibration import Observations, Observed
-from export.cases import condition_inputs
 from export.cli import main
+from export.oracles import condition_inputs
+from tests.benchmarks import curve
 from tests.engine import lanes
 from tests.export import small
 from tests.export.small import BuiltBundle, Workshop
@@ -453,7 +454,7 @@ def test_the_curve_is_printed(
     monkeypatch.setattr(curve, "READINGS", (("slt", 300),))
     monkeypatch.setattr(calibration, "READINGS", (("slt", 320),))
     before = sorted(half.bundle.folder.iterdir())
-    assert main(["curve", str(half.bundle.folder)]) == 0
+    curve.main(str(half.bundle.folder))
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split() == ["float", "products", "of", "all", "step", "worst", "mel"]
     assert [line[:36].strip() for line in lines] == ["nothing; MinMax alone", "nothing", "ends + up + down"]
@@ -463,5 +464,5 @@ def test_the_curve_is_printed(
         assert 0.0 < step <= worst < 0.2 and 0.0 < mel < 5.0  # in random weights 32 steps change little
     assert figures[2][2] < figures[1][2] and figures[2][4] < figures[1][4]
     assert sorted(half.bundle.folder.iterdir()) == before
-    assert main(["curve", str(made.bundle.folder)]) == 1
-    assert "int8-qdq is made of an fp16 bundle, not of int8-qdq" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="int8-qdq is made of an fp16 bundle, not of int8-qdq"):
+        next(curve.curve(made.bundle))

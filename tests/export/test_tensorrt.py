@@ -22,14 +22,14 @@ from appliance.engine.engine import ranges
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import EngineSource, Profile
 from export import qdq, to_onnx
-from export.bundle import MAX_FRAMES
+from export.assemble import MAX_FRAMES
 from export.checkpoint import load_dit
 from export.families import NAMED
-from export.graphs import Step
-from export.random_checkpoint import write_random
+from export.modules import Step
 from tests.engine.lanes import Padded
 from tests.export import plan
 from tests.export.plan import Plan, PlanError
+from tests.export.random_checkpoint import write_random
 
 pytestmark = [
     pytest.mark.torch,

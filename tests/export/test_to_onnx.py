@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from appliance.contract import graphs as contract
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import STEPS
-from export import graphs, to_onnx
+from export import modules, to_onnx
 from export.checkpoint import load_dit
 from tests.export import small
 from tests.export.small import Workshop
@@ -216,7 +216,7 @@ def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
     written = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        module = graphs.Condition(weights, small.V1, M, 64, torch.float32)
+        module = modules.Condition(weights, small.V1, M, 64, torch.float32)
         to_onnx.export(module, spec, tmp_path / name / "condition.onnx")
         written.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
     assert set(written[0]) == {"condition.onnx", "condition.onnx.data"}
@@ -226,6 +226,40 @@ def test_two_traces_are_equal_to_the_byte(tmp_path: Path) -> None:
 def test_an_axis_that_the_tracer_fixed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(to_onnx.ExportError, match="vocoder: axis L of samples was fixed at 100"):
         to_onnx.export(Fixed(), VOCODER, tmp_path / "vocoder.onnx")
+
+
+class Rowed(nn.Module):
+    """Tensors of as many rows as it is traced with; `wrong` depends on their number."""
+
+    def __init__(self, wrong: Callable[[Tensor], Tensor] | None) -> None:
+        super().__init__()
+        self.rows, self.wrong = to_onnx.ANY_ROWS, wrong
+        self.weight = nn.Buffer(torch.ones(to_onnx.ANY_ROWS))  # is no constant of the tracer
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.flatten(1).unflatten(1, (-1, 4)) * self.weight[5:6]
+        return y if self.wrong is None else self.wrong(y)
+
+
+def test_a_number_of_rows_is_no_constant(tmp_path: Path) -> None:
+    axes = ("R", "N", 4)
+    spec = contract.GraphSpec(
+        "rows", (contract.TensorSpec("x", "float32", axes),), (contract.TensorSpec("y", "float32", axes),)
+    )
+    to_onnx.export(Rowed(None), spec, tmp_path / "right.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "right.onnx", providers=["CPUExecutionProvider"])
+    for rows in (1, 3):
+        x = np.random.default_rng(rows).standard_normal((rows, 5, 4), dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+    shapes = [value.type.tensor_type.shape for value in onnx.load(tmp_path / "right.onnx").graph.value_info]
+    assert all(axis.dim_value % to_onnx.ANY_ROWS or not axis.dim_value for s in shapes for axis in s.dim)
+    for wrong in (
+        lambda y: y + torch.arange(y.shape[0])[:, None, None],
+        lambda y: y / float(y.shape[0]) * torch.tensor(y.shape[0]),
+        lambda y: y.transpose(0, 1).reshape(y.shape[0] * 2, -1).reshape(y.shape),
+    ):
+        with pytest.raises(to_onnx.ExportError, match=r"rows: .* depends on the number of rows"):
+            to_onnx.export(Rowed(wrong), spec, tmp_path / "wrong.onnx")
 
 
 # What is simplified

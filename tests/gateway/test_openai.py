@@ -16,7 +16,7 @@ import pytest
 import soundfile
 
 from appliance.client import Client, PausedChannels, UtteranceBegin
-from appliance.gateway.fields import MAX_COMPARED, Fields
+from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.gateway.conftest import Answer, Gateway
 from tests.patience import PATIENCE_S, until

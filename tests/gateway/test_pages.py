@@ -20,7 +20,7 @@ import pytest
 
 from appliance import access
 from appliance.access import Role
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import seconds_since_boot
 from appliance.client import Client, UtteranceAudio
@@ -110,8 +110,8 @@ def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
     jetson = well(tmp_path)
     box = jetson.box()
     gpu = {"current": 1_300_500_000, "pinned": True, "why": ""}
-    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": gpu})
-    published.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
+    now = clocks_json.Clocks("pinned", mode="MAXN", domains={"gpu": gpu})
+    clocks_json.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
     status = box_status(DeviceConfig(sysroot=jetson.root))
     assert "Orin" in status["jetson"]
     assert (status["clocks"]["state"], status["clocks"]["mode"]) == ("pinned", "MAXN")

@@ -36,7 +36,8 @@ def corpus(root: Path) -> Path:
 def aligner():  # type: ignore[no-untyped-def]
     """The judge of when words are said, loaded."""
     from export.demo import speech_metrics
+    from tests.quality import judges
 
     if absent := speech_metrics.missing(["pocketsphinx"]):
         pytest.skip(f"judge not installed (scripts/requirements/quality.txt): {', '.join(absent)}")
-    return speech_metrics.Aligner()
+    return judges.Aligner()

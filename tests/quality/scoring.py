@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
-from export.demo.speech_metrics import (
-    Errors,
-    FloatArray,
-    Naturalness,
-    Recogniser,
-    Silence,
-    Sound,
-    Speaker,
-    VoiceActivity,
-)
+from export.demo.speech_metrics import Errors, FloatArray, Recogniser, Sound, Speaker
+from tests.quality.judges import Naturalness, Silence, VoiceActivity
 
 NOBODY = -1.0
 """Similarity to the others where there is no other voice: the lowest that a cosine can be."""

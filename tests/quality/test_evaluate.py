@@ -15,10 +15,11 @@ from appliance.request import FloatArray, Segmentation
 from export.demo import corpus as corpora
 from export.demo.corpus import Clip, CorpusError
 from export.demo.sentences import Split
-from export.demo.speech_metrics import Errors, Silence, Sound
+from export.demo.speech_metrics import Errors, Sound
 from tests.daemons import BUNDLE, reference_wav
 from tests.quality import evaluate
 from tests.quality.broken import BROKEN
+from tests.quality.judges import Silence
 from tests.quality.mouth import Mouth, Reference, references_in
 from tests.quality.scoring import Reply, score
 

@@ -11,7 +11,8 @@ import pytest
 
 from appliance.request import FloatArray
 from export.demo.corpus import SAMPLE_RATE_HZ, audio, read_clips
-from export.demo.speech_metrics import RATE_HZ, Errors, MetricError, Recogniser, Silence, plain, resample
+from export.demo.speech_metrics import RATE_HZ, Errors, MetricError, Recogniser, plain, resample
+from tests.quality.judges import Silence
 from tests.quality.mouth import read_sound
 from tests.quality.scoring import Panel, Reply
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from appliance.request import Segmentation
-from export.demo.speech_metrics import Aligner
+from tests.quality.judges import Aligner
 from tests.quality.mouth import Mouth, references_in
 from tests.quality.words import BUNDLE, LINES, measure
 

@@ -151,7 +151,7 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer:
         await call.write(text("One two three four. Five six seven eight. "))
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
-        await asyncio.wait_for(box.service.idle(), PATIENCE_S)
+        await asyncio.wait_for(box.speaking.idle(), PATIENCE_S)
     await box.soon(lambda: box.scheduler.load == RequestCounts())
     assert (await start(synthesizer.Synthesize(request()))).audio
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
@@ -214,7 +214,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 async def test_a_silent_session_ends_but_not_while_it_speaks(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box.service, "open_session", lambda context: contextlib.nullcontext(scaled(0.2)))
+    monkeypatch.setattr(box.speaking, "open_session", lambda context: contextlib.nullcontext(scaled(0.2)))
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure())

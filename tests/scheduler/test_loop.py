@@ -37,6 +37,9 @@ from tests.fakes_engine import FakeEngine, samples_of, segment
 from tests.patience import PATIENCE_S, scaled
 from tests.scheduler.bench import CALL_S, Bench, pieces
 
+MAIN = {"channel": "main", "playout": Playout.SERIAL}
+"""A serial channel."""
+
 
 @pytest.fixture
 def bench() -> Bench:
@@ -438,8 +441,7 @@ def test_a_request_id_is_used_once_at_a_time(bench: Bench) -> None:
 
 
 def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    jobs = [bench.admit(name, 2, frames=400, **serial) for name in "abc"]
+    jobs = [bench.admit(name, 2, frames=400, **MAIN) for name in "abc"]
     gaps = [later.due - earlier.due for earlier, later in itertools.pairwise(jobs)]
     assert gaps == pytest.approx([jobs[0].audio_s] * 2)
     bench.serve()
@@ -456,10 +458,9 @@ def kept(bench: Bench, name: str, segments: int = 2, **terms: object) -> Job:
 
 
 def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    before = bench.admit("before", frames=400, **serial)
-    again = kept(bench, "again", **serial)
-    behind = bench.admit("behind", frames=400, **serial)
+    before = bench.admit("before", frames=400, **MAIN)
+    again = kept(bench, "again", **MAIN)
+    behind = bench.admit("behind", frames=400, **MAIN)
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
     assert again.due == pytest.approx(before.due + before.audio_s)
     assert behind.due == pytest.approx(again.due + again.audio_s)
@@ -473,20 +474,18 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
 
 
 def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    again = kept(bench, "again", **serial)
+    again = kept(bench, "again", **MAIN)
     bench.now += 1.0
-    behind = bench.admit("behind", **serial)
+    behind = bench.admit("behind", **MAIN)
     assert behind.due == pytest.approx(bench.now - 1.0 + again.audio_s)
     bench.now += 60.0
-    soon = kept(bench, "soon", **serial, priority=Priority.BULK)
+    soon = kept(bench, "soon", **MAIN, priority=Priority.BULK)
     assert soon.due == math.inf
 
 
 def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
     bench.scheduler.queue.pause("main")
-    again, other = kept(bench, "again", **serial), kept(bench, "other", **serial)
+    again, other = kept(bench, "again", **MAIN), kept(bench, "other", **MAIN)
     assert bench.results["again"] == []
     bench.scheduler.queue.cancel(other)
     bench.now += 3.0
@@ -498,10 +497,9 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
 
 def test_what_is_made_already_keeps_to_the_limits() -> None:
     bench = Bench(backlog_s=10.0, user_rate=2.0, queue_length=1)
-    serial = {"channel": "main", "playout": Playout.SERIAL}
     with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
         for number in itertools.count():
-            kept(bench, f"j{number}", **serial)
+            kept(bench, f"j{number}", **MAIN)
     kept(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
     for name in ("one", "two"):
         kept(bench, name, user="ann")
@@ -521,7 +519,7 @@ def test_what_is_made_already_keeps_to_the_limits() -> None:
 
 
 def test_what_is_made_already_replaces_what_waits(bench: Bench) -> None:
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
+    status = {**MAIN, "supersede": "score"}
     waiting = bench.admit("waiting", **status)
     again = kept(bench, "again", **status)
     assert isinstance(bench.results["waiting"][-1], Superseded)
@@ -530,23 +528,21 @@ def test_what_is_made_already_replaces_what_waits(bench: Bench) -> None:
 
 def test_more_speech_than_a_channel_may_hold_is_refused() -> None:
     bench = Bench(backlog_s=10.0)
-    serial = {"channel": "main", "playout": Playout.SERIAL}
     with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
         for number in itertools.count():
-            bench.admit(f"j{number}", frames=400, **serial)
+            bench.admit(f"j{number}", frames=400, **MAIN)
     bench.admit("elsewhere", channel="other", playout=Playout.SERIAL)
 
 
 def test_a_turn_that_comes_after_the_queue_timeout_is_refused(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    bench.admit("a", frames=400, **serial)
+    bench.admit("a", frames=400, **MAIN)
     with pytest.raises(Overloaded, match="its turn on this channel is in"):
-        bench.admit("soon", queue_timeout_s=1.0, **serial)
-    bench.admit("later", queue_timeout_s=9.0, **serial)
+        bench.admit("soon", queue_timeout_s=1.0, **MAIN)
+    bench.admit("later", queue_timeout_s=9.0, **MAIN)
 
 
 def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Bench) -> None:
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
+    status = {**MAIN, "supersede": "score"}
     bench.admit("sounding", frames=400, **status)
     while not bench.results["sounding"]:
         bench.scheduler.run_once()
@@ -565,7 +561,7 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
 
 def test_a_refused_request_replaces_nothing() -> None:
     bench = Bench(user_rate=1.0)
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score", "user": "ann"}
+    status = {**MAIN, "supersede": "score", "user": "ann"}
     bench.admit("waiting", **status)
     with pytest.raises(RateLimited):
         bench.admit("newest", **status)

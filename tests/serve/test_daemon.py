@@ -25,11 +25,11 @@ from appliance.contract import bundle
 from appliance.engine.cuda import fault_of
 from appliance.engine.engine import Synthesizer
 from appliance.errors import EngineFault
+from appliance.exits import Exit
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.scheduler import Scheduler
 from appliance.serve import daemon
-from appliance.serve.daemon import Exit
 from appliance.serve.notify import Notifier
 from tests.daemons import BUNDLE, Program, Running, followed, reference_wav, running, start, write_config
 from tests.patience import PATIENCE_S, until

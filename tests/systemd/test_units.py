@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.config import GatewayConfig, ServerConfig
+from appliance.exits import Exit
 from appliance.gateway import serving
 from appliance.serve import daemon
-from appliance.serve.daemon import Exit
 from appliance.serve.notify import Notifier
 from appliance.serve.supervision import SILENCE_S, Supervision
 from scripts.debian.package import COMMANDS
@@ -195,7 +195,7 @@ def test_the_gateway_outlives_its_daemon_and_feeds_its_watchdog() -> None:
     (watchdog,) = values(GATEWAY, "WatchdogSec")
     assert seconds(watchdog) > 2 * serving.BEAT_S
     (prevented,) = values(GATEWAY, "RestartPreventExitStatus")
-    assert [int(code) for code in prevented.split()] == [serving.STORAGE, serving.CONFIG]
+    assert [int(code) for code in prevented.split()] == [Exit.STORAGE, Exit.CONFIG]
 
 
 def test_without_systemd_the_engine_is_given_the_same_time() -> None:
@@ -205,7 +205,7 @@ def test_without_systemd_the_engine_is_given_the_same_time() -> None:
 
 def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
     timer = (SOURCE / "f5-clocks-check.timer").read_text()
-    assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [published.CHECK_PERIOD_S]
+    assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [clocks_json.CHECK_PERIOD_S]
 
 
 def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from export.cli import main as export
 from export.families import family
 from export.model.vocos import VocosConfig
-from export.random_checkpoint import write_random, write_random_vocos
+from tests.export.random_checkpoint import write_random, write_random_vocos
 
 HERE = Path(__file__).parent
 VOCOS = VocosConfig(mels=100, dim=32, intermediate_dim=64, layers=2, n_fft=1024, hop=256, padding="center")

@@ -1,0 +1,109 @@
+"""Counters that only rise, and their rates: over-current events, swapped pages, restarts.
+
+Root keeps samples in /run, for one boot. A count lower than the one before means that the counter was reset:
+samples before the reset are ignored. Times are seconds since boot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from appliance.box import paths
+from appliance.box.clocks.clocks_json import Count, Number
+from appliance.box.system import Box
+from appliance.fields import Ranged
+
+SCHEMA = 1
+KEPT_S = 2 * 3600.0
+APART_S = 10.0
+"""Samples closer together are dropped: `f5-health --watch` takes many."""
+LEAST_S = 30.0
+"""Rates over a shorter span are noise."""
+
+
+@dataclass(frozen=True)
+class Sample(Ranged):
+    at: Number
+    counts: Mapping[str, Count]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The fields are the keys of the file."""
+
+    schema: int
+    boot_id: str
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class Rise:
+    count: int
+    span_s: float
+    recorded: bool
+    """False without an earlier sample: then the count and the span are those since boot."""
+
+    def per(self, seconds: float) -> float:
+        """Mean count in that time; a span shorter than that is not extrapolated."""
+        return self.count / max(self.span_s / seconds, 1.0)
+
+    @property
+    def summary(self) -> str:
+        if not self.recorded:
+            return f"{self.count} since boot {_duration(self.span_s)} ago; when is not on record"
+        return f"{self.count} in {_duration(self.span_s)}"
+
+
+def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Rise | None:
+    """Increase of a counter over the last `over_s` seconds or the nearest span; None if not counted."""
+    if name not in now.counts:
+        return None
+    then = None
+    for sample in _unbroken(samples, now, name):
+        if now.at - sample.at >= LEAST_S:
+            then = sample
+        if now.at - sample.at >= over_s:
+            break
+    if then is None:
+        return Rise(now.counts[name], now.at, recorded=False)
+    return Rise(now.counts[name] - then.counts[name], now.at - then.at, recorded=True)
+
+
+def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sample]:
+    """Newest first, back to the last reset of the counter."""
+    count = now.counts[name]
+    for sample in reversed(samples):
+        if name not in sample.counts or sample.counts[name] > count or sample.at > now.at:
+            return
+        count = sample.counts[name]
+        yield sample
+
+
+def read(box: Box) -> tuple[Sample, ...]:
+    """Samples of this boot, oldest first."""
+    try:
+        if not box.root.is_private(paths.COUNTERS):
+            return ()
+        record = box.root.load(paths.COUNTERS, _Record)
+    except (OSError, ValueError):
+        # The mean since boot is reported instead, and labelled so.
+        return ()
+    return record.samples if (record.schema, record.boot_id) == (SCHEMA, box.boot_id) else ()
+
+
+def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
+    """Raises OSError."""
+    if samples and 0.0 <= now.at - samples[-1].at < APART_S:
+        return
+    kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)
+    record = _Record(SCHEMA, box.boot_id, (*kept, replace(now, at=round(now.at, 3))))
+    box.root.private_folder(paths.ROOTS_RUN)
+    box.root.replace(paths.COUNTERS, json.dumps(asdict(record)) + "\n", mode=0o600)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

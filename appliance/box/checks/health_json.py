@@ -1,0 +1,68 @@
+"""health.json: findings of the last run of f5-health."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.checks.finding import Finding, Level, document, from_document
+from appliance.box.clocks.clocks_json import Number
+from appliance.box.system import Box
+from appliance.fields import Ranged
+
+
+@dataclass(frozen=True)
+class _Stamp(Ranged):
+    boot_id: str
+    checked_at: Number
+
+
+@dataclass(frozen=True)
+class HealthRun:
+    findings: tuple[Finding, ...]
+    age_s: float
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """Check → PASS, WARN, FAIL or SKIP."""
+        return {finding.check: finding.level.value for finding in self.findings}
+
+    @property
+    def numbers(self) -> dict[tuple[str, str], float]:
+        """(check, figure) → value, if numeric; a figure that is a mapping gives one `figure.key` each."""
+        flat: dict[tuple[str, str], object] = {}
+        for finding in self.findings:
+            for name, value in finding.figures.items():
+                if isinstance(value, dict):
+                    flat |= {(finding.check, f"{name}.{key}"): inner for key, inner in value.items()}
+                else:
+                    flat[finding.check, name] = value
+        return {key: float(value) for key, value in flat.items() if isinstance(value, (int, float))}
+
+
+def publish(box: Box, findings: Collection[Finding]) -> None:
+    """Raises OSError."""
+    stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
+    box.root.replace(paths.HEALTH, json.dumps(stamped, indent=1) + "\n")
+
+
+def last_run(box: Box) -> HealthRun | None:
+    """None without one of this boot that can be read."""
+    try:
+        stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
+    except (OSError, ValueError):
+        return None
+    if stamp.boot_id != box.boot_id:
+        return None
+    return HealthRun(tuple(findings), max(box.uptime() - stamp.checked_at, 0.0))
+
+
+def changes(before: HealthRun | None, findings: Iterable[Finding]) -> Iterator[str]:
+    """A line for each check whose level changed; on the first run of a boot, for each WARN and FAIL."""
+    levels = before.levels if before else {}
+    for finding in findings:
+        was = levels.get(finding.check, Level.PASS.value)
+        if finding.level is not Level.SKIP and was != Level.SKIP.value and finding.level.value != was:
+            yield f"{finding.level.value} {finding.check}, was {was}: {finding.value}"

@@ -1,0 +1,47 @@
+"""Sleep, desktop, journal and held packages: what f5-quiet sets."""
+
+from __future__ import annotations
+
+from appliance.box import quiet
+from appliance.box.checks.finding import Finding, Level, passed, skipped
+from appliance.box.root import Root
+
+REMEDY = "run: sudo f5-quiet (--dry-run shows what it changes, --undo takes it back)"
+
+
+def check_sleep(root: Root) -> Finding:
+    awake = "sleep and suspend are masked"
+    if loose := quiet.sleeps(root):
+        return Finding("sleep", Level.WARN, f"not masked: {', '.join(loose)}", awake, REMEDY)
+    return passed("sleep", "masked", awake)
+
+
+def check_desktop(root: Root) -> Finding:
+    """It takes memory and GPU time, and its indicator changes power modes."""
+    target = quiet.default_target(root)
+    if not target:
+        return skipped("desktop", "no default.target can be read")
+    wrong = [f"boots into {target}"] if target != quiet.TARGET else []
+    wrong += ["nvpmodel_indicator starts with a desktop"] if quiet.shows_indicator(root) else []
+    limit = f"boots into {quiet.TARGET}; no nvpmodel_indicator"
+    if wrong:
+        remedy = f"{REMEDY}; from the next boot on, and now: sudo systemctl stop display-manager"
+        return Finding("desktop", Level.WARN, "; ".join(wrong), limit, remedy)
+    return passed("desktop", f"boots into {target}", limit)
+
+
+def check_journal(root: Root) -> Finding:
+    """Warn without a limit: journald then takes a tenth of the disk."""
+    if not quiet.is_journal_capped(root):
+        return Finding("journal", Level.WARN, "no SystemMaxUse", "SystemMaxUse of journald is set", REMEDY)
+    return passed("journal", "capped", "SystemMaxUse of journald is set")
+
+
+def check_packages(root: Root) -> Finding:
+    """An unattended upgrade of TensorRT invalidates every engine; one of L4T may not boot."""
+    limit = "NVIDIA's packages are held"
+    if loose := quiet.loose_packages(root):
+        figures = {"loose": len(loose)}
+        shown = ", ".join(loose[:3]) + (f" and {len(loose) - 3} more" if len(loose) > 3 else "")
+        return Finding("packages", Level.WARN, f"not held: {shown}", limit, REMEDY, figures)
+    return passed("packages", "held", limit, {"loose": 0})

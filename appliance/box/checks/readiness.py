@@ -1,0 +1,130 @@
+"""The daemon from outside: readiness over HTTP, and restarts as systemd counts them."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterable, Mapping
+
+from appliance.box import paths
+from appliance.box.checks.counters import Rise
+from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
+from appliance.box.root import error_text
+from appliance.box.system import Unit
+from appliance.exits import NOT_RETRIED, Exit
+
+READYZ = "127.0.0.1:9464"
+ANSWER_S = 3.0
+UNIT = "f5-appliance.service"
+HOUR_S = 3600.0
+RESTARTS_WARN, RESTARTS_FAIL = 1, 3
+LOG = "read why: sudo journalctl -u f5-appliance -n 50"
+RESTART = "sudo systemctl restart f5-appliance"
+ANSWERS = "answers"
+"""Figure of a finding: false if nothing answers at /readyz."""
+STATUS_REMEDIES: Mapping[int, str] = {
+    Exit.BUNDLE: "the bundle is missing or damaged: copy it to /var/lib/f5-appliance/bundle again",
+    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
+    "server.listen names it",
+    Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
+    Exit.ADDRESS_IN_USE: "its address is in use: `sudo ss -ltnp` shows by whom",
+    Exit.CONFIG: "the configuration cannot be used: "
+    f"`sudo appliance check --config {paths.CONFIG}` says where",
+}
+RETRIES = 4
+"""Our unit has no start limit: if it failed after so many restarts, the site has set one."""
+
+
+def http_status(address: str, path: str) -> int | str:
+    """GET: the HTTP status, or why there was no response."""
+    try:
+        connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+    except OSError as error:
+        return error_text(error)
+    except (http.client.InvalidURL, ValueError, OverflowError):
+        return "is no host:port"
+    except http.client.HTTPException:
+        return "what answers there speaks no HTTP"
+
+
+def check_daemon(ready: int | str, alive: int | str, address: str, unit: Unit | None) -> Finding:
+    """`ready`, `alive`: `http_status` of /readyz and /livez; `unit`: None without systemd."""
+    limit = f"http://{address}/readyz answers 200"
+    known = unit if unit is not None and unit.installed else None
+    systemd = f"; systemd: {known.summary}" if known else ""
+    if isinstance(ready, str):
+        value = f"{address}: {ready}{systemd}"
+        return Finding("daemon", Level.FAIL, value, limit, _start_remedy(known), {ANSWERS: False})
+    # Checked first: /readyz stays 200 while the engine hangs, once it has been warm.
+    if isinstance(alive, int) and alive != 200:
+        return Finding("daemon", Level.FAIL, f"its engine hangs{systemd}", limit, _log_remedy(known))
+    if ready == 200:
+        return passed("daemon", f"ready at {address}", limit)
+    if known and known.active == "activating":
+        remedy = "wait some minutes; systemctl status f5-appliance shows how far it has come"
+        return Finding("daemon", Level.WARN, f"starting{systemd}", limit, remedy)
+    return Finding("daemon", Level.FAIL, f"not ready (HTTP {ready}){systemd}", limit, _log_remedy(known))
+
+
+def merge_application(box: Iterable[Finding], application: Iterable[Finding]) -> list[Finding]:
+    """Merge both lists; if nothing answers at /readyz but gRPC does, the daemon passes.
+
+    The check of the box does not read the configuration, where server.metrics may be "" or another
+    address. The application's check does, and connects over gRPC.
+    """
+    others = list(application)
+    serving = [finding for finding in others if finding.check == "daemon" and finding.level is Level.PASS]
+    if serving:
+        box = [serving[0] if f.check == "daemon" and f.figures.get(ANSWERS) is False else f for f in box]
+    return merged(box, others)
+
+
+def _start_remedy(unit: Unit | None) -> str:
+    if unit is None:
+        return "start it: sudo systemctl start f5-appliance; where it is not installed, `appliance serve`"
+    if remedy := STATUS_REMEDIES.get(unit.exit_status):
+        return f"{remedy}; then: {_restart_command(unit)}"
+    if unit.active == "inactive":
+        return "start it: sudo systemctl enable --now f5-appliance"
+    return _log_remedy(unit)
+
+
+def _log_remedy(unit: Unit | None) -> str:
+    return f"{LOG}; then: {_restart_command(unit)}"
+
+
+def _restart_command(unit: Unit | None) -> str:
+    """Under a start limit of the site systemd refuses to start a failed unit until reset-failed."""
+    failed = unit is not None and unit.active == "failed"
+    return f"sudo systemctl reset-failed f5-appliance && {RESTART}" if failed else RESTART
+
+
+def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
+    if unit is None or not unit.installed or restarts is None:
+        return skipped("restarts", f"systemd knows no {UNIT} here")
+    limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"
+    # Only until the next start, which sets the result back to success.
+    watchdog = unit.result == "watchdog" and unit.active in ("activating", "failed")
+    value = restarts.summary + ("; last by the watchdog" if watchdog else "")
+    figures = {"restarts": restarts.count, "recorded": restarts.recorded, "result": unit.result}
+    hourly = restarts.per(HOUR_S)
+    if _given_up(unit):
+        value = "systemd has given up starting it" + ("; last by the watchdog" if watchdog else "")
+        return Finding("restarts", Level.FAIL, value, limit, _log_remedy(unit), figures)
+    if hourly < RESTARTS_WARN:
+        return Finding("restarts", Level.PASS, value, limit, figures=figures)
+    level = Level.FAIL if hourly >= RESTARTS_FAIL else Level.WARN
+    remedy = "send the maker a bundle: sudo f5-support-bundle; " + _log_remedy(unit)
+    return Finding("restarts", level, value, limit, remedy, figures)
+
+
+def _given_up(unit: Unit) -> bool:
+    """True if a start limit ended the restarts. Of a crashed daemon the result stays that of the crash."""
+    if unit.active != "failed":
+        return False
+    out_of_retries = unit.restarts >= RETRIES and unit.exit_status not in NOT_RETRIED
+    return unit.result == "start-limit-hit" or out_of_retries

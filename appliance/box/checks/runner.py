@@ -1,0 +1,229 @@
+"""Run the checks of the box. An exception in one check becomes its FAIL; the others still run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from appliance.box import paths, platform, versions
+from appliance.box.checks import clocks as pinned
+from appliance.box.checks import (
+    counters,
+    fitness,
+    heat,
+    jtop,
+    power,
+    quietness,
+    readiness,
+    reset,
+    speed,
+    storage,
+    wear,
+)
+from appliance.box.checks.application import has_user
+from appliance.box.checks.counters import Rise, Sample
+from appliance.box.checks.finding import Finding, Level, skipped
+from appliance.box.checks.readiness import READYZ
+from appliance.box.clocks import clocks_json, verdict
+from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.suspects import indicator
+from appliance.box.clocks.verdict import Verdict
+from appliance.box.platform import Platform
+from appliance.box.root import error_location
+from appliance.box.sensors import disk, ram
+from appliance.box.sensors import hwmon as sensors
+from appliance.box.sensors.ram import Memory
+from appliance.box.system import Box, Unit, unit
+from appliance.box.versions import BuildInfo
+
+FAN_SERVICE = "nvfancontrol.service"
+NOT_A_JETSON = "not a Jetson"
+
+
+class Snapshot:
+    """Readings of one run, each made once, when a check needs it."""
+
+    def __init__(self, box: Box, readyz: str = READYZ) -> None:
+        self.box, self.root = box, box.root
+        self.readyz = readyz
+        self.samples = counters.read(box)
+
+    @cached_property
+    def platform(self) -> Platform:
+        return platform.identify(self.root)
+
+    @cached_property
+    def published(self) -> Clocks:
+        return clocks_json.read(self.box)
+
+    @cached_property
+    def age_s(self) -> float:
+        """Of the published clock state."""
+        return max(self.box.uptime() - self.published.checked_at, 0.0)
+
+    @cached_property
+    def reading(self) -> Verdict:
+        return verdict.take_reading(self.box)
+
+    @cached_property
+    def junction_c(self) -> float | None:
+        return sensors.junction(self.root)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        return ram.memory(self.root)
+
+    @cached_property
+    def unit(self) -> Unit | None:
+        return unit(self.box, readiness.UNIT)
+
+    @cached_property
+    def speed(self) -> Finding:
+        return speed.last(self.box)
+
+    @cached_property
+    def build(self) -> BuildInfo:
+        return BuildInfo(self.platform.l4t, versions.tensorrt(self.root), self.platform.module)
+
+    @cached_property
+    def lower_mode(self) -> str:
+        """Name of the power mode with the most watts below the current one's; empty if none is named so."""
+        conf = self.reading.seen.modes.conf
+        watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
+        most = _watts(self.reading.mode) or math.inf
+        return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
+
+    @cached_property
+    def counters(self) -> Sample:
+        counts = dict(sensors.over_current(self.root))
+        swapped = ram.swapped_in_pages(self.root)
+        if swapped is not None:
+            counts["pswpin"] = swapped
+        if self.unit is not None:
+            counts["restarts"] = self.unit.restarts
+        return Sample(self.box.uptime(), counts)
+
+    def rise(self, name: str, over_s: float) -> Rise | None:
+        return counters.rise(self.samples, self.counters, name, over_s)
+
+
+def _watts(mode: str) -> int:
+    """30 for MODE_30W; 0 for a mode that is not named by its watts."""
+    found = re.search(r"([0-9]{1,4})W", mode)
+    return int(found[1]) if found else 0
+
+
+def _fan(now: Snapshot) -> Finding:
+    fan = sensors.fan(now.root)
+    service = unit(now.box, FAN_SERVICE)
+    pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
+    return heat.check_fan(pwm, rpm, service.active if service else "", now.junction_c)
+
+
+def _bursts(now: Snapshot) -> Finding:
+    slower = now.speed.level in (Level.WARN, Level.FAIL)
+    return power.check_bursts(now.rise("oc3", power.INSTANT_S), slower, now.lower_mode)
+
+
+def _gpu(now: Snapshot) -> Finding:
+    groups = fitness.members(now.root.text(paths.GROUPS) or "") if has_user(now.box) else None
+    return fitness.check_gpu(now.root.exists(paths.GPU_NODE), groups)
+
+
+def _time(now: Snapshot) -> Finding:
+    synchronised: bool | None = True
+    # systemd-timesyncd leaves this file; of chrony only timedatectl knows.
+    if not now.root.exists(paths.SYNCHRONISED):
+        ran = now.box.tools.run("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
+        synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None
+    return fitness.check_time(now.box.wall(), synchronised)
+
+
+def _daemon(now: Snapshot) -> Finding:
+    ready = readiness.http_status(now.readyz, "/readyz")
+    alive = readiness.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
+    return readiness.check_daemon(ready, alive, now.readyz, now.unit)
+
+
+@dataclass(frozen=True)
+class Check:
+    run: Callable[[Snapshot], Finding]
+    needs_jetson: bool = True
+
+
+CHECKS: Mapping[str, Check] = {
+    "platform": Check(lambda now: pinned.check_platform(now.platform)),
+    "power_mode": Check(lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box))),
+    "reboot": Check(lambda now: pinned.check_reboot(now.published)),
+    "clocks": Check(lambda now: pinned.check_clocks(now.published, now.reading, now.age_s)),
+    "caps": Check(lambda now: pinned.check_caps(now.reading)),
+    "cores": Check(lambda now: pinned.check_cores(now.reading, now.published)),
+    "temperature": Check(lambda now: heat.check_temperature(now.junction_c, sensors.temperatures(now.root))),
+    "cooling": Check(lambda now: heat.check_cooling(sensors.cooling(now.root))),
+    "oc1": Check(lambda now: power.check_under_voltage(now.rise("oc1", power.UNDER_VOLTAGE_S))),
+    "oc2": Check(lambda now: power.check_average_current(now.rise("oc2", power.AVERAGE_S), now.lower_mode)),
+    "oc3": Check(_bursts),
+    "power": Check(
+        lambda now: power.check_power(
+            sensors.rails(now.root), sensors.total_power(now.root), now.platform.module
+        )
+    ),
+    "fan": Check(_fan),
+    "memory": Check(lambda now: storage.check_memory(now.memory)),
+    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root))),
+    "swap": Check(lambda now: storage.check_swap(now.memory, now.rise("pswpin", storage.SWAP_S))),
+    "disk": Check(lambda now: storage.check_disk(disk.volumes(now.box))),
+    "wear": Check(lambda now: wear.check_wear(now.root)),
+    "reset": Check(lambda now: reset.check_reset(now.root)),
+    "sleep": Check(lambda now: quietness.check_sleep(now.root)),
+    "desktop": Check(lambda now: quietness.check_desktop(now.root)),
+    "journal": Check(lambda now: quietness.check_journal(now.root)),
+    "packages": Check(lambda now: quietness.check_packages(now.root)),
+    "versions": Check(lambda now: fitness.check_versions(now.build, versions.installed(now.root))),
+    "gpu_node": Check(_gpu),
+    "time": Check(_time),
+    "jtop": Check(lambda now: jtop.check_jtop(jtop.query(now.box), now.reading)),
+    "daemon": Check(_daemon, needs_jetson=False),
+    "restarts": Check(
+        lambda now: readiness.check_restarts(now.unit, now.rise("restarts", readiness.HOUR_S)),
+        needs_jetson=False,
+    ),
+    "speed": Check(lambda now: now.speed, needs_jetson=False),
+}
+
+
+def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
+    """`only`: names; empty for all. As root, keep the counters for the next run. Does not raise."""
+    snapshot = Snapshot(box, readyz)
+    findings = list(_findings(snapshot, only))
+    if box.is_root and snapshot.platform.is_jetson and not only:
+        # /run may be full or a counter unreadable: the next rates are then means since boot, labelled so.
+        with contextlib.suppress(Exception):
+            counters.keep(box, snapshot.samples, snapshot.counters)
+    return findings
+
+
+def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
+    for name, check in CHECKS.items():
+        if only and name not in only:
+            continue
+        try:
+            if check.needs_jetson and not snapshot.platform.is_jetson:
+                yield skipped(name, NOT_A_JETSON)
+            else:
+                yield check.run(snapshot)
+        except Exception as error:
+            yield crashed(name, error)
+
+
+def crashed(name: str, error: Exception) -> Finding:
+    """The error is in the figures, for the maker."""
+    figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
+    value = f"could not be checked: a fault in this program, at {figures['at']}"
+    remedy = "send the maker a bundle: sudo f5-support-bundle"
+    return Finding(name, Level.FAIL, value, "", remedy, figures, Reason.CRASHED)

@@ -1,0 +1,59 @@
+"""Memory, which CPU and GPU share: free, free in large blocks, swapped."""
+
+from __future__ import annotations
+
+import mmap
+import re
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.root import Root
+
+KIB = 1 << 10
+LARGE_BLOCK_BYTES = 4 << 20
+"""Block size in which tegrastats counts, and which NvMap prefers."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Sizes in bytes."""
+
+    total: int
+    available: int
+    swap_total: int
+    swap_used: int
+
+
+def memory(root: Root) -> Memory | None:
+    """None when /proc/meminfo lacks a value."""
+    text = root.text(paths.MEMORY) or ""
+    kib = {name: int(value) for name, value in re.findall(r"^(\w+):\s+([0-9]{1,18}) kB$", text, re.MULTILINE)}
+    if not kib.get("MemTotal") or "MemAvailable" not in kib:
+        return None
+    swap = kib.get("SwapTotal", 0)
+    return Memory(
+        total=kib["MemTotal"] * KIB,
+        available=kib["MemAvailable"] * KIB,
+        swap_total=swap * KIB,
+        swap_used=(swap - kib.get("SwapFree", swap)) * KIB,
+    )
+
+
+def swapped_in_pages(root: Root) -> int | None:
+    """Since boot; None when /proc/vmstat lacks it."""
+    found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def free_large_blocks(root: Root, page_bytes: int = mmap.PAGESIZE) -> int | None:
+    """Count free blocks of 4 MiB over all zones; None when /proc/buddyinfo cannot be parsed.
+
+    Its column n counts free blocks of 2ⁿ pages; a larger block counts as many times as it holds 4 MiB.
+    """
+    zones = re.findall(
+        r"^Node \d+, zone\s+\w+((?:\s+[0-9]{1,18})+)$", root.text(paths.FREE_PIECES) or "", re.MULTILINE
+    )
+    if not zones:
+        return None
+    counts = [(order, int(count)) for zone in zones for order, count in enumerate(zone.split())]
+    return sum(count * ((page_bytes << order) // LARGE_BLOCK_BYTES) for order, count in counts)

@@ -1,0 +1,294 @@
+"""Support bundle: states, logs and versions in one archive for the maker of the box.
+
+No texts, no voices, no secrets, nothing that identifies the box: `redact` filters everything. Findings of the
+application keep levels and numbers only, since its messages name voices. Parts are independent of each other;
+one that fails is a line in the archive's INDEX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance.box import paths
+from appliance.box.checks import reset
+from appliance.box.checks.application import Application
+from appliance.box.checks.finding import document
+from appliance.box.checks.health import APPLICATION_CHECKS
+from appliance.box.checks.readiness import merge_application
+from appliance.box.checks.runner import run_checks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import take_reading
+from appliance.box.support import redact
+from appliance.box.support.redact import outline
+from appliance.box.system import Box, unit
+from appliance.durable import replace_file
+
+UNITS = (
+    "f5-appliance.service",
+    "f5-gateway.service",
+    "f5-clocks.service",
+    "f5-clocks-check.service",
+    "f5-clocks-check.timer",
+    "f5-health.service",
+    "f5-health.timer",
+    "f5-guard.service",
+    "f5-guard.timer",
+    "nvpmodel.service",
+    "nvpower.service",
+    "nvfancontrol.service",
+)
+JOURNALS = ("f5-appliance", "f5-gateway", "f5-clocks", "f5-clocks-check", "f5-health", "f5-guard", "nvpmodel")
+LINES = "2000"
+TOOL_S = 15.0
+THIS_BOOT, BOOT_BEFORE = "0", "-1"
+BOOT = re.compile(
+    r"\s*(-?\d+) [0-9a-f]{32} ([A-Z][a-z]{2} [\d-]{10} [\d:]{8} [A-Z]{2,5}\W[A-Za-z\d: -]{15,40})\s*"
+)
+"""A line of `journalctl --list-boots`: offset, id, times of first and last entry."""
+OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
+INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
+PLAIN = re.compile(r"[\w.+() -]{0,60}")
+"""Of units and installed.json."""
+VERSIONS = (
+    "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
+    "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
+)
+TOOL_LINES = {
+    "nvpmodel": re.compile(r"NVPM (?:VERB|WARN|ERROR|INFO)\b.*|NV (?:Power|Fan) Mode:.*|\d+"),
+    "jetson_clocks": re.compile(
+        r"(?:SOC family|Online CPUs|cpu\d+|GPU|Active GPU TPCs|EMC|DLA\d|PVA\d|CVNAS|FAN|Fan"
+        r"|NV Power Mode|Error)\b.*"
+    ),
+    "tegrastats": re.compile(r"(?:\d\d-\d\d-\d{4} \d\d:\d\d:\d\d )?RAM [\w/%@,.:\[\]() +-]*"),
+}
+"""Shown lines."""
+BUNDLE_FILE = re.compile(
+    r"(?:(?:condition|modulation|step|vocoder)[\w.-]{0,20}\.onnx(?:\.data)?|manifest\.yaml|vocab\.txt)"
+)
+RELEASE_LINE = re.compile(r"# R\d+ \(release\), [\w:., -]*|# KERNEL_VARIANT: \w*|[A-Z_]+=[\w/.-]*")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file, or the reason why it is missing."""
+
+    name: str
+    text: str = ""
+    problem: str = ""
+
+
+def collect(box: Box, app: Application) -> list[Part]:
+    """Make every part. Does not raise."""
+    scrub = redact.scrubber(box)
+    texts: Mapping[str, Callable[[], str]] = {
+        "health.json": lambda: _health(box, app),
+        "clocks.json": lambda: _published_clocks(box),
+        "clock-status.json": lambda: _json(clocks_json.document(take_reading(box).clocks)),
+        "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
+        "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
+        "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
+        "nv_tegra_release.txt": lambda: _release(box),
+        "units.json": lambda: _units(box),
+        **{f"journal-{name}.txt": _journal_of(box, name, THIS_BOOT) for name in JOURNALS},
+        "kernel.txt": lambda: redact.kernel(_journal(box, THIS_BOOT, "-k")),
+        # After a crash the reason is in the boot before.
+        **{f"previous-boot/journal-{name}.txt": _journal_of(box, name, BOOT_BEFORE) for name in JOURNALS},
+        "previous-boot/kernel.txt": lambda: redact.kernel(_journal(box, BOOT_BEFORE, "-k")),
+        "boots.txt": lambda: _boots(box),
+        "packages.txt": lambda: _packages(box),
+        "versions.txt": lambda: _versions(box, app),
+        "installed.json": lambda: _installed(box),
+        "configuration.yaml": lambda: redact.configuration(box.root.read(paths.CONFIG)),
+        "contents.json": lambda: _contents(box),
+    }
+    return [_part(name, text, scrub) for name, text in texts.items()]
+
+
+def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
+    try:
+        return Part(name, scrub(text()))
+    except FileNotFoundError:
+        return Part(name, problem="there is none")
+    except PermissionError:
+        return Part(name, problem="needs root")
+    except Unavailable as error:
+        return Part(name, problem=scrub(str(error)))
+    except Exception as error:
+        return Part(name, problem=f"{type(error).__name__}: {outline(str(error))}")
+
+
+def index(parts: Iterable[Part]) -> str:
+    """A line for each part."""
+    lines = [
+        f"MISSING  {part.name}: {part.problem}"
+        if part.problem
+        else f"{len(part.text.encode()):>7}  {part.name}"
+        for part in parts
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
+    """Write the archive atomically, readable by its owner only. Raises OSError."""
+    listed = list(parts)
+    files = {"INDEX": index(listed), **{part.name: part.text for part in listed if not part.problem}}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in files.items():
+            content = text.encode()
+            info = tarfile.TarInfo(f"f5-support/{name}")
+            info.size, info.mtime, info.mode = len(content), int(wall_s), 0o644
+            archive.addfile(info, io.BytesIO(content))
+    replace_file(out, buffer.getvalue(), 0o600)
+
+
+def default_name(wall_s: float) -> str:
+    """Without the name of the box."""
+    return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
+
+
+class Unavailable(Exception):
+    """A part that cannot be made; its message holds nothing of the box."""
+
+
+# The parts, in the order of the archive.
+
+
+def _health(box: Box, app: Application) -> str:
+    of_box = []
+    for finding in run_checks(box):
+        # The other values are made from our own words; these may quote other programs.
+        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
+            finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
+        of_box.append(finding)
+    names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
+    of_application = []
+    for finding in app.run(box, "--quick", "--no-speak", "--only", names):
+        figures = {name: value for name, value in finding.figures.items() if isinstance(value, (int, float))}
+        of_application.append(
+            dataclasses.replace(finding, value=outline(finding.value), remedy="", figures=figures)
+        )
+    return _json(document(merge_application(of_box, of_application)))
+
+
+def _published_clocks(box: Box) -> str:
+    document = dict(box.root.record(paths.CLOCKS))
+    if isinstance(last := document.get("last_unpin"), dict):
+        last["who"] = [outline(str(who)) for who in last.get("who", [])]
+    return _json(document)
+
+
+def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
+    """At most `most` lines of a known form."""
+    ran = box.tools.run(name, *arguments, timeout_s=timeout_s)
+    if ran.missing:
+        raise Unavailable(ran.summary)
+    lines = [line.strip() for line in ran.text.splitlines()]
+    shown = [line for line in lines if TOOL_LINES[name].fullmatch(line)][:most]
+    if not shown:
+        raise Unavailable(f"{name} ended with {ran.code} and said nothing that is known")
+    return "\n".join(shown) + "\n"
+
+
+def _release(box: Box) -> str:
+    lines = box.root.read(paths.RELEASE).splitlines()
+    return "\n".join(line for line in lines if RELEASE_LINE.fullmatch(line)) + "\n"
+
+
+def _units(box: Box) -> str:
+    shown = {}
+    for name in UNITS:
+        state = unit(box, name)
+        properties = state.properties if state else {"problem": "systemd does not tell"}
+        shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
+    return _json(shown)
+
+
+def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
+    return lambda: redact.journal(_journal(box, boot, "-u", unit))
+
+
+def _journal(box: Box, boot: str, *arguments: str) -> str:
+    ran = box.tools.run(
+        "journalctl",
+        "--no-pager",
+        "-q",
+        "-b",
+        boot,
+        "-n",
+        LINES,
+        "-o",
+        "short-monotonic",
+        *arguments,
+        timeout_s=TOOL_S,
+    )
+    if ran.code == 1 and boot == BOOT_BEFORE:
+        raise Unavailable("the boot before is not in the journal")
+    if ran.code:
+        raise Unavailable(f"journalctl ended with {ran.code}" if not ran.missing else ran.summary)
+    return ran.output
+
+
+def _boots(box: Box) -> str:
+    """Reset reason, and the times of each boot without its id."""
+    ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
+    found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
+    lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
+    source = reset.name(box.root)
+    known = source if re.fullmatch(r"[A-Z0-9_]{1,20}", source) else "not known"
+    return "\n".join([f"reset: {known}", *lines]) + "\n"
+
+
+def _packages(box: Box) -> str:
+    """Ours and NVIDIA's, with version and dpkg's state."""
+    found = re.findall(
+        r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
+        box.root.read(paths.PACKAGES),
+        re.M,
+    )
+    lines = [f"{name} {version} {state}" for name, state, version in found if OURS_AND_NVIDIAS.match(name)]
+    return "\n".join(lines) + "\n"
+
+
+def _versions(box: Box, app: Application) -> str:
+    ran = box.tools.run(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
+    if ran.code:
+        raise Unavailable(f"Python ended with {ran.code}" if not ran.missing else "its Python is not there")
+    lines = (line for line in ran.output.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line))
+    return "\n".join(lines) + "\n"
+
+
+def _installed(box: Box) -> str:
+    raw = box.root.record(paths.INSTALLED)
+    shown = {}
+    for key in INSTALLED:
+        values = raw[key] if isinstance(raw.get(key), list) else [raw.get(key)]
+        if key in raw and all(PLAIN.fullmatch(str(value)) for value in values):
+            shown[key] = raw[key]
+    return _json(shown)
+
+
+def _contents(box: Box) -> str:
+    """Numbers and sizes of the voices' files, and files of the model."""
+    voices: dict[str, Any] = {"problem": "needs root"}
+    if box.is_root:
+        files = [path for path in box.root.at(paths.VOICES).rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        voices = {"count": len(box.root.names(paths.VOICES)), "files": len(files), "bytes": size}
+    folder, names = box.root.at(paths.BUNDLE), box.root.names(paths.BUNDLE)
+    shown = {name: (folder / name).stat().st_size for name in names if BUNDLE_FILE.fullmatch(name)}
+    return _json({"voices": voices, "bundle": {"files": shown, "others": len(names) - len(shown)}})
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1) + "\n"

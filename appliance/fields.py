@@ -1,0 +1,146 @@
+"""Strict reading of parsed YAML and JSON into frozen dataclasses, whose annotations are the schema.
+
+A range stands beside the type: `lanes: Annotated[int, Between(1, 64)] = 8`. Standard library only: root's
+commands read their records with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+    """Lower bound of a number."""
+
+    least: float
+
+    def check(self, name: str, value: float) -> None:
+        """Raise ValueError for a value out of range."""
+        if value < self.least:
+            raise ValueError(f"{name}: must be at least {self.least}, not {value}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """Bounds of a finite number, both inclusive."""
+
+    least: float
+    most: float
+
+    def check(self, name: str, value: float) -> None:
+        """Raise ValueError for a value out of range."""
+        if not (math.isfinite(value) and self.least <= value <= self.most):
+            raise ValueError(f"{name}: must be between {self.least} and {self.most}, not {value}")
+
+
+class Ranged:
+    """Base of a dataclass that checks the ranges in its annotations when it is made; None is in every range.
+
+    Raises ValueError naming the field.
+    """
+
+    def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
+            value = getattr(self, name)
+            for bound in getattr(hint, "__metadata__", ()):
+                if value is not None:
+                    bound.check(name, value)
+
+
+def from_mapping(
+    cls: type[Any], raw: object, *, where: str, error: type[Exception], ignore_unknown: bool = False
+) -> Any:
+    """Build a dataclass from parsed YAML or JSON. Unknown keys are errors that name the valid ones.
+
+    `ignore_unknown`: further keys, in nested mappings too, do not matter, as in files of other programs.
+    Raises `error` with `where` and the dotted key in front of the message.
+    """
+    if not isinstance(raw, Mapping):
+        raise error(f"{where}: must be a mapping, not {type(raw).__name__}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)
+    unknown = [str(key) for key in raw if key not in fields]
+    if unknown and not ignore_unknown:
+        raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")
+    values = {
+        name: _convert(hints[name], raw[name], f"{where}: {name}", error, ignore_unknown)
+        for name in fields
+        if name in raw
+    }
+    required = [
+        f.name
+        for f in fields.values()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing := [name for name in required if name not in values]:
+        raise error(f"{where}: missing key {_list(missing)}")
+    try:
+        return cls(**values)
+    except ValueError as invalid:
+        raise error(f"{where}: {invalid}") from invalid
+
+
+def _convert(hint: Any, value: object, where: str, error: type[Exception], ignore_unknown: bool) -> Any:
+    def convert(part: Any, inner: object, key: str = "") -> Any:
+        return _convert(part, inner, f"{where}{key}", error, ignore_unknown)
+
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is Annotated:
+        return convert(args[0], value)
+    if dataclasses.is_dataclass(hint):
+        cls = typing.cast(type, hint)
+        return from_mapping(cls, value, where=where, error=error, ignore_unknown=ignore_unknown)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return convert(next(a for a in args if a is not type(None)), value)
+    if origin is Literal:
+        if value not in args:
+            raise error(f"{where}: must be one of {_list(args)}, not {value!r}")
+        return value
+    if origin is tuple and isinstance(value, list):
+        return tuple(convert(args[0], item) for item in value)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {str(k): convert(args[1], v, f".{k}") for k, v in value.items()}
+    if origin is None and isinstance(value, str) and issubclass(hint, enum.Enum):
+        try:
+            return hint(value)
+        except ValueError:
+            allowed = _list(member.value for member in hint)
+            raise error(f"{where}: must be one of {allowed}, not {value!r}") from None
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            raise error(f"{where}: is larger than any float") from None
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if origin is None and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    name = getattr(hint, "__name__", str(hint))
+    raise error(f"{where}: must be {name}, not {type(value).__name__} ({value!r})")
+
+
+def to_plain(value: object) -> object:
+    """Dicts and lists in place of dataclasses, mappings and tuples, for a YAML or JSON writer."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): to_plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(v) for v in value]
+    return value
+
+
+def _list(names: Iterable[object]) -> str:
+    return ", ".join(str(name) for name in names)

@@ -1,0 +1,79 @@
+"""Access by the daemon's tokens and roles: over its Unix socket the daemon itself asks for none."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from appliance.access import Role, Tokens
+from appliance.errors import AccessDenied, Unauthenticated
+from appliance.gateway.refusals import Refusal
+
+OPEN = ("/livez", "/readyz", "/", "/overlay")
+OPEN_BELOW = "/static/"
+"""Probes, and pages, which show nothing until their own calls have sent a token."""
+SEE_VOICES = (Role.SPEAK, Role.VOICES)
+VOICES = (
+    *("/v1/models", "/v1/audio/models", "/v1/audio/voices", "/v1/voices"),
+    *("/audio/models", "/audio/voices"),
+)
+MODERATE = "/api/channels/"
+TOKEN_NEEDED = "a token is needed: send the header `Authorization: Bearer TOKEN`, or ?token=TOKEN"
+BUSY_RETRY_S = 1.0
+
+
+def roles(path: str) -> tuple[Role, ...]:
+    """Return the roles of which a request needs one; admin is always enough, and needed if none is listed."""
+    if path.startswith(MODERATE):
+        return ()
+    if any(path == name or path.startswith(f"{name}/") for name in VOICES):
+        return SEE_VOICES
+    return (Role.SPEAK,)
+
+
+class AccessMiddleware:
+    """Passes on requests with a valid token, up to a number at a time. Refuses the others."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens | None, max_requests: int) -> None:
+        """`tokens` None: no token is needed."""
+        self._app, self._tokens, self._max_requests = app, tokens, max_requests
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or is_open(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        if (refused := self._refusal(scope)) is not None:
+            await refused.response(scope["path"])(scope, receive, send)
+            return
+        self._under_way += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        if self._tokens is not None:
+            try:
+                self._tokens.check(_token(scope), roles(scope["path"]))
+            except Unauthenticated as error:
+                message = str(error) if _token(scope) else TOKEN_NEEDED
+                return Refusal(401, message, code="unauthenticated")
+            except AccessDenied as error:
+                return Refusal(403, str(error), code="access_denied")
+        if self._under_way >= self._max_requests:
+            message = f"{self._max_requests} requests are under way, which is as many as gateway.max_requests"
+            return Refusal(429, message, code="too_many_calls", retry_s=BUSY_RETRY_S)
+        return None
+
+
+def is_open(path: str) -> bool:
+    """True if that path needs no token."""
+    return path in OPEN or path.startswith(OPEN_BELOW)
+
+
+def _token(scope: Scope) -> str:
+    scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return str(QueryParams(scope["query_string"]).get("token") or "")

@@ -1,0 +1,193 @@
+"""Parameters of a request, from JSON or a query: checked for type and range, and named in errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+
+from appliance.client import FIELDS, PRIORITIES, Options
+from appliance.gateway.refusals import Refusal
+
+MAX_SEED = 2**64 - 1
+MAX_NFE = 64
+SHOWN_CHARACTERS = 60
+HANDLINGS = ("chat", "verbatim", "ssml")
+TRUE, FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+PLAYOUTS = ("serial", "overlap")
+MAX_QUEUE_S, MAX_SPOKEN_S, MAX_COUNT = 3_600, 3_600, 2**32 - 1
+COMMON = (
+    *("channel", "user", "priority", "seed", "nfe", "text_handling", "queue_timeout", "playout"),
+    *("supersede_key", "merge_key", "merge_count", "merge_text", "max_spoken_seconds", "request_id"),
+)
+"""Parameters of every way to speak."""
+FOREIGN = ("user_id", "aux_ref_audio_paths")
+"""Parameters of other servers that resemble ours, and are ignored as all of theirs."""
+MAX_COMPARED, LONGEST_NAME = 64, 64
+"""Most parameters of a request that are compared with ours, and the most characters of each."""
+ALIKE = 0.8
+"""Least similarity of a misspelt parameter (difflib's ratio)."""
+COMMON_NAMES: Mapping[str, str] = {"nfe_steps": "nfe", "user_key": "user"}
+"""Field of the gRPC request → parameter of every API here."""
+
+
+def _plain(name: str) -> str:
+    """A name without what languages spell differently: maxSpokenSeconds, max-spoken-seconds."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+GRPC_NAMES = frozenset(map(_plain, (*FIELDS, *Options.__annotations__)))
+"""Fields of gRPC's request and options of its client."""
+
+
+class Fields:
+    """Parameters of one request. None and absent are the same. Each method raises Refusal."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def get(self, name: str) -> Any:
+        """A value as it was sent."""
+        return self._given.get(name)
+
+    def text(self, name: str) -> str | None:
+        """A string, without what UTF-8 cannot write."""
+        value = self._given.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise invalid(name, f"must be a string, not {shown(value)}")
+        # Without halves of surrogate pairs: programs that cut a message by UTF-16 units cut emoji in two.
+        return value.encode(errors="ignore").decode()
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """A number, also as a string."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        try:
+            number = float(value) if isinstance(value, (int, float, str)) and value is not True else None
+        except (ValueError, OverflowError):
+            number = None
+        # Written so that NaN is refused.
+        if number is None or isinstance(value, bool) or not least <= number <= most:
+            raise invalid(name, f"must be a number from {least:g} to {most:g}, not {shown(value)}")
+        return number
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """A whole number, also as a string."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        try:
+            number = int(value) if isinstance(value, (int, str)) or _is_whole(value) else None
+        except ValueError:
+            number = None
+        if number is None or isinstance(value, bool) or not least <= number <= most:
+            raise invalid(name, f"must be a whole number from {least} to {most}, not {shown(value)}")
+        return number
+
+    def format(self, name: str, allowed: Iterable[str]) -> str | None:
+        """An audio format's name."""
+        is_aac = str(self._given.get(name)).lower() == "aac"
+        return self.choice(name, allowed, "; nothing on this machine writes AAC" if is_aac else "")
+
+    def choice(self, name: str, allowed: Iterable[str], hint: str = "") -> str | None:
+        """One of these words, in upper or lower case. `hint` ends the error message."""
+        value = self._given.get(name)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or value.lower() not in allowed:
+            raise invalid(name, f"must be one of {', '.join(allowed)}, not {shown(value)}{hint}")
+        return value.lower()
+
+    def flag(self, name: str) -> bool:
+        """True or false, also as a number or a word; absent: false."""
+        word = str(self._given.get(name) or "").lower()
+        if word not in TRUE and word not in FALSE and not (word.isascii() and word.isdigit()):
+            raise invalid(name, f"must be true or false, not {shown(self._given[name])}")
+        return word not in FALSE
+
+    def common(self) -> Options:
+        """Parameters that every request to speak may have."""
+        options: Options = {
+            "channel": self.text("channel"),
+            "user": self.text("user"),
+            "priority": self.choice("priority", PRIORITIES),  # type: ignore[typeddict-item]
+            "seed": self.whole("seed", -1, MAX_SEED),
+            "nfe": self.whole("nfe", 1, MAX_NFE),
+            "text_handling": self.choice("text_handling", HANDLINGS),  # type: ignore[typeddict-item]
+            "queue_timeout": self.number("queue_timeout", 0, MAX_QUEUE_S),
+            "playout": self.choice("playout", PLAYOUTS),  # type: ignore[typeddict-item]
+            "supersede": self.text("supersede_key"),
+            "merge": self.text("merge_key"),
+            "merge_count": self.whole("merge_count", 0, MAX_COUNT),
+            "merge_text": self.text("merge_text"),
+            "max_spoken": self.number("max_spoken_seconds", 0, MAX_SPOKEN_S),
+            "request_id": self.text("request_id"),
+        }
+        if options["seed"] == -1:
+            options["seed"] = None
+        if not options["channel"] and not options["playout"]:
+            # All requests share one gRPC connection: without a channel they would wait for each other.
+            options["playout"] = "overlap"
+        return options
+
+    def not_read(self, own: Iterable[str]) -> list[str]:
+        """Names of parameters that look like one of `own` or COMMON, or are gRPC's, and have no effect."""
+        known = (*own, *COMMON)
+        plain = [_plain(name) for name in known]
+        # A body may have thousands, and the event loop is everybody's.
+        short = (name for name in islice(self._given, MAX_COMPARED) if len(name) <= LONGEST_NAME)
+        return [
+            name
+            for name in short
+            if name not in (*known, *FOREIGN)
+            and (_plain(name) in GRPC_NAMES or get_close_matches(_plain(name), plain, 1, ALIKE))
+        ]
+
+
+async def json_body(request: Request) -> Fields:
+    """Read the JSON object in a request's body. Raises Refusal if it is too long, too slow, or none."""
+    limits = request.app.state.config.gateway
+    body = bytearray()
+    try:
+        with anyio.fail_after(limits.stall_s):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.max_body_bytes:
+                    raise Refusal(413, f"the body has over {limits.max_body_bytes} bytes", code="too_large")
+    except TimeoutError:
+        raise Refusal(408, f"the body did not come within {limits.stall_s:g} s", code="timeout") from None
+    try:
+        given = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"the body is not JSON: {shown(str(error))}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise Refusal(400, f"the body must be a JSON object, not {shown(given)}", code="invalid_json")
+    return Fields(given)
+
+
+def invalid(name: str, message: str) -> Refusal:
+    """The refusal of a parameter."""
+    return Refusal(400, f"{name}: {message}", code="invalid_request", param=name)
+
+
+def shown(value: object) -> str:
+    """Return a value as it is shown in an error message, shortened."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        text = "a number of thousands of digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and value.is_integer()

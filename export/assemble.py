@@ -1,0 +1,348 @@
+"""Weights in, a measured bundle out."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from appliance.contract import bundle as contract
+from appliance.contract import graphs as signatures
+from appliance.contract.mel import MelSpec
+from appliance.contract.tokens import Vocabulary, read_vocabulary
+from appliance.durable import publish
+from export import calibration, checkpoint, modules, oracles, parity, precision, qdq, to_onnx
+from export.checkpoint import WeightsKind
+from export.families import Family, with_mels_for
+from export.licence import licence
+from export.model.bigvgan import BigVGANConfig
+from export.model.dit import DiT
+from export.model.vocos import VocosConfig
+
+MAX_FRAMES = 4096
+"""43.7 s with the reference; the models were trained on at most 30 s."""
+Variants = dict[str, dict[str, str]]
+KINDS = {"step": modules.Step, "step_keys": modules.StepKeys, "step_reply": modules.StepReply}
+SINGLE = ("step_keys", "step_reply")
+"""Step graphs of one row, for a CPU."""
+BACKENDS: dict[contract.Precision, tuple[str, ...]] = {
+    "fp32": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
+    "fp16": ("ort-cpu", "ort-cuda", "openvino", "tensorrt"),
+    "int8": ("ort-cpu",),
+    "int8-qdq": ("tensorrt", "ort-cpu"),
+}
+
+
+class BundleFailed(RuntimeError):
+    """No bundle was written; the message says why."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    family: Family
+    checkpoint: Path
+    vocab: Path
+    vocoder: Literal["vocos", "bigvgan"]
+    vocoder_path: Path
+    weights_licence: str | None = None
+    vocoder_licence: str | None = None
+    weights: WeightsKind = "ema"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Opened and checked sources."""
+
+    sources: Sources
+    vocabulary: Vocabulary
+    vocoder_config: VocosConfig | BigVGANConfig
+    vocoder: checkpoint.Weights
+
+    @property
+    def mel(self) -> MelSpec:
+        return self.sources.family.mel
+
+    def dit(self) -> checkpoint.Weights:
+        """Map the DiT's weights anew, so that pages are released after use."""
+        sources = self.sources
+        return checkpoint.load_dit(
+            sources.checkpoint,
+            sources.family.arch,
+            self.vocabulary.size,
+            sources.family.mel.mels,
+            sources.weights,
+        )
+
+    @property
+    def record(self) -> contract.Vocoder:
+        padding = self.vocoder_config.padding if isinstance(self.vocoder_config, VocosConfig) else "same"
+        return contract.Vocoder(self.sources.vocoder, padding)
+
+    def reference_dit(self) -> DiT:
+        arch = self.sources.family.arch
+        return checkpoint.build_dit(self.dit(), arch, self.vocabulary.size, self.mel.mels)
+
+    def reference_vocoder(self) -> nn.Module:
+        if isinstance(self.vocoder_config, VocosConfig):
+            return checkpoint.build_vocos(self.vocoder_config, self.vocoder)
+        return checkpoint.build_bigvgan(self.vocoder_config, self.vocoder)
+
+
+def load(sources: Sources) -> Loaded:
+    """Open and check all sources. Raises CheckpointError, FamilyError, BundleFailed."""
+    sources = dataclasses.replace(sources, family=with_mels_for(sources.family, sources.vocoder))
+    vocabulary = read_vocabulary(sources.vocab)
+    if sources.vocoder == "vocos":
+        loaded = Loaded(sources, vocabulary, *checkpoint.load_vocos(sources.vocoder_path))
+    else:
+        loaded = Loaded(sources, vocabulary, *checkpoint.load_bigvgan(sources.vocoder_path))
+    config, spec = loaded.vocoder_config, loaded.mel
+    if isinstance(config, VocosConfig):
+        found = {"mels": config.mels, "sample_rate_hz": config.sample_rate}
+    else:
+        found = {"mels": config.num_mels, "sample_rate_hz": config.sampling_rate, "win": config.win_size}
+    found |= {"hop": config.hop, "n_fft": config.n_fft}
+    wrong = [f"{k} must be {getattr(spec, k)}, not {v}" for k, v in found.items() if v != getattr(spec, k)]
+    if wrong:
+        raise BundleFailed(
+            f"{loaded.sources.vocoder_path}: this vocoder cannot read what {loaded.sources.family.name} "
+            f"makes: {'; '.join(wrong)}"
+        )
+    loaded.dit()  # fail here rather than after minutes of work
+    return loaded
+
+
+Measure = Callable[[contract.Bundle], parity.Report]
+NAMED_FAILURES = 6
+"""Most failures listed in an error message."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Conditions for writing a bundle, and the choice of its sampling."""
+
+    sampling: contract.Sampling | Literal["auto"] = "auto"
+    """`auto` selects the cheapest within its bound."""
+    accept: str = ""
+    """Reason to write a bundle despite broken bounds, but for results that are not finite."""
+
+    def judge(self, manifest: contract.Manifest, report: parity.Report) -> contract.Manifest:
+        """Add report and sampling to the manifest. Raises BundleFailed for broken bounds."""
+        sampling = report.sampling if self.sampling == "auto" else self.sampling
+        failed = [*report.failed, *(line for line in report.beyond(sampling) if line not in report.failed)]
+        if failed and (report.broken or not self.accept):
+            named = failed[:NAMED_FAILURES]
+            rest = f"; and {len(failed) - len(named)} more" if len(failed) > len(named) else ""
+            raise BundleFailed(
+                f"no bundle was written, the parity bounds are broken: {'; '.join(named)}{rest}"
+            )
+        accepted = {"accepted_by": self.accept, "failed": failed} if failed else {}
+        defaults = dataclasses.replace(manifest.defaults, sampling=sampling)
+        return dataclasses.replace(manifest, defaults=defaults, parity=report.record() | accepted)
+
+
+def build(
+    loaded: Loaded,
+    name: contract.Precision,
+    out: Path,
+    measure: Measure,
+    *,
+    max_frames: int = MAX_FRAMES,
+    created_by: str = "",
+    gate: Gate | None = None,
+    keep_float: Collection[str] = qdq.KEEPS_FLOAT,
+) -> contract.Bundle:
+    """Write a bundle and publish it as `out` if it passes the gate. Raises BundleFailed."""
+    check_absent(out)
+    gate = gate or Gate()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        partial = Path(scratch) / "bundle"  # has the usual mode, unlike the scratch folder
+        partial.mkdir()
+        _say(2, "the graphs")
+        writer = Writer(loaded, name, partial, max_frames, keep_float)
+        manifest = writer.manifest(writer.write(), created_by)
+        _say(3, "parity of the graphs")
+        contract.write(partial, gate.judge(manifest, measure(contract.Bundle(partial, manifest))))
+        check_absent(out)
+        publish(partial, out)
+    return contract.read(out, verify=False)
+
+
+def _say(stage: int, what: str) -> None:
+    print(f"{stage} of 3: {what}", file=sys.stderr)
+
+
+def check_absent(out: Path) -> None:
+    """Raise BundleFailed if `out` exists; a rename would replace an empty folder."""
+    if os.path.lexists(out):
+        raise BundleFailed(f"{out} exists; name a new folder")
+
+
+class Writer:
+    """Writes the files of a bundle, holding one graph's weights in memory at a time."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        precision: contract.Precision,
+        folder: Path,
+        max_frames: int,
+        keep_float: Collection[str],
+    ) -> None:
+        self.loaded, self.precision, self.folder = loaded, precision, folder
+        self.max_frames, self.keep_float = max_frames, keep_float
+        self.arch, self.mels = loaded.sources.family.arch, loaded.mel.mels
+        self.dimensions = contract.dimensions(self.arch, self.mels, precision)
+        # Of matrix products before quantisation.
+        self.compute = torch.float16 if self.dimensions.compute == "float16" else torch.float32
+        forms = (precision != "int8") + (contract.FUSED in BACKENDS[precision])  # beside that of one row
+        self._bar = tqdm(total=4 + len(SINGLE) + forms * len(KINDS), desc="tracing")
+
+    def write(self) -> Variants:
+        text = "".join(f"{token}\n" for token in self.loaded.vocabulary.tokens)
+        (self.folder / contract.VOCAB).write_bytes(text.encode())
+        stored = torch.float32 if self.precision == "fp32" else torch.float16
+        default: dict[str, Callable[[], nn.Module]] = {
+            "modulation": lambda: modules.Modulation(self.loaded.dit(), self.arch, stored),
+            "condition": lambda: modules.Condition(
+                self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute
+            ),
+            "vocoder": self._vocoder,
+        }
+        files = {name: self._trace(name, make) for name, make in default.items()}
+        variants = self._write_steps(files)
+        self._bar.close()
+        if self.precision == "int8-qdq":
+            half = contract.Bundle(self.folder, self.manifest(variants, ""))
+            floats, roles = qdq.floats_of(half.graph("step"))
+            chosen = qdq.choices(floats, calibration.observe(half))
+            qdq.quantise_steps(half, qdq.scheme(floats, chosen, roles, self.keep_float))
+        return variants
+
+    def manifest(self, variants: Variants, created_by: str) -> contract.Manifest:
+        """Manifest without hashes and parity."""
+        sources = self.loaded.sources
+        return contract.Manifest(
+            format=contract.FORMAT,
+            family=sources.family.name,
+            arch=sources.family.arch,
+            mel=self.loaded.mel,
+            vocoder=self.loaded.record,
+            precision=self.precision,
+            variants=variants,
+            backends=BACKENDS[self.precision],
+            batch_invariant=self.precision != "int8",
+            max_frames=self.max_frames,
+            vocab_size=self.loaded.vocabulary.size,
+            licence=licence(
+                sources.checkpoint,
+                sources.vocoder_path,
+                weights=sources.weights_licence,
+                vocoder_terms=sources.vocoder_licence,
+            ),
+            files={},
+            created_by=created_by,
+        )
+
+    def _vocoder(self) -> nn.Module:
+        if isinstance(self.loaded.vocoder_config, VocosConfig):
+            return modules.Vocos(self.loaded.vocoder, self.loaded.mel, self.loaded.record, self.compute)
+        reference = checkpoint.build_bigvgan(self.loaded.vocoder_config, self.loaded.vocoder)
+        return modules.BigVGAN(reference, self.compute)
+
+    def _write_steps(self, files: dict[str, str]) -> Variants:
+        files = {**files, "update": self._trace("update", modules.Update)}
+        if self.precision == "int8":
+            cpu = self._cpu_steps(precision.quantise, "int8")
+            to_onnx.share_weights(self.folder / cpu["step_reply"], self.folder / cpu["step_keys"])
+            return {"default": files | cpu}
+        for name, kind in KINDS.items():
+            files[name] = self._trace_step(name, kind, files.get("step"))
+        variants = {"default": files}
+        if contract.FUSED in BACKENDS[self.precision]:
+            variants[contract.FUSED] = {
+                name: self._trace_step(name, kind, files["step"], "cuda", "_fused")
+                for name, kind in KINDS.items()
+            }
+        if self.precision == "fp32":
+            return variants | {"ort-cpu": self._cpu_steps(os.replace, "cpu", files["step"])}
+        wide = {name: f"{name}_float32.onnx" for name in ("condition", "vocoder")}
+        rows = {name: f"{name}_rows_float32.onnx" for name in KINDS}
+        for name, file in {**wide, **rows}.items():
+            precision.widen(self.folder / files[name], self.folder / file)
+        if self.precision == "fp16":  # INT8 products are summed exactly
+            variants[contract.FLOAT32_SUMS] = sums = {n: f"{n}_float32_sums.onnx" for n in KINDS}
+            for name, file in sums.items():
+                precision.sum_in_float32(self.folder / files[name], self.folder / file)
+        cpu = self._cpu_steps(precision.widen, "float32", files["step"])
+        return variants | {"ort-cpu": cpu | wide, contract.FLOAT32: wide | rows}
+
+    def _cpu_steps(
+        self, rewrite: Callable[[Path, Path], None], suffix: str, weights: str | None = None
+    ) -> dict[str, str]:
+        """Write the step graphs of one row, on the weights of the graph `weights`."""
+        made: dict[str, str] = {}
+        for name in SINGLE:
+            traced = self.folder / self._trace_step(name, KINDS[name], weights, "single", "_traced")
+            made[name] = f"{name}_{suffix}.onnx"
+            rewrite(traced, self.folder / made[name])
+            for left in (traced, traced.with_name(f"{traced.name}.data")):
+                left.unlink(missing_ok=True)
+        return made
+
+    def _trace(self, name: str, make: Callable[[], nn.Module], suffix: str = "") -> str:
+        """Write one graph, free its module, and return its file name."""
+        path = self.folder / f"{name}{suffix}.onnx"
+        self._bar.set_description(f"tracing {path.stem}")
+        with torch.no_grad():
+            to_onnx.export(make(), signatures.signatures(self.dimensions)[name], path)
+        gc.collect()
+        self._bar.update()
+        return path.name
+
+    def _trace_step(
+        self,
+        name: str,
+        kind: type[modules.Step],
+        weights: str | None,
+        form: modules.Form = "standard",
+        suffix: str = "",
+    ) -> str:
+
+        def make() -> nn.Module:
+            return kind(self.loaded.dit(), self.arch, self.mels, self.max_frames, self.compute, form)
+
+        file = self._trace(name, make, suffix)
+        if weights is not None:
+            to_onnx.share_weights(self.folder / file, self.folder / weights)
+        return file
+
+
+def expectations(
+    loaded: Loaded, name: contract.Precision = "fp32", max_frames: int = MAX_FRAMES
+) -> oracles.Expectations:
+    """Results of the parity cases by torch and, if installed, upstream's package."""
+    _say(1, "what the weights compute")
+    arch, vocab_size = loaded.sources.family.arch, loaded.vocabulary.size
+    return oracles.expect(
+        [
+            lambda: oracles.TorchOracle(loaded.reference_dit()),
+            lambda: oracles.UpstreamOracle(loaded.dit(), arch, vocab_size, loaded.mel.mels),
+        ],
+        loaded.reference_vocoder,
+        loaded.mel,
+        loaded.vocabulary,
+        max_frames=max_frames,
+        lossy=name in parity.LOSSY,
+    )

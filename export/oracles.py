@@ -1,0 +1,368 @@
+"""Parity cases, and what the plain torch model and, if installed, upstream's package make of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from appliance.contract.bundle import Arch, Sampling
+from appliance.contract.mel import MelSpec, log_mel
+from appliance.contract.schedule import time_grid
+from appliance.contract.tokens import Vocabulary
+from appliance.engine.cases import TEXT, samples, transcript
+from appliance.engine.condition import padded_ids, padded_mel, upsample_index
+from appliance.request import Segment
+from export.model.dit import DiT, sample
+
+FloatArray = NDArray[np.float32]
+
+STEP_FRAMES = (77, 190)
+"""Lengths that differ from the traced one."""
+SAMPLE_FRAMES = 128
+SAMPLE_NFES = (5, 7, 16)
+GATE_NFES = (7, 32)
+"""A coarse and a fine solution, whose distance is the unit of lossy errors."""
+REFERENCE_SHARE = 0.4
+TOKENS_PER_FRAME = 0.16
+MID_TIME = 0.3
+GRAPH_TIMES = np.array([0.0, 0.0012, 0.3, 0.9], np.float32)
+SEED = 20
+
+READINGS = (("bdl", 500), ("slt", 2003))
+"""Voice and length in frames: a usual one, and one for errors that grow with it."""
+LONG_FRAMES = 1000
+LONG_TIMES = [0, 3, 6, 7]
+"""Steps of the grid of 7 above LONG_FRAMES, where one of Base takes 10 s."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Complete input of one segment."""
+
+    cond: FloatArray
+    """Reference log-mel (R + 1, M)."""
+    ids: NDArray[np.int32]
+    frames: int
+    noise: FloatArray
+    guidance: float = 2.0
+
+    def segment(self, times: NDArray[np.float64], sampling: Sampling = "exact") -> Segment:
+        return Segment(
+            index=0,
+            text="",
+            ids=self.ids,
+            frames=self.frames,
+            reference_log_mel=self.cond,
+            reference_frames=len(self.cond) - 1,
+            noise=self.noise,
+            times=times,
+            guidance=self.guidance,
+            sampling=sampling,
+        )
+
+
+def random_case(frames: int, mel: MelSpec, vocab_size: int, seed: int = SEED) -> Case:
+    """Random case in the range of log-mels, −11.5 (silence) to 3."""
+    rng = np.random.default_rng([seed, frames])
+    reference = int(frames * REFERENCE_SHARE)
+    envelope = rng.normal(-3.0, 2.0, (reference, 1)) + rng.normal(0.0, 1.5, (reference, mel.mels))
+    return Case(
+        cond=envelope.clip(-11.5, 3.0).astype(np.float32),
+        ids=rng.integers(0, vocab_size, max(int(frames * TOKENS_PER_FRAME), 3), dtype=np.int32),
+        frames=frames,
+        noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+    )
+
+
+def read_case(
+    voice: str,
+    frames: int,
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    max_frames: int,
+    words: str = TEXT,
+    seed: int = SEED,
+) -> Case:
+    """Case of a demo voice reading what of `words` upstream's duration rule fits in `frames`; limited to
+    `max_frames`, at most half of it reference.
+    """
+    given = samples(voice, mel.sample_rate_hz)[: max_frames // 2 * mel.hop]
+    said = transcript(voice)
+    reference = len(given) // mel.hop
+    pace = reference / len(said.encode())  # frames for each byte
+    text = "".join(itertools.islice(itertools.cycle(words), math.ceil((frames - reference) / pace)))
+    frames = min(reference + int(pace * len(text.encode())), max_frames)
+    rng = np.random.default_rng([seed, frames])
+    return Case(
+        cond=log_mel(given, mel),
+        ids=vocabulary.ids(said + text)[: frames - 1],
+        frames=frames,
+        noise=rng.standard_normal((frames, mel.mels), dtype=np.float32),
+    )
+
+
+def read_cases(
+    readings: tuple[tuple[str, int], ...], mel: MelSpec, vocabulary: Vocabulary, max_frames: int
+) -> list[Case]:
+    """Cases of voices and lengths; all but the last leave an eighth of `max_frames` for padding."""
+    limits = [max_frames * 7 // 8] * (len(readings) - 1) + [max_frames]
+    return [
+        read_case(voice, frames, mel, vocabulary, limit)
+        for (voice, frames), limit in zip(readings, limits, strict=True)
+    ]
+
+
+def condition_inputs(case: Case, *, upsamples: bool) -> dict[str, NDArray[Any]]:
+    inputs: dict[str, NDArray[Any]] = {
+        "ids": padded_ids(case.ids, case.frames),
+        "log_mel": padded_mel(case.cond, case.frames),
+    }
+    if upsamples:
+        inputs["upsample_index"] = upsample_index(len(case.ids), case.frames)
+    return inputs
+
+
+class Oracle(Protocol):
+    """Independent implementation that samples a case."""
+
+    name: str
+
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        """Log-mel (frames, M) with the reference's frames of the case."""
+        ...
+
+
+class TorchOracle:
+    """Plain torch model of `export.model`."""
+
+    name = "torch"
+
+    def __init__(self, model: DiT) -> None:
+        self.model = model
+
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        mel = sample(
+            self.model,
+            torch.from_numpy(case.cond),
+            torch.from_numpy(case.ids).long(),
+            case.frames,
+            torch.from_numpy(case.noise),
+            times.tolist(),
+            case.guidance,
+        )
+        return mel.numpy()
+
+    def graphs(self, case: Case, times: FloatArray) -> Iterator[ExpectedGraph]:
+        with torch.inference_mode():
+            rows = np.stack([self._rows(torch.tensor(t)).numpy() for t in times])
+            yield ExpectedGraph("modulation", {"t": times}, rows)
+            upsamples = self.model.arch.text_embedding_average_upsampling
+            inputs = condition_inputs(case, upsamples=upsamples)
+            yield ExpectedGraph("condition", inputs, self._condition(case).numpy())
+
+    @torch.inference_mode()
+    def trajectory(self, case: Case, times: NDArray[np.float64]) -> Trajectory:
+        """Solve a case as `sample` does, keeping all steps."""
+        cond = torch.from_numpy(padded_mel(case.cond, case.frames))
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
+        y, latents, velocities = torch.from_numpy(case.noise), [], []
+        for now, then in pairwise(times):
+            v = self.model(y, cond, text, torch.tensor(now, dtype=torch.float32))
+            latents.append(y.numpy())
+            velocities.append(v.numpy())
+            y = y + float(then - now) * (v[0] + (v[0] - v[1]) * case.guidance)
+        mel = np.concatenate([case.cond, y.numpy()[len(case.cond) :]])
+        return Trajectory(case, times, latents, velocities, mel)
+
+    def _rows(self, t: Tensor) -> Tensor:
+        time = self.model.time_embed(t)
+        norms = [cast(nn.Module, block.attn_norm) for block in self.model.transformer_blocks]
+        rows = [row for norm in norms for row in norm(time)]
+        scale, shift = self.model.norm_out(time)
+        return torch.stack([*rows, shift, scale])
+
+    def _condition(self, case: Case) -> Tensor:
+        """Input projection of zero latents."""
+        text = self.model.text_embed(torch.from_numpy(case.ids).long(), case.frames)
+        seen = torch.zeros(2, case.frames, self.model.mels)
+        seen[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        projected: Tensor = self.model.input_embed.proj(
+            torch.cat((torch.zeros_like(seen), seen, text), dim=-1)
+        )
+        return projected
+
+
+class UpstreamOracle:
+    """DiT of the package f5-tts in a plain Euler loop. Raises ImportError."""
+
+    name = "upstream"
+
+    def __init__(self, weights: Mapping[str, Tensor], arch: Arch, vocab_size: int, mels: int) -> None:
+        try:
+            from f5_tts.model.backbones.dit import DiT as UpstreamDiT
+        except Exception as error:  # a partial installation raises other errors
+            raise ImportError(str(error)) from error
+        model = UpstreamDiT(
+            dim=arch.dim,
+            depth=arch.depth,
+            heads=arch.heads,
+            dim_head=arch.dim_head,
+            ff_mult=arch.ff_mult,
+            mel_dim=mels,
+            text_num_embeds=vocab_size,
+            text_dim=arch.text_dim,
+            text_mask_padding=arch.text_mask_padding,
+            text_embedding_average_upsampling=arch.text_embedding_average_upsampling,
+            qk_norm=arch.qk_norm,
+            conv_layers=arch.conv_layers,
+            pe_attn_head=arch.pe_attn_head,
+            long_skip_connection=arch.long_skip_connection,
+        )
+        model.load_state_dict(dict(weights), strict=True, assign=True)
+        self.model = model.eval()
+
+    @torch.inference_mode()
+    def sample(self, case: Case, times: NDArray[np.float64]) -> FloatArray:
+        cond = torch.zeros(1, case.frames, case.cond.shape[1])
+        cond[0, : len(case.cond)] = torch.from_numpy(case.cond)
+        ids, y = torch.from_numpy(case.ids).long()[None], torch.from_numpy(case.noise)[None]
+        for now, then in pairwise(times):
+            t = torch.tensor(now, dtype=torch.float32)
+            guided, plain = self.model(x=y, cond=cond, text=ids, time=t, cfg_infer=True).chunk(2)
+            y = y + float(then - now) * (guided + (guided - plain) * case.guidance)
+        y[0, : len(case.cond)] = cond[0, : len(case.cond)]
+        return y[0].numpy()
+
+
+@dataclass(frozen=True)
+class Expected:
+    what: str
+    against: str
+    case: Case
+    times: NDArray[np.float64]
+    mel: FloatArray
+    wave: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class ExpectedGraph:
+    graph: str
+    inputs: dict[str, NDArray[Any]]
+    wanted: FloatArray
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """All steps of a solved case."""
+
+    case: Case
+    times: NDArray[np.float64]
+    latents: list[FloatArray]
+    """(N, M) before each step."""
+    velocities: list[FloatArray]
+    """(2, N, M) at each step: guided row, unguided row."""
+    mel: FloatArray
+    """(N, M) with the reference's frames of the case."""
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """Sample at the coarse of GATE_NFES, and its distances to the fine one."""
+
+    case: Case
+    mel: FloatArray
+    wave_mel: FloatArray
+    """Log-mel (frames, M) of its waveform."""
+    mel_distance: float
+    wave_mel_distance: float
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """Results of all oracles, computed before an engine takes memory."""
+
+    samples: list[Expected]
+    graphs: list[ExpectedGraph]
+    trajectories: list[Trajectory]
+    absent: str
+    coarse: Coarse | None = None
+    """Set for lossy precisions."""
+
+
+def expect(
+    oracles: list[Callable[[], Oracle]],
+    vocoder: Callable[[], nn.Module],
+    mel: MelSpec,
+    vocabulary: Vocabulary,
+    *,
+    max_frames: int,
+    lossy: bool = False,
+    step_frames: tuple[int, ...] = STEP_FRAMES,
+    sample_frames: int = SAMPLE_FRAMES,
+    nfes: tuple[int, ...] = SAMPLE_NFES,
+    readings: tuple[tuple[str, int], ...] = READINGS,
+) -> Expectations:
+    """Run all installed oracles on the random cases, torch's on `readings` too; `lossy` adds a fine one."""
+    made = Expectations([], [], [], "")
+    decode = vocoder()
+    # A step of length 1 adds the whole velocity to the noise.
+    one_step = np.array([MID_TIME, MID_TIME + 1.0])
+    random = [("step", random_case(frames, mel, vocabulary.size), one_step) for frames in step_frames]
+    random += [("sample", random_case(sample_frames, mel, vocabulary.size), time_grid(nfe)) for nfe in nfes]
+    for make in oracles:
+        try:
+            oracle = make()
+        except ImportError as error:
+            made = replace(made, absent=f"not installed here ({error})")
+            continue
+        if isinstance(oracle, TorchOracle):
+            made.graphs.extend(oracle.graphs(random_case(step_frames[0], mel, vocabulary.size), GRAPH_TIMES))
+            cases = read_cases(readings, mel, vocabulary, max_frames)
+            times = time_grid(GATE_NFES[0])
+            made.trajectories.extend(
+                oracle.trajectory(case, times[LONG_TIMES] if case.frames > LONG_FRAMES else times)
+                for case in tqdm(cases, desc="solving with torch")
+            )
+            if lossy:
+                made = replace(made, coarse=_coarse(oracle, decode, made.trajectories[0], mel))
+        for what, case, times in tqdm(random, desc=f"sampling with {oracle.name}"):
+            out = oracle.sample(case, times)
+            wave = _decoded(decode, out) if what == "sample" else None
+            made.samples.append(Expected(what, oracle.name, case, times, out, wave))
+    log_mels = random_case(SAMPLE_FRAMES, mel, vocabulary.size).noise - 2.0
+    made.graphs.append(ExpectedGraph("vocoder", {"log_mel": log_mels}, _decoded(decode, log_mels)))
+    return made
+
+
+def _coarse(oracle: TorchOracle, decode: nn.Module, solved: Trajectory, spec: MelSpec) -> Coarse:
+    fine = oracle.sample(solved.case, time_grid(GATE_NFES[1]))
+    spoken, finest = (log_mel(_decoded(decode, mel), spec) for mel in (solved.mel, fine))
+    start = len(solved.case.cond)
+    return Coarse(
+        solved.case,
+        solved.mel,
+        spoken,
+        distance(solved.mel[start:], fine[start:]),
+        distance(spoken[start:], finest[start:]),
+    )
+
+
+@torch.inference_mode()
+def _decoded(decode: nn.Module, mel: FloatArray) -> FloatArray:
+    samples: FloatArray = decode(torch.from_numpy(mel)).numpy()
+    return samples
+
+
+def distance(a: FloatArray, b: FloatArray) -> float:
+    """Mean absolute difference, in nepers for log-mels; infinite where shapes differ."""
+    return float(np.abs(a.astype(np.float64) - b).mean()) if a.shape == b.shape else math.inf

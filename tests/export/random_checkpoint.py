@@ -1,0 +1,109 @@
+"""Random checkpoints in the official layouts, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from appliance.contract.bundle import Arch
+from appliance.contract.mel import MelSpec, filterbank
+from export.checkpoint import BIGVGAN_FILE, write_safetensors
+from export.model.bigvgan import BigVGAN, BigVGANConfig
+from export.model.dit import DiT, rotary_frequencies
+from export.model.redraw import draw, redraw
+from export.model.vocos import Vocos, VocosConfig
+
+VOCOS_MEL_24KHZ = VocosConfig(100, 512, 1536, 8, n_fft=1024, hop=256, padding="center")
+"""Configuration of charactr/vocos-mel-24khz."""
+BIGVGAN_V2_24KHZ = BigVGANConfig(
+    num_mels=100,
+    upsample_rates=(4, 4, 2, 2, 2, 2),
+    upsample_kernel_sizes=(8, 8, 4, 4, 4, 4),
+    upsample_initial_channel=1536,
+    resblock="1",
+    resblock_kernel_sizes=(3, 7, 11),
+    resblock_dilation_sizes=((1, 3, 5), (1, 3, 5), (1, 3, 5)),
+    activation="snakebeta",
+    snake_logscale=True,
+    use_tanh_at_final=False,
+    use_bias_at_final=False,
+)
+"""Configuration of nvidia/bigvgan_v2_24khz_100band_256x."""
+
+
+def write_random(
+    folder: Path,
+    arch: Arch,
+    vocab: Sequence[str],
+    seed: int = 0,
+    mels: int = 100,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Path, Path]:
+    """Write `model.safetensors` and `vocab.txt`, one tensor in memory at a time; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.device("meta"):
+        model = DiT(arch, len(vocab), mels)
+    prefix = "ema_model.transformer."
+
+    def tensor(key: str) -> Tensor:
+        name = key.removeprefix(prefix)
+        if name == "rotary_embed.inv_freq":
+            return rotary_frequencies(arch.dim_head).to(dtype)
+        return draw(name, shapes[key], seed).to(dtype)
+
+    shapes = {prefix + name: tuple(value.shape) for name, value in model.state_dict().items()}
+    checkpoint, vocabulary = folder / "model.safetensors", folder / "vocab.txt"
+    counters = {"initted": torch.tensor(True), "step": torch.tensor(seed)}
+    write_safetensors(checkpoint, shapes, tensor, dtype, counters)
+    vocabulary.write_text("".join(f"{entry}\n" for entry in vocab), "utf-8")
+    return checkpoint, vocabulary
+
+
+def write_random_vocos(folder: Path, config: VocosConfig = VOCOS_MEL_24KHZ, seed: int = 0) -> Path:
+    """Write `config.yaml` and `pytorch_model.bin` with feature extractor; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = Vocos(config)
+    redraw(model, seed)
+    spec = MelSpec("vocos", config.sample_rate, config.mels, config.hop, config.n_fft, config.n_fft)
+    features = {
+        "feature_extractor.mel_spec.spectrogram.window": torch.hann_window(config.n_fft),
+        "feature_extractor.mel_spec.mel_scale.fb": torch.from_numpy(filterbank(spec).copy()).float(),
+    }
+    torch.save({**features, **model.state_dict()}, folder / "pytorch_model.bin")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.sections(), sort_keys=False), "utf-8")
+    return folder
+
+
+def write_random_bigvgan(folder: Path, config: BigVGANConfig = BIGVGAN_V2_24KHZ, seed: int = 0) -> Path:
+    """Write `config.json` and `bigvgan_generator.pt` with weight norm; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = BigVGAN(config)
+    redraw(model, seed)
+    with torch.no_grad():  # scales the output into ±1
+        model.conv_post.weight.mul_(0.01)
+    torch.save({"generator": _with_weight_norm(model)}, folder / BIGVGAN_FILE)
+    (folder / "config.json").write_text(json.dumps(asdict(config), indent=2), "utf-8")
+    return folder
+
+
+def _with_weight_norm(model: nn.Module) -> Mapping[str, Tensor]:
+    """State dict with convolution weights as magnitude and direction, in torch's older naming."""
+    convs = {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Conv1d, nn.ConvTranspose1d))
+    }
+    state = {}
+    for name, value in model.state_dict().items():
+        if name in convs:
+            state[f"{name}_g"] = value.flatten(1).norm(dim=1).view(-1, 1, 1)
+            state[f"{name}_v"] = value
+        else:
+            state[name] = value
+    return state

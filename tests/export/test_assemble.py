@@ -1,0 +1,360 @@
+"""The spine: official files → `python -m export bundle` → `appliance replay` equals upstream's packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from appliance import cli as device
+from appliance.contract import bundle as contract
+from appliance.durable import publish
+from appliance.engine.replay import replay
+from export import assemble, parity
+from export.cli import main
+from export.families import family
+from export.oracles import Case
+from tests.export import small
+from tests.export.random_checkpoint import write_random_bigvgan, write_random_vocos
+from tests.export.small import BuiltBundle, Workshop
+
+pytestmark = pytest.mark.torch
+
+STEP, SAMPLE, WAVE = 5e-6, 5e-5, 1e-5
+"""Bounds on ‖a − b‖ / ‖b‖: one velocity, generated frames of a whole sample, samples of the vocoder."""
+NFES = (5, 7, 8, 16, 32)
+
+
+@pytest.fixture(scope="module", params=small.TRACED)
+def made(request: pytest.FixtureRequest, workshop: Workshop) -> BuiltBundle:
+    return workshop.make(request.param)
+
+
+@pytest.fixture(scope="module")
+def flow(made: BuiltBundle) -> Any:
+    return small.upstream_flow(made.files, made.arch)
+
+
+def replayed(made: BuiltBundle, given: Case, nfe: int, folder: Path) -> tuple[Any, Any]:
+    """`mel` and `wave` of the device's command."""
+    small.write_case(folder / "case.npz", given)
+    arguments = [str(made.bundle.folder), str(folder / "case.npz"), "--nfe", str(nfe)]
+    assert device.main(["replay", *arguments, "--out", str(folder / "out.npz")]) == 0
+    with np.load(folder / "out.npz") as out:
+        assert set(out.files) == {"mel", "wave"}
+        return out["mel"], out["wave"]
+
+
+@pytest.mark.parametrize("nfe", NFES)
+def test_a_whole_sample_equals_upstreams(made: BuiltBundle, flow: Any, nfe: int, tmp_path: Path) -> None:
+    given = small.case(113)
+    mel, wave = replayed(made, given, nfe, tmp_path)
+    wanted = small.upstream_sample(flow, given, nfe)
+    start = len(given.cond)
+    assert np.array_equal(mel[:start], given.cond)
+    assert small.relative(mel[start:], wanted[start:]) <= SAMPLE
+    way = (wanted - given.noise)[start:]  # without the noise, which both share
+    assert np.abs(way).mean() > 0.05
+    assert small.relative((mel - given.noise)[start:], way) <= SAMPLE
+    assert wave.shape == (112 * 256,)
+    assert small.relative(wave, small.upstream_wave(made.files, mel)) <= WAVE
+
+
+def test_without_guidance_only_the_conditional_row_counts(workshop: Workshop) -> None:
+    made = workshop.make("v1")
+    given = small.case(97, guidance=0.0)
+    flow = small.upstream_flow(made.files, made.arch)
+    mel, _ = replay(made.engine(), given.segment(np.array([0.2, 1.2])))
+    wanted = small.upstream_velocity(flow, given, 0.2)
+    assert small.relative((mel - given.noise)[32:], wanted[32:]) <= STEP
+    guided = small.upstream_velocity(flow, dataclasses.replace(given, guidance=2.0), 0.2)
+    assert small.relative(guided[32:], wanted[32:]) > 1e-2  # guidance does matter to this case
+
+
+def test_a_frame_of_silence_or_two_are_decoded(workshop: Workshop) -> None:
+    made = workshop.make("v1")
+    engine = made.engine()
+    mel = small.case(7).noise - 4.0
+    for frames in (2, 3, 7):
+        found = engine.decode(mel[:frames])
+        assert small.relative(found, small.upstream_wave(made.files, mel[:frames])) <= WAVE
+    assert engine.decode(mel[:1]).shape == (0,)
+
+
+def test_bigvgan_speaks_as_its_own_package(workshop: Workshop, tmp_path: Path) -> None:
+    made = workshop.make("v1", "bigvgan")
+    given = small.case(101)
+    mel, wave = replayed(made, given, 5, tmp_path)
+    flow = small.upstream_flow(made.files, made.arch)
+    assert small.relative(mel[33:], small.upstream_sample(flow, given, 5)[33:]) <= SAMPLE
+    wanted = small.upstream_wave(made.files, mel)
+    assert wave.shape == (101 * 256,)
+    assert 1e-4 < np.abs(wanted).mean() < 0.9  # neither silent nor clamped
+    assert small.relative(wave, wanted) <= WAVE
+
+
+# What is written, and what is not
+
+
+def test_a_bundle_says_what_it_is(workshop: Workshop) -> None:
+    made = workshop.make("v0")
+    manifest = made.bundle.manifest
+    assert (manifest.format, manifest.family, manifest.precision) == ("1.1", "small", "fp32")
+    assert manifest.arch == made.arch
+    assert manifest.vocoder == contract.Vocoder("vocos", "center")
+    assert (manifest.vocab_size, manifest.max_frames) == (len(small.VOCABULARY), small.MAX_FRAMES)
+    assert manifest.licence.weights == "Apache-2.0"
+    assert manifest.batch_invariant
+    assert set(manifest.variants) == {"default", "ort-cpu", "ort-cuda"}
+    assert made.bundle.vocab.read_text("utf-8").splitlines() == small.VOCABULARY
+    names = {path.name for path in made.bundle.folder.iterdir()}
+    assert names == {*manifest.files, contract.MANIFEST}
+    rows = manifest.parity["rows"]
+    assert {(row["against"], row["variant"]) for row in rows} == {
+        ("torch", "ort-cuda"),
+        *((a, variant) for a in ("torch", "upstream", "exact") for variant in ("default", "ort-cpu")),
+    }
+    assert max(row["frames"] for row in rows) >= 2000
+    assert all(row["error"] <= row["bound"] for row in rows if row["against"] != "exact")
+    assert manifest.defaults.sampling == manifest.parity["sampling"]
+    assert not {"accepted_by", "failed"} & set(manifest.parity)
+
+
+def test_a_vocabulary_with_crlf_and_no_last_newline_is_written_plainly(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    files = small.write_files(tmp_path, small.V1)
+    files.vocab.write_bytes("\r\n".join(small.VOCABULARY).encode())
+    loaded = small.load(files)
+    with workshop.reusing_traces():
+        made = assemble.build(
+            loaded, "fp32", tmp_path / "out", lambda _: parity.Report("fp32"), max_frames=small.MAX_FRAMES
+        )
+    assert made.vocab.read_bytes() == "".join(f"{token}\n" for token in small.VOCABULARY).encode()
+
+
+def report() -> parity.Report:
+    return parity.Report("fp32", [parity.Row("sample", "default", "torch", 128, 7, 0.0, 5e-5)])
+
+
+WEIGHT = "ema_model.transformer.input_embed.proj.weight"
+
+
+def test_a_graph_that_overflows_is_refused_in_one_line(
+    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str], brief_gate: None
+) -> None:
+    """One weight beyond float16: an accepted bundle that cannot synthesise would be of no use either."""
+    files = small.write_files(tmp_path / "weights", small.V1)
+    weights = load_file(files.checkpoint)
+    weights[WEIGHT][0, 100] *= 3e7  # of the reference's mel, which the condition graph reads
+    save_file(weights, files.checkpoint)
+    command = small.bundle_command(files, tmp_path / "out", "fp16")
+    with workshop.reusing_traces():
+        assert main([*command, "--accept", "to hear it"]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("export:")]
+    assert len(lines) == 1
+    assert lines[0].startswith("export: no bundle was written, the parity bounds are broken: condition at ")
+    assert "guided at " in lines[0] and "variant default, against torch: inf" in lines[0]
+    assert lines[0].count(" at ") <= 6
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+@pytest.fixture
+def written(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graphs of a bundle are copied from one that exists, where only its gate or its place matters."""
+    source = workshop.make("v1").bundle
+
+    def copy(writer: assemble.Writer) -> assemble.Variants:
+        for name in source.manifest.files:
+            shutil.copy(source.folder / name, writer.folder)
+        return source.manifest.variants
+
+    monkeypatch.setattr(assemble.Writer, "write", copy)
+
+
+def test_a_bundle_beyond_its_bounds_is_written_only_with_a_reason(
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    brief_gate: None,
+    written: None,
+) -> None:
+    made, out = workshop.make("v1"), tmp_path / "out"
+    monkeypatch.setitem(parity.BOUNDS["fp32"], "vocoder", 1e-12)
+    command = small.bundle_command(made.files, out)
+    assert main(command) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("export: no bundle was written") and "vocoder at 128 frames" in error
+    assert not list(tmp_path.iterdir())
+    assert main([*command, "--accept", "old processor"]) == 0
+    record = contract.read(out).manifest.parity
+    assert record["accepted_by"] == "old processor"
+    assert [line.split(" at ")[0] for line in record["failed"]] == ["vocoder"]
+    capsys.readouterr()
+    assert main(["inspect", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "accepted by: old processor" in printed and "beyond its bound: vocoder at 128 frames" in printed
+
+
+def test_the_bundle_samples_as_the_measurement_allows(workshop: Workshop, brief_gate: None) -> None:
+    made = workshop.make("v1")
+    measured = parity.measure_samplings(made.bundle)
+    for bound, sampling, defaults in (
+        (100.0, "auto", "short-kv"),
+        (100.0, "short", "short"),
+        (1e-3, "auto", "exact"),
+        (1e-3, "exact", "exact"),
+    ):
+        rows = [dataclasses.replace(row, bound=bound) for row in measured.samplings]
+        report = dataclasses.replace(measured, samplings=rows)
+        manifest = assemble.Gate(sampling).judge(made.bundle.manifest, report)  # type: ignore[arg-type]
+        assert manifest.defaults.sampling == defaults
+        assert manifest.parity["sampling"] == report.sampling
+
+
+def test_a_named_sampling_must_hold_its_bound(
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    brief_gate: None,
+    written: None,
+) -> None:
+    made, out = workshop.make("v1"), tmp_path / "out"
+    monkeypatch.setattr(parity, "SAMPLING_BOUND", 1e-3)
+    command = [*small.bundle_command(made.files, out), "--sampling", "short"]
+    assert main(command) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "short at " in error and "short-kv at" not in error and "allowed 1.0e-03" in error
+    assert main([*command, "--accept", "an experiment"]) == 0
+    manifest = contract.read(out).manifest
+    assert (manifest.defaults.sampling, manifest.parity["sampling"]) == ("short", "exact")
+    assert all(line.startswith("short at ") for line in manifest.parity["failed"])
+
+
+def test_nothing_is_left_of_an_export_that_stops(written: None, tmp_path: Path) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+
+    def interrupted(_: contract.Bundle) -> parity.Report:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        assemble.build(small.load(files), "fp32", tmp_path / "out", interrupted, max_frames=small.MAX_FRAMES)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_of_two_exports_to_one_place_the_first_is_kept(written: None, tmp_path: Path) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+    out = tmp_path / "out"
+
+    def build(measure: assemble.Measure) -> contract.Bundle:
+        return assemble.build(small.load(files), "fp32", out, measure, max_frames=small.MAX_FRAMES)
+
+    def meanwhile(trial: contract.Bundle) -> parity.Report:
+        assert trial.folder.parent.name.startswith(".out.")
+        build(lambda _: report())
+        assert trial.graph("step").is_file()
+        return report()
+
+    with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
+        build(meanwhile)
+    contract.read(out)
+    assert {path.name for path in tmp_path.iterdir()} == {"weights", "out"}
+    assert out.stat().st_mode & 0o777 == files.vocoder_path.stat().st_mode & 0o777
+
+
+def test_an_empty_folder_that_appears_meanwhile_is_not_replaced(written: None, tmp_path: Path) -> None:
+    files = small.write_files(tmp_path / "weights", small.V1)
+    out = tmp_path / "out"
+
+    def meanwhile(_: contract.Bundle) -> parity.Report:
+        out.mkdir()
+        return report()
+
+    with pytest.raises(assemble.BundleFailed, match="out exists; name a new"):
+        assemble.build(small.load(files), "fp32", out, meanwhile, max_frames=small.MAX_FRAMES)
+    assert not list(out.iterdir())
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, place = tmp_path / "scratch" / "made", tmp_path / "place"
+    (made / "deep").mkdir(parents=True)
+    (made / "deep" / "weights.data").write_bytes(b"0" * 100)
+    events: list[str] = []
+
+    def named(inode: int) -> str:
+        found = (path for path in (tmp_path, *tmp_path.rglob("*")) if path.stat().st_ino == inode)
+        return next(found).relative_to(tmp_path).as_posix()
+
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(named(os.fstat(handle).st_ino)))
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda *paths: (events.append("rename"), rename(*paths)))
+    publish(made, place)
+    assert events == ["scratch/made", "scratch/made/deep", "scratch/made/deep/weights.data", "rename", "."]
+    assert (place / "deep" / "weights.data").read_bytes() == b"0" * 100
+    with pytest.raises(OSError):
+        publish(tmp_path / "scratch", place)
+
+
+def test_weights_that_do_not_fit_the_graph_break_the_bounds(
+    workshop: Workshop, tmp_path: Path, brief_gate: None
+) -> None:
+    """The gate itself, unhelped: graphs of v0 measured as v1, whose tensors look the same."""
+    files = small.write_files(tmp_path, small.V1)
+    loaded = small.load(files)
+    report = parity.measure(
+        workshop.make("v0").bundle, assemble.expectations(loaded, max_frames=small.MAX_FRAMES)
+    )
+    failed = {line.split(" at ")[0] for line in report.failed}
+    assert {"step", "sample", "guided", "padded", "reply"} <= failed
+
+
+def test_a_folder_that_exists_is_left_alone(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    made = workshop.make("v1")
+    before = {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
+    assert main(small.bundle_command(made.files, made.bundle.folder)) == 1
+    assert "exists; name a new folder" in capsys.readouterr().err
+    assert before == {path: path.stat().st_mtime_ns for path in made.bundle.folder.iterdir()}
+
+
+def test_a_vocoder_for_other_mels_is_refused(
+    workshop: Workshop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = dataclasses.replace(workshop.make("v1").files, vocoder="bigvgan")
+    assert main(small.bundle_command(files, tmp_path / "out")) == 1
+    assert "its file says mel_spec_type: vocos, which bigvgan cannot read" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("vocoder", "change", "message"),
+    [
+        ("vocos", {"mels": 80}, "mels must be 100, not 80"),
+        ("vocos", {"sample_rate": 22050}, "sample_rate_hz must be 24000, not 22050"),
+        ("vocos", {"n_fft": 2048}, "n_fft must be 1024, not 2048"),
+        ("vocos", {"hop": 128, "n_fft": 512}, "hop must be 256, not 128; n_fft must be 1024, not 512"),
+        ("bigvgan", {"num_mels": 80}, "mels must be 100, not 80"),
+        ("bigvgan", {"sampling_rate": 44100}, "sample_rate_hz must be 24000, not 44100"),
+        ("bigvgan", {"n_fft": 2048, "win_size": 2048}, "win must be 1024, not 2048; n_fft must be 1024"),
+    ],
+)
+def test_a_vocoder_of_another_geometry_is_refused(
+    vocoder: Literal["vocos", "bigvgan"], change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    files = small.write_files(tmp_path, small.V1, vocoder)
+    if vocoder == "vocos":
+        other = write_random_vocos(tmp_path / "other", dataclasses.replace(small.VOCOS, **change))
+    else:
+        other = write_random_bigvgan(tmp_path / "other", dataclasses.replace(small.BIGVGAN, **change))
+    sources = assemble.Sources(family(str(files.family)), files.checkpoint, files.vocab, vocoder, other)
+    with pytest.raises(assemble.BundleFailed, match=f"cannot read what small makes: {message}"):
+        assemble.load(sources)

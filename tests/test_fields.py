@@ -1,0 +1,102 @@
+"""The strict reader of mappings, and the ranges that fields declare."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from appliance.fields import AtLeast, Between, Ranged, from_mapping, to_plain
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+
+
+@dataclass(frozen=True)
+class Whole(Ranged):
+    lanes: Annotated[int, Between(1, 64)]
+    loud: bool
+    seed: Annotated[int | None, AtLeast(0)] = None
+    level: Annotated[float, Between(0.0, 1.0)] = 0.5
+    kind: Literal["a", "b"] = "a"
+    place: Path = Path("/")
+    parts: tuple[Part, ...] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+    notes: Any = None
+
+
+def read(raw: object, **options: Any) -> Whole:
+    whole: Whole = from_mapping(Whole, raw, where="file", error=ValueError, **options)
+    return whole
+
+
+def test_every_kind_of_field_is_read() -> None:
+    raw = {
+        "lanes": 8,
+        "loud": True,
+        "seed": None,
+        "level": 1,
+        "kind": "b",
+        "place": "/tmp",
+        "parts": [{"name": "one"}],
+        "weights": {"main": 2},
+        "notes": [1, "two"],
+    }
+    found = read(raw)
+    assert found == Whole(8, True, None, 1.0, "b", Path("/tmp"), (Part("one"),), {"main": 2.0}, [1, "two"])
+    assert isinstance(found.level, float) and isinstance(found.weights["main"], float)
+    assert read({"lanes": 8, "loud": False}) == Whole(8, False)
+
+
+def test_plain_values_are_read_back() -> None:
+    whole = Whole(8, True, 3, parts=(Part("one"), Part("two")), weights={"main": 0.5}, notes={"a": [1]})
+    raw: Any = to_plain(whole)
+    assert raw["parts"] == [{"name": "one"}, {"name": "two"}]
+    assert read(raw) == whole
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ([], "file: must be a mapping, not list"),
+        ({}, "file: missing key lanes, loud"),
+        ({"lanes": 8, "lane": 1, 2: 3}, "file: unknown key lane, 2; valid keys: lanes, loud, seed, level"),
+        ({"lanes": True}, "file: lanes: must be int, not bool (True)"),
+        ({"lanes": 8.0}, "file: lanes: must be int, not float (8.0)"),
+        ({"lanes": 65, "loud": True}, "file: lanes: must be between 1 and 64, not 65"),
+        ({"lanes": 8, "loud": True, "seed": -1}, "file: seed: must be at least 0, not -1"),
+        ({"lanes": 8, "loud": True, "seed": "x"}, "file: seed: must be int, not str ('x')"),
+        ({"lanes": 8, "loud": True, "level": math.nan}, "file: level: must be between 0.0 and 1.0, not nan"),
+        ({"lanes": 8, "loud": True, "level": None}, "file: level: must be float, not NoneType (None)"),
+        ({"lanes": 8, "loud": True, "level": 10**400}, "file: level: is larger than any float"),
+        ({"lanes": 8, "loud": True, "kind": "c"}, "file: kind: must be one of a, b, not 'c'"),
+        ({"lanes": 8, "loud": 1}, "file: loud: must be bool, not int (1)"),
+        ({"lanes": 8, "loud": True, "parts": [{}]}, "file: parts: missing key name"),
+        ({"lanes": 8, "loud": True, "parts": [3]}, "file: parts: must be a mapping, not int"),
+        ({"lanes": 8, "loud": True, "parts": "one"}, "file: parts: must be tuple, not str ('one')"),
+        ({"lanes": 8, "loud": True, "weights": ["main"]}, "file: weights: must be dict, not list (['main'])"),
+        (
+            {"lanes": 8, "loud": True, "weights": {"main": "high"}},
+            "file: weights.main: must be float, not str",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_what_is_allowed(raw: object, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read(raw)
+    assert str(caught.value).startswith(message)
+
+
+def test_unknown_keys_are_ignored_where_that_is_allowed() -> None:
+    assert read({"lanes": 8, "loud": True, "more": 1}, ignore_unknown=True) == Whole(8, True)
+
+
+def test_ranges_hold_for_direct_construction_too() -> None:
+    with pytest.raises(ValueError, match="lanes: must be between 1 and 64, not 0"):
+        dataclasses.replace(Whole(1, True), lanes=0)
