@@ -113,7 +113,7 @@ class RivaService:
     async def Synthesize(self, message: Any, context: Context) -> Any:
         with _errors_of_riva(message):
             async with self._translated(message, context) as request:
-                spoken = await self._speaking.whole(request, context)
+                spoken = await self._speaking.answer(request, context)
         reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
         _add_words(reply, spoken.words)
         return reply
