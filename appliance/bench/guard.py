@@ -28,7 +28,7 @@ from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table
 from appliance.box.system import Box
 from appliance.client import Client
-from appliance.client.sounding import speak_anew
+from appliance.client.sounding import NO_VOICE, speak_anew
 from appliance.contract import bundle
 
 TEXT = "Thanks for the follow, and welcome to the stream."
@@ -98,7 +98,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
             raise NotMeasured("the daemon is not serving")
         voices = list(client.voices())
         if not voices:
-            raise NotMeasured("no voice is stored; `appliance voices add` stores one")
+            raise NotMeasured(NO_VOICE)
         same = str(before.get("voice", ""))
         voice = next((voice for voice in voices if same and voice.sha256.startswith(same)), voices[0])
         neighbours = Neighbours((pid,) if pid else ())

@@ -22,7 +22,7 @@ from appliance.bench.machine import Neighbours, describe, listener, memory_mb
 from appliance.bench.output import aligned, conditions, write_json
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
-from appliance.client.sounding import speak_anew
+from appliance.client.sounding import NO_VOICE, speak_anew
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
@@ -96,7 +96,7 @@ def first_voice(client: Client) -> str:
     """Name of the first stored voice. Raises BenchError."""
     for voice in client.voices():
         return voice.name
-    raise BenchError("no voice is stored; `appliance voices add` stores one")
+    raise BenchError(NO_VOICE)
 
 
 def cells_of(

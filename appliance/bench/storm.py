@@ -26,6 +26,7 @@ from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome, set_turns
 from appliance.bench.output import write_text
 from appliance.client import AsyncClient
+from appliance.client.sounding import NO_VOICE
 from appliance.rpc import appliance_pb2 as pb
 
 CLOSED_LOOP_WORKERS = 4
@@ -113,7 +114,7 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         ]
         voice = options.voice or await anext((voice.name async for voice in clients[0].voices()), "")
         if not voice:
-            raise BenchError("no voice is stored; `appliance voices add` stores one")
+            raise BenchError(NO_VOICE)
         load = Load(clients, voice, options.timeout)
         baseline = await _baseline(load, options, mix, random)
         messages, duration_s = _messages(options, mix, baseline, random)
