@@ -1,8 +1,7 @@
 """`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
 
-First the idle daemon is measured, then its capacity in a closed loop, then the storm: Poisson arrivals at a
-multiple of the capacity, or a recorded burst. Afterwards some replies are requested again, alone, and must be
-equal to the bit.
+Measured are the idle daemon, its capacity in a closed loop, and the storm; then some of its replies are
+requested again, alone, and must be equal to the bit.
 """
 
 from __future__ import annotations
