@@ -22,7 +22,7 @@ GUIDANCE, SEED = 2.0, 0
 
 def write(work: Path, family: Family, vocabulary: int) -> None:
     """Write WORK/checkpoint and WORK/vocos."""
-    from export.random_checkpoint import write_random, write_random_vocos
+    from tests.export.random_checkpoint import write_random, write_random_vocos
 
     words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(vocabulary))]
     write_random(work / "checkpoint", family.arch, words[:vocabulary], SEED)
