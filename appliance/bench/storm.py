@@ -23,7 +23,7 @@ from appliance.bench.arrivals import Message, Mix, poisson, read_burst
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome, set_turns
-from appliance.bench.output import write_text
+from appliance.bench.output import write_json, write_text
 from appliance.client import AsyncClient
 from appliance.client.sounding import NO_VOICE
 from appliance.rpc import appliance_pb2 as pb
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, "")
     outcomes, figures = asyncio.run(_measure(options))
     write_text(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
-    write_text(options.json, json.dumps(figures, indent=1) + "\n")
+    write_json(options.json, figures)
     print(report.table(figures))
     return int(figures["verified"]["same"] < figures["verified"]["replies"])
 
