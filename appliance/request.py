@@ -242,6 +242,14 @@ class Cost:
         return (0.0 if opened else self.open_s) + sum(self.steps_s[steps:]) + self.finish_s
 
 
+@dataclass(frozen=True)
+class Lane:
+    """An open segment in the engine."""
+
+    id: int
+    steps_left: int
+
+
 @dataclass(frozen=True, eq=False)
 class SegmentAudio:
     samples: FloatArray

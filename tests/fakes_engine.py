@@ -10,16 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from appliance.errors import Interrupted
-from appliance.request import Cost, FloatArray, PassedOver, Segment
+from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
 
 HOP = 256
 RATE_HZ = 24_000
-
-
-@dataclass(frozen=True)
-class FakeLane:
-    id: int
-    steps_left: int
 
 
 @dataclass
@@ -69,10 +63,10 @@ class FakeEngine:
     def lanes(self) -> int:
         return len(self._open)
 
-    def open(self, segment: Segment) -> FakeLane:
+    def open(self, segment: Segment) -> Lane:
         self._call(f"open {segment.text}")
         assert self.lanes < self.max_lanes
-        lane = FakeLane(next(self._ids), len(segment.times) - 1)
+        lane = Lane(next(self._ids), len(segment.times) - 1)
         self._open[lane.id] = (segment, lane.steps_left)
         return lane
 

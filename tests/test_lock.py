@@ -125,7 +125,7 @@ def test_every_method_says_who_may_call_it() -> None:
     from riva.client.proto import riva_tts_pb2
 
     from appliance.rpc import appliance_pb2
-    from appliance.rpc.access import ROLES
+    from appliance.rpc.roles import ROLES
 
     files = (appliance_pb2.DESCRIPTOR, riva_tts_pb2.DESCRIPTOR)
     services = [service for file in files for service in file.services_by_name.values()]

@@ -26,6 +26,7 @@ BREACHES = {
     "gateway": ("appliance/gateway/breach.py", "from appliance import scheduler"),
     "root-scripts": ("appliance/box/checks/breach.py", "import numpy"),
     "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
+    "services": ("appliance/rpc/speaking.py", "from appliance.rpc import session"),
     "circles": ("appliance/contract/breach.py", "from appliance import config"),
 }
 """Import rule of pyproject.toml → a file and a line that break it, and no other rule."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from appliance.audio import compress, encode, join
 from appliance.contract.bundle import Manifest
 from appliance.request import Encoding, FloatArray, SegmentAudio
+
+SHORT_SAMPLES = 1 << 17
+"""Up to 5 s of audio take about a millisecond, on the event loop."""
+THREADS = 2
 
 
 class Reply:
@@ -81,3 +88,19 @@ class Reply:
         self.samples += len(samples)
         self.join_s += time.perf_counter() - begun
         return samples
+
+
+class AudioWorkers:
+    """Runs work on audio; short audio is not worth a change of threads."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")
+
+    async def run(self, samples: int, work: Callable[..., Any], *arguments: Any, costly: bool = False) -> Any:
+        """Return work(*arguments), on a thread if there are many samples or it is `costly`."""
+        if samples <= SHORT_SAMPLES and not costly:
+            return work(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar, get_args
 
@@ -23,7 +23,7 @@ from appliance.engine.flow import Flow, LaneState, padded
 from appliance.engine.modulation import CAPACITY, ModulationTable
 from appliance.engine.vocoder import Decoder
 from appliance.errors import BundleError, EngineFault
-from appliance.request import MAX_REFERENCE_S, FloatArray, PassedOver, Segment
+from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Segment
 
 T = TypeVar("T")
 MEASURE_S = 6.0
@@ -36,12 +36,6 @@ LAUNCH_BOUND_S = 0.02
 """Time of a usual step below which launches are captured: that saves the host about 2 ms a step, which pass
 anyway while a Jetson computes one of v1_Base for 40 ms or more."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
-
-
-@dataclass(frozen=True)
-class LaneHandle:
-    id: int
-    steps_left: int
 
 
 class Synthesizer:
@@ -106,7 +100,7 @@ class Synthesizer:
         safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
         return f"{self._backend.label} ({safer})" if safer else self._backend.label
 
-    def open(self, segment: Segment) -> LaneHandle:
+    def open(self, segment: Segment) -> Lane:
         """Take a lane for a segment and compute its condition.
 
         Raises ValueError for a segment that does not fit the bundle, RuntimeError when every lane is taken.
@@ -130,7 +124,7 @@ class Synthesizer:
             raise
         lane_id = next(self._ids)
         self._lanes[lane_id] = state
-        return LaneHandle(lane_id, state.steps_left)
+        return Lane(lane_id, state.steps_left)
 
     def step(self, lane_ids: Sequence[int]) -> None:
         """Advance lanes by one step, in as few runtime calls as possible.
@@ -200,7 +194,7 @@ class Synthesizer:
     def reserve(self) -> None:
         """Allocate all tensors."""
         segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
-        opened: list[LaneHandle] = []
+        opened: list[Lane] = []
         try:
             for _ in range(self.max_lanes):
                 opened.append(self.open(segment))

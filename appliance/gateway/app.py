@@ -21,8 +21,8 @@ from appliance.client import AsyncClient, CallFailed
 from appliance.config import Config
 from appliance.errors import ConfigError
 from appliance.gateway import openai, pages, sovits
-from appliance.gateway.access import AccessMiddleware
-from appliance.gateway.failures import Refusal, refusal_of
+from appliance.gateway.authorisation import AccessMiddleware
+from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.gateway.speech import IGNORED
 
 PROBE_TIMEOUT_S = 2.0

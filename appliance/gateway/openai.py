@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 
 from appliance.contract import bundle
 from appliance.errors import BundleError
-from appliance.gateway.failures import Refusal
-from appliance.gateway.fields import Fields, invalid, json_body
+from appliance.gateway.body import Fields, invalid, json_body
+from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import AudioFormat, StreamedSpeech, speech_of
 
 RATE_HZ = 24_000

@@ -35,7 +35,7 @@ from appliance.client import (
     plain,
 )
 from appliance.config import DeviceConfig
-from appliance.gateway.failures import Refusal
+from appliance.gateway.refusals import Refusal
 
 FOLDER = Path(__file__).with_name("pages")
 ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from appliance.gateway.failures import Refusal
-from appliance.gateway.fields import Fields, invalid, json_body
+from appliance.gateway.body import Fields, invalid, json_body
+from appliance.gateway.refusals import Refusal
 from appliance.gateway.speech import AudioFormat, StreamedSpeech, WholeSpeech, speech_of
 
 FORMATS = {

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from appliance.audio.encode import encode
 from appliance.client import AsyncClient, CallFailed, Encoding, Event, Header, Options, Piece
-from appliance.gateway.failures import Refusal, refusal_of
-from appliance.gateway.fields import COMMON_NAMES
+from appliance.gateway.body import COMMON_NAMES
+from appliance.gateway.refusals import Refusal, refusal_of
 from appliance.request import Encoding as JobEncoding
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from appliance.config import LogConfig
 from appliance.errors import InvalidRequest
 from appliance.rpc import admin_pb2 as pb
 from appliance.rpc import admin_pb2_grpc
-from appliance.rpc.calls import Context
+from appliance.rpc.context import Context
 
 LEVELS = ("debug", "info", "warning", "error")
 

@@ -20,12 +20,11 @@ from appliance.contract.bundle import Manifest
 from appliance.errors import ApplianceError, EngineFault, ReaderStalled, TooManyCalls
 from appliance.request import Encoding, Playout, SegmentAudio
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.calls import Context, OpenCall, current_task
+from appliance.rpc.context import Context, OpenCall, current_task
 from appliance.rpc.replies import utterance_message, word_messages
-from appliance.rpc.workers import AudioWorkers
-from appliance.scheduler import Scheduler
-from appliance.scheduler.playout import Job, State, Utterance, next_change
-from appliance.scheduler.workload import Clock
+from appliance.rpc.speaking import Speaking
+from appliance.scheduler.job import Job, State, Utterance
+from appliance.scheduler.queue import next_change
 
 logger = logging.getLogger(__name__)
 
@@ -152,9 +151,9 @@ class Broadcast:
 class Broadcaster:
     """Sends what channels play to their listeners: on the event loop, by one task while there are any."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock, workers: AudioWorkers, message_s: float) -> None:
-        self._scheduler, self._clock, self._workers = scheduler, clock, workers
-        self._message_s = message_s
+    def __init__(self, speaking: Speaking, message_s: float) -> None:
+        self._speaking, self._workers, self._message_s = speaking, speaking.workers, message_s
+        self._clock, self._queue = speaking.components.clock, speaking.components.scheduler.queue
         self._listeners: set[Listener] = set()
         self._broadcasts: dict[Job, Broadcast] = {}
         self._kept_bytes = 0
@@ -202,10 +201,10 @@ class Broadcaster:
     @contextmanager
     def _joined(self, listener: Listener) -> Iterator[None]:
         """Send a listener what has begun on its channel, and whatever comes while the context lasts."""
-        listener.put_paused(self._scheduler.paused)
+        listener.put_paused(self._queue.paused)
         for broadcast in self._broadcasts.values():
             if broadcast.begun and listener.is_on(broadcast.job.terms.channel):
-                utterance, _ = self._scheduler.position_of(broadcast.job)
+                utterance, _ = self._queue.position_of(broadcast.job)
                 listener.put(broadcast.begin_message(utterance, self._clock()))
                 for response in broadcast.sent:
                     listener.put(response)
@@ -213,6 +212,7 @@ class Broadcaster:
         self._listeners.add(listener)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
+            self._speaking.on_segment = self.publish
         self.changed.set()
         try:
             yield
@@ -228,8 +228,8 @@ class Broadcaster:
         try:
             while self._listeners or self._clock() < self._left + LINGER_S:
                 self.changed.clear()
-                queue = {b: self._scheduler.position_of(b.job) for b in self._broadcasts.values()}
-                paused = self._scheduler.paused
+                queue = {b: self._queue.position_of(b.job) for b in self._broadcasts.values()}
+                paused = self._queue.paused
                 # Segments that were finished before the queue was read have arrived after this.
                 await asyncio.sleep(0)
                 for listener in self._listeners:
@@ -248,7 +248,7 @@ class Broadcaster:
             for listener in self._listeners:
                 listener.end(EngineFault(f"listening failed: {type(error).__name__}: {error}"))
         finally:
-            self._task = None
+            self._task = self._speaking.on_segment = None
             self._broadcasts.clear()
             self._kept_bytes = 0
 

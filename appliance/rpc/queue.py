@@ -11,12 +11,12 @@ from dataclasses import replace
 from appliance.errors import ApplianceError, Cancelled, Cleared, InvalidRequest, Skipped, TooManyCalls
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.calls import Context
+from appliance.rpc.context import Context
 from appliance.rpc.listen import Broadcaster
 from appliance.rpc.replies import utterance_message
 from appliance.rpc.requests import checked_key
-from appliance.scheduler import Scheduler
-from appliance.scheduler.playout import State, Utterance, next_change
+from appliance.scheduler.job import State, Utterance
+from appliance.scheduler.queue import Queue, next_change
 from appliance.scheduler.workload import Clock
 
 MAX_WATCHERS = 64
@@ -29,17 +29,17 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        queue: Queue,
         clock: Clock,
         end_call: Callable[[str, ApplianceError], object],
         broadcaster: Broadcaster,
     ) -> None:
         """Construct on the event loop that serves it; `end_call` ends the call of a request."""
-        self._scheduler, self._clock, self._end_call = scheduler, clock, end_call
+        self._queue, self._clock, self._end_call = queue, clock, end_call
         self._broadcaster = broadcaster
         self._loop = asyncio.get_running_loop()
         self._watchers: set[asyncio.Event] = set()
-        scheduler.on_change = self._changed
+        queue.watch(self._changed)
 
     @property
     def watching(self) -> int:
@@ -50,7 +50,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         self, message: pb.ListUtterancesRequest, context: Context
     ) -> pb.ListUtterancesResponse:
         channel = checked_key("channel", message.channel)
-        present, _, _ = self._scheduler.utterances()
+        present, _, _ = self._queue.utterances()
         found = [utterance_message(u, self._clock()) for u in present if _is_on(u, channel)]
         return pb.ListUtterancesResponse(utterances=found, paused=self._paused(channel))
 
@@ -61,12 +61,12 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         changed = asyncio.Event()
         self._watchers.add(changed)
         try:
-            _, _, number = self._scheduler.utterances()
+            _, _, number = self._queue.utterances()
             shown: dict[str, tuple[State, float]] = {}
             paused: list[str] | None = None
             while True:
                 changed.clear()
-                present, ended, number = self._scheduler.utterances(number)
+                present, ended, number = self._queue.utterances(number)
                 here = [u for u in present if _is_on(u, channel)]
                 gone = [u for u in ended if _is_on(u, channel)]
                 new = [u for u in here if _differs(u, shown.get(u.job.terms.request_id))]
@@ -116,15 +116,15 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         )
 
     async def Pause(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._scheduler.pause(_channel_of(message))
+        self._queue.pause(_channel_of(message))
         return pb.ChannelResponse()
 
     async def Resume(self, message: pb.ChannelRequest, context: Context) -> pb.ChannelResponse:
-        self._scheduler.resume(_channel_of(message))
+        self._queue.resume(_channel_of(message))
         return pb.ChannelResponse()
 
     def _end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> pb.EndedUtterances:
-        ended = self._scheduler.end(chosen, why)
+        ended = self._queue.end(chosen, why)
         for utterance in ended:
             # What the engine has finished may still be on its way to its reader.
             self._end_call(utterance.job.terms.request_id, why)
@@ -133,7 +133,7 @@ class QueueService(appliance_pb2_grpc.QueueServicer):
         return pb.EndedUtterances(utterances=[utterance_message(u, self._clock()) for u in gone])
 
     def _paused(self, channel: str) -> list[str]:
-        return [name for name in self._scheduler.paused if channel in ("", name)]
+        return [name for name in self._queue.paused if channel in ("", name)]
 
     def _changed(self) -> None:
         # Under the scheduler's lock; a closed loop has no watcher left.

@@ -11,7 +11,7 @@ from appliance.request import Encoding, PassedOver, Request, Segmentation, Terms
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.requests import ENCODINGS, SEGMENTATIONS
 from appliance.rpc.status import reason_of
-from appliance.scheduler.playout import State, Utterance
+from appliance.scheduler.job import State, Utterance
 from appliance.text.sayable import NOTHING
 
 STATES = {State.WAITING: pb.WAITING, State.SOUNDING: pb.SOUNDING, State.ENDED: pb.ENDED}

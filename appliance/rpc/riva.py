@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,14 +29,14 @@ from appliance.errors import (
 )
 from appliance.request import Reference
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.calls import Context
-from appliance.rpc.extra import ExtraService
+from appliance.rpc.context import Context
 from appliance.rpc.replies import word_messages
-from appliance.rpc.synthesizer import SynthesizerService
+from appliance.rpc.speaking import Speaking
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import MAX_PAGE, VoiceStore
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
+add_to_server = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
 VOICE = "F5"
 """Riva's name of the model, in front of each of its voices: F5.anna."""
 ENCODINGS = {
@@ -82,17 +81,11 @@ class ModelNotAvailable(InvalidRequest):
         )
 
 
-def service(synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> ExtraService:
-    """Return the service for a server."""
-    add = riva_tts_pb2_grpc.add_RivaSpeechSynthesisServicer_to_server
-    return ExtraService(SERVICE, partial(add, RivaService(synthesizer, store, prompts)))
-
-
 class RivaService:
     """Speaks for Riva's clients; see riva/proto/riva_tts.proto."""
 
-    def __init__(self, synthesizer: SynthesizerService, store: VoiceStore, prompts: Prompts) -> None:
-        self._synthesizer, self._store, self._prompts = synthesizer, store, prompts
+    def __init__(self, speaking: Speaking, store: VoiceStore, prompts: Prompts) -> None:
+        self._speaking, self._store, self._prompts = speaking, store, prompts
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _turn(self, context: Context) -> asyncio.Lock:
@@ -102,7 +95,7 @@ class RivaService:
         return asyncio.Lock() if peer.startswith("unix") else self._turns.setdefault(peer, asyncio.Lock())
 
     async def GetRivaSynthesisConfig(self, message: Any, context: Context) -> Any:
-        manifest = self._synthesizer.components.planner.manifest
+        manifest = self._speaking.components.planner.manifest
         reply = riva.RivaSynthesisConfigResponse()
         for language, names in sorted((await asyncio.to_thread(self._voices)).items()):
             model = f"{manifest.family}-{language}"
@@ -119,28 +112,26 @@ class RivaService:
 
     async def Synthesize(self, message: Any, context: Context) -> Any:
         with _errors_of_riva(message):
-            async with self._turn(context):
-                request, _held = await self._translate(message)
-            spoken = await self._synthesizer.Synthesize(request, context)
+            async with self._translated(message, context) as request:
+                spoken = await self._speaking.whole(request, context)
         reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
         _add_words(reply, spoken.words)
         return reply
 
     async def SynthesizeOnline(self, messages: AsyncIterator[Any], context: Context) -> None:
         """Each message is a text with its own settings, and is spoken before the next one is read."""
-        with self._synthesizer.open_session(context) as idle_s:
+        with self._speaking.open_session(context) as idle_s:
             while (message := await _next(messages, idle_s)) is not None:
                 with _errors_of_riva(message):
-                    async with self._turn(context):
-                        request, _held = await self._translate(message)
-                    await self._stream(message, request, context)
+                    async with self._translated(message, context) as request:
+                        await self._stream(message, request, context)
 
     async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._synthesizer.parse(request, context, stream=True)
+        parsed = self._speaking.parse(request, context, stream=True)
         if parsed.is_empty:
-            await context.write(_reply(message, self._synthesizer.skip(parsed, context)))
+            await context.write(_reply(message, self._speaking.skip(parsed, context)))
             return
-        async with self._synthesizer.call(parsed, context) as call:
+        async with self._speaking.call(parsed, context) as call:
             header, encoder = call.header(), _encoder(message)
             async for audio, samples in call.audio():
                 await call.write(_reply(message, header, encoder(audio.data)), samples)
@@ -149,8 +140,15 @@ class RivaService:
                 _add_words(reply := _reply(message, header), word_messages(call.words))
                 await call.write(reply)
 
+    @contextlib.asynccontextmanager
+    async def _translated(self, message: Any, context: Context) -> AsyncIterator[pb.SynthesizeRequest]:
+        """Our request. Its prompt's reference is held as long: who alone holds it keeps it in memory."""
+        async with self._turn(context):
+            request, _reference = await self._translate(message)
+        yield request
+
     async def _translate(self, message: Any) -> tuple[pb.SynthesizeRequest, Reference | None]:
-        """Return our request, and the reference of its own prompt, which must be held while it is served.
+        """Return our request, and the reference of its own prompt.
 
         Raises UnsupportedEncoding, InvalidRequest, UploadsFull.
         """
@@ -166,7 +164,7 @@ class RivaService:
         )
         zero_shot = message.zero_shot_data
         if zero_shot.quality:
-            synthesis = self._synthesizer.components.defaults.synthesis
+            synthesis = self._speaking.components.defaults.synthesis
             nfe = round(synthesis.nfe * zero_shot.quality / DEFAULT_QUALITY)
             request.nfe_steps = max(1, min(nfe, synthesis.max_nfe))
         if not zero_shot.audio_prompt:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
+from google.protobuf.runtime_version import VersionError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -19,12 +22,18 @@ from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import AdminService
-from appliance.rpc.extra import ExtraService
 from appliance.rpc.queue import QueueService
+from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import Authorize, CallObserver, StatusInterceptor
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.tls import credentials
 from appliance.rpc.voices import VoicesService
+from appliance.voices.prompts import Prompts
+from appliance.voices.store import VoiceStore
+
+logger = logging.getLogger(__name__)
+
+AddService = Callable[[grpc.aio.Server], None]
 
 SERVICES = tuple(service.full_name for service in appliance_pb2.DESCRIPTOR.services_by_name.values())
 CLOCKS = "clocks"
@@ -65,6 +74,17 @@ class RunningServer:
         await self.health.set(CLOCKS, status.SERVING if good else status.NOT_SERVING)
 
 
+def riva_services(speaking: Speaking, store: VoiceStore, prompts: Prompts) -> dict[str, AddService]:
+    """NVIDIA Riva's service by its name, where its messages are installed."""
+    try:
+        from appliance.rpc import riva
+    # Riva's messages refuse a grpcio and a protobuf that are older than their compilers with other errors.
+    except (ImportError, RuntimeError, VersionError) as error:
+        logger.info("Riva's clients are not served (extra riva): %s", error)
+        return {}
+    return {riva.SERVICE: partial(riva.add_to_server, riva.RivaService(speaking, store, prompts))}
+
+
 async def listen(
     config: ServerConfig,
     synthesizer: SynthesizerService,
@@ -72,7 +92,7 @@ async def listen(
     queue: QueueService,
     observe: CallObserver,
     authorize: Authorize,
-    extra_services: Sequence[ExtraService] = (),
+    extra_services: Mapping[str, AddService] | None = None,
 ) -> RunningServer:
     """Start the server; its health is NOT_SERVING.
 
@@ -103,14 +123,15 @@ async def listen(
         ),
     )
     servicer = health.aio.HealthServicer()
-    services = (*SERVICES, *(extra.name for extra in extra_services))
+    extra = extra_services or {}
+    services = (*SERVICES, *extra)
     for name in ("", *services, CLOCKS):
         await servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
     appliance_pb2_grpc.add_SynthesizerServicer_to_server(synthesizer, server)
     appliance_pb2_grpc.add_VoicesServicer_to_server(voices, server)
     appliance_pb2_grpc.add_QueueServicer_to_server(queue, server)
-    for extra in extra_services:
-        extra.add(server)
+    for add in extra.values():
+        add(server)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if config.reflection:
         names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)

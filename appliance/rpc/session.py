@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from appliance.audio.words import Word
 from appliance.errors import ApplianceError, Cancelled, DeadlineMissed, InvalidRequest, UnsupportedEncoding
 from appliance.request import Timings
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc.calls import Context, send
+from appliance.rpc.context import Context, send
 from appliance.rpc.replies import timings_message, word_messages
 from appliance.rpc.requests import request_id_of, request_of
+from appliance.rpc.speaking import Speaking, SynthesisCall
 from appliance.rpc.status import reason_of, rule_for
 from appliance.text.written import Written
-
-if TYPE_CHECKING:
-    from appliance.rpc.synthesis_call import SynthesisCall
-    from appliance.rpc.synthesizer import SynthesizerService
 
 MAX_CLAUSES_ADMITTED = 4
 """Clauses that are with the scheduler at a time; later ones wait here."""
@@ -65,10 +62,10 @@ class SessionCall:
     A clause is a task, and so is the end of an utterance; each waits for the one before it before it sends.
     """
 
-    def __init__(self, service: SynthesizerService, context: Context, idle_s: float) -> None:
+    def __init__(self, speaking: Speaking, context: Context, idle_s: float) -> None:
         """`idle_s`: seconds without a message and without anything to say, after which it ends."""
-        self._service, self._context, self._idle_s = service, context, idle_s
-        self._clock = service.components.clock
+        self._speaking, self._context, self._idle_s = speaking, context, idle_s
+        self._clock = speaking.components.clock
         self._last_active = self._clock()
         self._configured = pb.SynthesizeRequest()
         self._splitter: Written | None = None
@@ -129,8 +126,8 @@ class SessionCall:
         with_text = pb.SynthesizeRequest()
         with_text.CopyFrom(self._configured)
         with_text.text = "a"
-        request = request_of(with_text, self._service.components.defaults, stream=True)
-        self._splitter = await self._service.text_splitter(request)
+        request = request_of(with_text, self._speaking.components.defaults, stream=True)
+        self._splitter = await self._speaking.text_splitter(request)
         # Tells a client that writes on that it may: one whose message meets an ended call loses the status.
         await self._context.send_initial_metadata(())
 
@@ -142,7 +139,7 @@ class SessionCall:
             self._utterances[self._count] = self._current
         utterance = self._current
         utterance.characters += len(text)
-        most = self._service.components.defaults.synthesis.max_text_characters
+        most = self._speaking.components.defaults.synthesis.max_text_characters
         if utterance.characters > most:
             utterance.fail(InvalidRequest("text", f"an utterance has {most} characters at most; flush"))
         if not utterance.failed:
@@ -191,10 +188,10 @@ class SessionCall:
             if utterance.failed:
                 return
             try:
-                parsed = self._service.parse(message, self._context, stream=True)
+                parsed = self._speaking.parse(message, self._context, stream=True)
                 if parsed.is_empty:
                     return
-                async with self._service.call(parsed, self._context) as call:
+                async with self._speaking.call(parsed, self._context) as call:
                     if utterance.error is not None:  # since it was planned
                         return
                     utterance.calls.add(call)

@@ -46,7 +46,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
-from appliance.rpc.calls import Context, remaining_s
+from appliance.rpc.context import Context, remaining_s
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from appliance.errors import Cancelled, UploadsFull
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.calls import Context
+from appliance.rpc.context import Context
 from appliance.voices.prompts import give_way
 from appliance.voices.store import Voice, VoiceStore
 

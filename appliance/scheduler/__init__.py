@@ -1,11 +1,12 @@
-"""Order of the engine's work, and admission. Knows neither gRPC nor arrays; clock and engine are arguments.
+"""Admission, and the order of the engine's work. No gRPC, no arrays; clock and engine are arguments.
 
-admission   is a request admitted? Proof that every deadline holds with it
-picking     which call of the engine is next, and which jobs share it
-loop        the engine's thread: makes that call, delivers what it finished; a moderator's verbs
-workload    jobs and channels under one lock
-playout     when each segment of a reply is due
-calls       the engine as the scheduler drives it
+admission, proof   every deadline must hold
+loop, picking      pick → make → settle
+release            when audio goes out; the end of a job
+queue              list, watch, skip, clear, pause, resume, cancel
+engines            tests, faults, replacement
+trace              an observer
+job, workload      due times; the state and its lock
 """
 
 from appliance.scheduler.loop import Scheduler

@@ -1,7 +1,7 @@
-"""Choice of the engine's next call: earliest deadline first, shared where that saves work.
+"""The engine's next call: earliest deadline first, shared where that saves work.
 
-The head is the most urgent job whose reader has kept up. Another lane joins its step only if that saves
-WORTHWHILE of its own and makes nothing late that is due before it.
+The head is the most urgent job whose reader keeps up. Another lane joins its step if that saves WORTHWHILE of
+its own and makes nothing late that is due before.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import math
 from collections.abc import Sequence
 
 from appliance.request import WORTHWHILE
-from appliance.scheduler.calls import EngineCall
-from appliance.scheduler.playout import Demand, Job
-from appliance.scheduler.workload import Workload
+from appliance.scheduler.job import Demand, Job
+from appliance.scheduler.workload import EngineCall, Workload
 
 
 def next_call(workload: Workload) -> EngineCall | None:
@@ -44,7 +43,7 @@ def next_call(workload: Workload) -> EngineCall | None:
 def _shared_step(
     workload: Workload, head: Job, due: float, demands: Sequence[Demand], ready: Sequence[Demand], now: float
 ) -> EngineCall:
-    """Return a step of the head's lane, with others that gain by it; or the opening of such a lane."""
+    """Return a step of the head and others that gain by it, or the opening of such a lane."""
     engine, bias, costs = head.engine, workload.bias, head.engine.costs
     batch = [head]
     steps = [(head.segment, head.steps)]
@@ -74,7 +73,7 @@ def _shared_step(
 
 
 def _slack_s(workload: Workload, demands: Sequence[Demand], before: float, now: float) -> float:
-    """Return the smallest slack of all demands due before then; `demands` are in order of urgency."""
+    """Return the smallest slack of demands due before then."""
     work_s, slack_s = 0.0, math.inf
     for demand in demands:
         if demand.due >= before:

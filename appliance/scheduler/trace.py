@@ -1,27 +1,26 @@
-"""Recording of a scheduler: every call of the engine, and why each request waited.
+"""Recording of every call of the engine, and why each request waited: JSON trace events for Perfetto.
 
-Written as JSON trace events for ui.perfetto.dev and chrome://tracing. A request's slices leave no gap from
-its arrival to its end: its waits and its work are all of its time.
+A request's slices leave no gap between its arrival and its end.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.errors import ApplianceError, EngineFault, StorageError
-from appliance.request import FloatArray, Segment
-from appliance.scheduler import Scheduler
-from appliance.scheduler.calls import Engine, EngineCall, EngineLane
-from appliance.scheduler.playout import Job
+from appliance.errors import ApplianceError, StorageError
+from appliance.scheduler.job import Job
+from appliance.scheduler.workload import Clock, EngineCall, Observer, Outcome, Workload
 
 LIMIT = 100_000
-"""Newest slices that are kept, of at most 500 bytes each."""
+"""Slices kept, of at most 500 bytes each."""
 TEXT, QUEUE, TURN, LANES, BATCH, PAUSED, READER, HELD, LOOP = (
     "text", "queue", "turn", "lanes", "batch", "paused", "reader", "held", "loop",
 )  # fmt: skip
@@ -36,18 +35,15 @@ REASONS = {
     HELD: "made, and held until its first sound is due",
     LOOP: "between two calls of the engine",
 }
-"""Reasons of waiting, with their explanations."""
 CALLS, LANE, REQUESTS = 1, 2, 3
-"""Groups of tracks, which the viewer calls processes."""
+"""Groups of tracks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Span of time on one track, in seconds of the scheduler's clock."""
-
     process: int
     thread: int
-    """0 in CALLS, the lane's place in LANE, the request's number in REQUESTS."""
+    """0, lane's place, or request's number."""
     name: str
     begun: float
     ended: float
@@ -56,56 +52,33 @@ class Slice:
 
 @dataclass
 class _Since:
-    """Start and reason of a wait; None during a call for the request."""
+    """A wait; its reason is None during a call."""
 
     time: float
     reason: str | None
 
 
-class TracedScheduler(Scheduler):
-    """Scheduler that records; every call costs time in proportion to the number of requests."""
-
-    def __init__(self, *given: Any, limit: int = LIMIT, **named: Any) -> None:
-        super().__init__(*given, **named)
+class Recorder(Observer):
+    def __init__(self, clock: Clock = time.monotonic, *, limit: int = LIMIT) -> None:
         self._slices: deque[Slice] = deque(maxlen=limit)
+        self._lock = threading.Lock()
+        """`write` runs on another thread."""
         self._recorded = 0
         self._refused: Counter[str] = Counter()
-        self._origin = self._clock()
+        self._origin = clock()
         self._waits: dict[Job, _Since] = {}
-        """Current waits of the requests that have not ended."""
         self._places: dict[Job, int] = {}
-        """Track of each open lane: the lowest that was free."""
-        self._made_now: EngineCall | None = None
+        self._call: EngineCall | None = None
 
-    def admit(
-        self,
-        job: Job,
-        ways: Sequence[Sequence[Segment]],
-        merging: Job | None = None,
-        generation: int | None = None,
-    ) -> int | None:
-        with self._changed:
-            try:
-                way = super().admit(job, ways, merging, generation)
-            except ApplianceError as error:
-                self._refused[type(error).__name__] += 1
-                raise
-            if way is not None:
-                now = self._clock()
-                self._add_request(job, TEXT, job.arrived, now)
-                if not job.ended:
-                    self._waits[job] = _Since(now, QUEUE)
-            return way
-
-    def write(self, path: Path) -> None:
-        """Write all that is recorded as JSON. Raises StorageError."""
-        with self._changed:
+    def write(self, path: Path, backend: str = "") -> None:
+        """Write the recording. Raises StorageError."""
+        with self._lock:
             slices, recorded = list(self._slices), self._recorded
         events = [*_names(slices), *(_event(one, self._origin) for one in slices)]
         document = {
             "displayTimeUnit": "ms",
             "otherData": {
-                "backend": self.backend,
+                "backend": backend,
                 "dropped": recorded - len(slices),
                 "refused": dict(self._refused),
             },
@@ -117,83 +90,60 @@ class TracedScheduler(Scheduler):
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror}") from error
 
-    # Steps of the scheduler, under its lock.
+    # Events.
 
-    def _pick(self) -> EngineCall | None:
-        if self._made_now is not None:
-            self._add_call(self._made_now, self._clock(), "interrupted")
-        call = self._made_now = super()._pick()
-        now = self._clock() if call is None else call.begun
-        order = sorted(self._workload.demands(now), key=self._workload.urgency)
-        places = {demand.job: place for place, demand in reversed(list(enumerate(order)))}
+    def admitted(self, job: Job, now: float) -> None:
+        self._add_request(job, TEXT, job.arrived, now)
+        if not job.ended:
+            self._waits[job] = _Since(now, QUEUE)
+
+    def refused(self, error: ApplianceError) -> None:
+        self._refused[type(error).__name__] += 1
+
+    def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        self._call = call
+        now = workload.clock() if call is None else call.begun
+        order = sorted(workload.demands(now), key=workload.urgency)
+        ranks = {demand.job: rank for rank, demand in reversed(list(enumerate(order)))}
         for job, since in self._waits.items():
-            reason = None if call and job in call.jobs else self._reason(job, call, places)
+            reason = None if call and job in call.jobs else _reason(job, call, ranks)
             if reason != since.reason:
                 self._add_wait(job, now)
                 self._waits[job] = _Since(now, reason)
-        return call
 
-    def _settle(
-        self, engine: Engine, call: EngineCall, result: EngineLane | FloatArray | None, now: float
-    ) -> None:
-        if call.kind == "open":
+    def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+        self._places = {job: place for job, place in self._places.items() if job.lane is not None}
+        if call.kind == "open" and outcome is Outcome.DONE:
             taken = self._places.values()
             self._places[call.jobs[0]] = next(p for p in range(len(taken) + 1) if p not in taken)
-        self._add_call(call, now)
-        super()._settle(engine, call, result, now)
+        self._add_call(call, outcome, now)
+        self._call = None
 
-    def _fail(self, call: EngineCall, fault: EngineFault) -> None:
-        self._add_call(call, self._clock(), "failed")
-        super()._fail(call, fault)
-
-    def _give_up_lane(self, job: Job) -> None:
-        self._places.pop(job, None)
-        super()._give_up_lane(job)
-
-    def _complete(self, job: Job) -> None:
-        self._add_end(job)
-        super()._complete(job)
-
-    def _end(self, job: Job, why: ApplianceError) -> None:
-        self._add_end(job)
-        super()._end(job, why)
+    def ended(self, job: Job, now: float) -> None:
+        if job in self._waits:
+            if self._waits[job].reason is None and self._call is not None:
+                self._add_request(job, self._call.kind, self._call.begun, now)
+            self._add_wait(job, now)
+            del self._waits[job]
 
     # Recording.
 
-    def _reason(self, job: Job, call: EngineCall | None, places: dict[Job, int]) -> str:
-        if job.channel.paused is not None:
-            return PAUSED
-        if job.made:
-            return HELD
-        if not job.has_room:
-            return READER
-        if call is None:
-            return LOOP
-        if places[job] < min(places[other] for other in call.jobs):
-            if job.lane is None:
-                return LANES
-            if call.kind == "open":
-                return BATCH
-        return TURN if job.begun else QUEUE
-
     def _add(self, added: Slice) -> None:
-        self._recorded += 1
-        self._slices.append(added)
+        with self._lock:
+            self._recorded += 1
+            self._slices.append(added)
 
-    def _add_call(self, call: EngineCall, now: float, ended: str = "") -> None:
-        """Record a call on the tracks of the engine, its lanes and its requests."""
-        self._made_now = None
+    def _add_call(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+        ended = {} if outcome is Outcome.DONE else {"ended": outcome.value}
         known: dict[str, Any] = {"due_in_ms": _ms(call.due - call.begun), "estimated_ms": _ms(call.cost_s)}
-        known |= {"lanes": len(call.jobs), **({"ended": ended} if ended else {})}
-        self._add(Slice(CALLS, 0, call.kind, call.begun, now, known))
+        self._add(Slice(CALLS, 0, call.kind, call.begun, now, known | {"lanes": len(call.jobs)} | ended))
         for job in call.jobs:
             of: dict[str, Any] = {
                 "request": job.terms.request_id,
                 "segment": job.done,
                 "together": len(call.jobs),
             }
-            of |= {"step": job.steps} if call.kind == "step" else {}
-            of |= {"ended": ended} if ended else {}
+            of |= ({"step": job.steps} if call.kind == "step" else {}) | ended
             if job in self._places:
                 self._add(Slice(LANE, self._places[job], call.kind, call.begun, now, of))
             if job in self._waits:
@@ -208,18 +158,25 @@ class TracedScheduler(Scheduler):
         if since.reason is not None and now > since.time:
             self._add_request(job, since.reason, since.time, now)
 
-    def _add_end(self, job: Job) -> None:
-        """Record the rest of a request, which may end during a call for it."""
-        now = self._clock()
-        if job in self._waits:
-            if self._waits[job].reason is None and self._made_now is not None:
-                self._add_request(job, self._made_now.kind, self._made_now.begun, now)
-            self._add_wait(job, now)
-            del self._waits[job]
+
+def _reason(job: Job, call: EngineCall | None, ranks: dict[Job, int]) -> str:
+    if job.channel.paused is not None:
+        return PAUSED
+    if job.made:
+        return HELD
+    if not job.has_room:
+        return READER
+    if call is None:
+        return LOOP
+    if ranks[job] < min(ranks[other] for other in call.jobs):
+        if job.lane is None:
+            return LANES
+        if call.kind == "open":
+            return BATCH
+    return TURN if job.begun else QUEUE
 
 
 def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
-    """Metadata events that name the tracks."""
     for process, name in ((CALLS, "engine calls"), (LANE, "lanes"), (REQUESTS, "requests")):
         yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
         yield {
@@ -232,7 +189,7 @@ def _names(slices: Sequence[Slice]) -> Iterator[dict[str, Any]]:
 
 
 def _event(one: Slice, origin: float) -> dict[str, Any]:
-    """Complete event; times in microseconds, to the nanosecond."""
+    """Times in microseconds, to the nanosecond."""
     begun, ended = (round((time - origin) * 1e9) for time in (one.begun, one.ended))
     return {
         "ph": "X",

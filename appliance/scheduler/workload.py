@@ -1,27 +1,79 @@
-"""State of the scheduler, used under its lock: jobs, channels, the present call, the history.
+"""State of the scheduler, and its lock.
 
-Admission, picking and the loop decide from it; here are only the relations of jobs: which share a channel,
-which replace each other, which are played first.
+Locking. The engine's thread runs `Scheduler.run`; any thread may call the other public methods of Scheduler,
+Queue and Engines, which take `Workload.changed`. All else runs under that lock, but for calls and tests of
+the engine. `Job.deliver`, `on_change` and the observer are called under it: they return at once.
 """
 
 from __future__ import annotations
 
+import enum
 import math
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from appliance.config import SchedulerConfig
-from appliance.errors import ApplianceError
-from appliance.request import Terms
-from appliance.scheduler.calls import Engine, EngineCall
-from appliance.scheduler.playout import Channel, Demand, Job, State, Utterance
+from appliance.errors import ApplianceError, InvalidRequest, Unavailable
+from appliance.request import Segment, Terms
+from appliance.scheduler.interface import Engine
+from appliance.scheduler.job import Channel, Demand, Job, State, Utterance
 
 HISTORY = 1_000
-"""Ended requests that are remembered for watchers."""
+"""Ended requests remembered."""
 
 Clock = Callable[[], float]
-"""Seconds on a scale that never goes back."""
+"""Monotonic seconds."""
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCall:
+    kind: Literal["open", "step", "finish"]
+    jobs: tuple[Job, ...]
+    begun: float
+    cost_s: float
+    due: float
+    preempted: Job | None = None
+    """Gives up its lane first."""
+
+    @property
+    def engine(self) -> Engine:
+        return self.jobs[0].engine
+
+    @property
+    def steps(self) -> list[tuple[Segment, int]]:
+        return [(job.segment, job.steps) for job in self.jobs]
+
+
+class Outcome(enum.Enum):
+    DONE = ""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class Observer:
+    """Ignores what a trace records."""
+
+    def admitted(self, job: Job, now: float) -> None: ...
+
+    def refused(self, error: ApplianceError) -> None: ...
+
+    def picked(self, call: EngineCall | None, workload: Workload) -> None:
+        """Before it is made."""
+
+    def settled(self, call: EngineCall, outcome: Outcome, now: float) -> None:
+        """Before its jobs change."""
+
+    def ended(self, job: Job, now: float) -> None:
+        """Delivered or not."""
+
+
+class Life(enum.Enum):
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
 
 
 @dataclass(eq=False)
@@ -29,29 +81,45 @@ class Workload:
     clock: Clock
     config: SchedulerConfig
     bias: float
-    """Factor on every estimate."""
     margin_s: float
-    on_change: Callable[[], None]
-    """Called when the result of `utterances` has changed."""
+    observer: Observer
+    on_change: Callable[[], None] = lambda: None
+    life: Life = Life.STARTING
     engine: Engine | None = None
-    """Engine of new jobs."""
+    generation: int = 0
+    """Replacements of it."""
     call: EngineCall | None = None
-    """Call under way."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Jobs that have not ended, by request id, in order of arrival."""
+    """By request id, until they end."""
     channels: dict[str, Channel] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
-    """Start of the pause, by name of channel."""
+    """Name → start of the pause."""
     used_s: dict[str, float] = field(default_factory=dict)
-    """Weighted engine time used without a promise, by payer."""
+    """Payer → weighted engine time without a promise."""
+    unclosed: list[tuple[Engine, int]] = field(default_factory=list)
     history: deque[tuple[int, Utterance]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+    has_news: bool = False
 
-    def demands(self, now: float) -> Iterator[Demand]:
-        for channel in self.channels.values():
+    def notify(self) -> None:
+        self.has_news = True
+        self.changed.notify_all()
+
+    def check_running(self, request_id: str = "", *, taken: bool = False) -> None:
+        """Raise Unavailable, InvalidRequest if the id is in use: by a job, or `taken`."""
+        if self.life is not Life.RUNNING:
+            raise Unavailable(f"the daemon is {self.life.value}")
+        if taken or request_id in self.jobs:
+            raise InvalidRequest("request_id", f"{request_id} is in use by a request that has not ended")
+
+    def demands(self, now: float, trial: Channel | None = None) -> Iterator[Demand]:
+        """All remaining ones, with `trial` in place of its original."""
+        channels = self.channels if trial is None else {**self.channels, trial.key: trial}
+        for channel in channels.values():
             yield from channel.demands(now)
 
     def urgency(self, demand: Demand) -> tuple[float, bool, float, int]:
-        """Sort key: deadline first; without one begun work before new, then by the payer's used time."""
+        """Sort key: deadline; without one begun work first, then used time."""
         job = demand.job
         if self.config.policy == "fifo":
             return job.number, False, 0.0, 0
@@ -60,7 +128,7 @@ class Workload:
         return demand.due, job.lane is None, self.used_s.get(job.terms.payer, 0.0), job.number
 
     def can_preempt(self, call: EngineCall | None) -> bool:
-        """True if promised work may interrupt this call: none of it is promised, and the engine can."""
+        """Promised work may interrupt this call."""
         return (
             call is not None
             and call.engine.can_interrupt
@@ -68,31 +136,26 @@ class Workload:
             and not any(job.guaranteed for job in call.jobs)
         )
 
-    def holders(self, engine: Engine | None) -> list[Job]:
+    def holders(self, engine: Engine) -> list[Job]:
         return [job for job in self.jobs.values() if job.lane is not None and job.engine is engine]
 
+    def give_up_lane(self, job: Job) -> None:
+        if job.lane is not None:
+            self.unclosed.append((job.engine, job.lane))
+        job.lane, job.steps = None, 0
+
     def channel_of(self, terms: Terms) -> Channel:
+        """The one in use, else a new one."""
         kind = "channel" if terms.channel else "connection"
-        name = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
-        if name not in self.channels:
-            self.channels[name] = Channel(terms.channel, paused=self.paused.get(terms.channel))
-        return self.channels[name]
+        key = f"{kind} {terms.line}" if terms.line else f"request {terms.request_id}"
+        return self.channels.get(key) or Channel(key, terms.channel, paused=self.paused.get(terms.channel))
 
     def channels_named(self, name: str) -> list[Channel]:
-        """The serial channel of that name, and one for each request that overlaps."""
+        """The serial one, and those that overlap."""
         return [channel for channel in self.channels.values() if channel.name == name]
 
-    def mergeable(self, terms: Terms) -> Job | None:
-        """Newest job that has not begun and has the same merge scope."""
-        if not terms.merge:
-            return None
-        for job in reversed(self.jobs.values()):
-            if job.terms.merge_scope == terms.merge_scope and not job.begun:
-                return job
-        return None
-
     def superseded_by(self, job: Job, now: float) -> list[Job]:
-        """Earlier jobs with the same supersede scope that do not sound yet."""
+        """Jobs of the same supersede scope that do not sound yet."""
         if not job.terms.supersede:
             return []
         sounding = {
@@ -107,51 +170,21 @@ class Workload:
             if other.terms.supersede_scope == job.terms.supersede_scope and other not in sounding
         ]
 
-    def utterances(self) -> list[Utterance]:
-        """Requests that wait or sound, channel by channel in order of playout."""
-        now = self.clock()
-        self.forget_played(now)
-        return [
-            utterance
-            for channel in self.channels.values()
-            for utterance in _utterances_of(channel, channel.paused or now)
-        ]
-
-    def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
-        """State of a job, and the jobs played before it on its channel."""
-        now = self.clock()
-        self.forget_played(now)
-        before: list[Job] = []
-        for utterance in _utterances_of(job.channel, job.channel.paused or now):
-            if utterance.job is job:
-                return utterance, before
-            before.append(utterance.job)
-        ended = (utterance for _, utterance in reversed(self.history) if utterance.job is job)
-        return next(ended, Utterance(job, State.ENDED, now)), []
-
-    def stop_playout(self, job: Job, why: ApplianceError) -> None:
-        """Remove a job from its channel; the next one may play."""
-        now = self.clock()
-        job.channel.remove(job, now if job.channel.paused is None else job.channel.paused)
-        self._add_history(job, why)
+    def take_off(self, job: Job, why: ApplianceError) -> None:
+        job.channel.remove(job, self.clock())
+        self._remember(job, why)
 
     def forget_played(self, now: float) -> None:
-        """Move played jobs to the history; drop empty channels and idle payers."""
-        for name, channel in list(self.channels.items()):
+        """Move played jobs to the history; drop what is left empty."""
+        for key, channel in list(self.channels.items()):
             for job in channel.settle(now):
-                self._add_history(job)
+                self._remember(job)
             if not channel.jobs and channel.free <= now:
-                del self.channels[name]
+                del self.channels[key]
         active = {job.terms.payer for job in self.jobs.values()}
         self.used_s = {payer: used_s for payer, used_s in self.used_s.items() if payer in active}
 
-    def _add_history(self, job: Job, why: ApplianceError | None = None) -> None:
+    def _remember(self, job: Job, why: ApplianceError | None = None) -> None:
         number = self.history[-1][0] + 1 if self.history else 1
         self.history.append((number, Utterance(job, State.ENDED, self.clock(), why)))
         self.on_change()
-
-
-def _utterances_of(channel: Channel, now: float) -> Iterator[Utterance]:
-    for job, _, starts in channel.playing(now):
-        is_sounding = job.audible is not None and starts <= now
-        yield Utterance(job, State.SOUNDING if is_sounding else State.WAITING, starts)

@@ -58,18 +58,18 @@ from appliance.errors import (
 )
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
-from appliance.rpc.access import CallAccess
 from appliance.rpc.admin import AdminService
-from appliance.rpc.extra import extra_services
+from appliance.rpc.listen import Broadcaster
 from appliance.rpc.queue import QueueService
 from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
-from appliance.rpc.server import RunningServer, listen, listen_to_operator
-from appliance.rpc.synthesis_call import Components
+from appliance.rpc.roles import CallAccess
+from appliance.rpc.server import RunningServer, listen, listen_to_operator, riva_services
+from appliance.rpc.speaking import Components, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
-from appliance.scheduler.trace import TracedScheduler
+from appliance.scheduler.trace import Recorder
 from appliance.serve.agent import AgentServer
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
@@ -176,8 +176,8 @@ class Daemon:
         self._metrics = Metrics()
         self._metrics.watch_phrases(self._phrases)
         self._trace = trace
-        kind = Scheduler if trace is None else TracedScheduler
-        self._scheduler = kind(config.scheduler, call_at=self._call_at)
+        self._recorder = None if trace is None else Recorder()
+        self._scheduler = Scheduler(config.scheduler, call_at=self._call_at, observer=self._recorder)
         self._write_trace()  # an empty one: an error comes now rather than at the end
         self._supervision = Supervision(notifier, lambda: self._scheduler.silence_s)
         box = Box(Root(config.device.sysroot))
@@ -204,8 +204,9 @@ class Daemon:
                 manifest.mel.sample_rate_hz,
                 pronunciations=self._store.pronunciations,
             ),
-            observer=self._metrics,
             clock=time.monotonic,
+            spoken=self._metrics.spoken,
+            skipped=self._metrics.skipped,
             at_hand=self._store.at_hand,
             phrases=self._phrases,
             degraded=lambda: self._clocks.status.degraded,
@@ -216,23 +217,23 @@ class Daemon:
         """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
         server = self._config.server
         access = _call_access(server)
-        synthesizer = SynthesizerService(self._components, server, access.peer)
+        speaking = Speaking(self._components, server, access.peer)
+        broadcaster = Broadcaster(speaking, server.message_s)
         voices = VoicesService(self._store)
-        queue = QueueService(
-            self._scheduler, self._components.clock, synthesizer.end, synthesizer.broadcaster
-        )
+        queue = QueueService(self._scheduler.queue, self._components.clock, speaking.end, broadcaster)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
-        services = extra_services(synthesizer, self._store, self._prompts)
+        services = riva_services(speaking, self._store, self._prompts)
+        synthesizer = SynthesizerService(speaking)
         listening = await listen(server, synthesizer, voices, queue, self._metrics.observe, access, services)
         operated: grpc.aio.Server | None = None
         try:
             if server.admin is not None:
                 admin = AdminService(self)
                 operated = await listen_to_operator(server.admin, admin, self._metrics.observe)
-            with self._probe_servers(synthesizer):
-                await self._serve(listening, synthesizer)
+            with self._probe_servers(speaking):
+                await self._serve(listening, speaking, broadcaster)
         finally:
             if operated is not None:
                 await operated.stop(grace=GRACE_S)
@@ -241,7 +242,7 @@ class Daemon:
             # that the end of the loop cancels once more.
             if others := asyncio.all_tasks() - {asyncio.current_task()}:
                 await asyncio.wait(others, timeout=GRACE_S)
-            synthesizer.close()
+            speaking.close()
             voices.close()
             try:
                 self._write_trace()
@@ -249,13 +250,13 @@ class Daemon:
                 logger.error("the trace is lost: %s", error)
 
     @contextlib.contextmanager
-    def _probe_servers(self, synthesizer: SynthesizerService) -> Iterator[None]:
+    def _probe_servers(self, speaking: Speaking) -> Iterator[None]:
         """Serve metrics, liveness, readiness and haproxy's agent check, where an address is configured."""
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
-            planning=lambda: synthesizer.planning,
-            sending=lambda: synthesizer.sending,
+            planning=lambda: speaking.planning,
+            sending=lambda: speaking.sending,
         )
         servers: dict[str, Callable[[str], ProbeServer]] = {
             "metrics": partial(
@@ -272,13 +273,13 @@ class Daemon:
                         raise cannot_listen(f"server.{key}", address, error) from error
             yield
 
-    async def _serve(self, listening: RunningServer, synthesizer: SynthesizerService) -> None:
+    async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
         """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
         background = [
-            asyncio.ensure_future(self._supervise(synthesizer)),
+            asyncio.ensure_future(self._supervise(speaking, broadcaster)),
             asyncio.ensure_future(self._follow_clocks(listening)),
         ]
         for loop in background:
@@ -293,7 +294,7 @@ class Daemon:
                 self._supervision.ready(self._status())
                 await asyncio.wait((engine_ended, stopped), return_when=asyncio.FIRST_COMPLETED)
             await listening.health.enter_graceful_shutdown()
-            await self._drain(engine_ended, synthesizer)
+            await self._drain(engine_ended, speaking)
         finally:
             for task in (stopped, warm, *background):
                 task.cancel()
@@ -357,7 +358,7 @@ class Daemon:
             self._loop.call_soon_threadsafe(self._warm.set)
             self._scheduler.run(loaded)
         finally:
-            (cast("Synthesizer | None", self._scheduler.engine) or loaded).shutdown()
+            (cast("Synthesizer | None", self._scheduler.engines.present) or loaded).shutdown()
 
     def _report_progress(self, line: str) -> None:
         """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
@@ -372,13 +373,14 @@ class Daemon:
 
     # Background tasks of the event loop.
 
-    async def _supervise(self, synthesizer: SynthesizerService) -> None:
+    async def _supervise(self, speaking: Speaking, broadcaster: Broadcaster) -> None:
         """Feed the watchdog and end calls whose readers have stalled."""
         while True:
             self._supervision.tick(self._status())
             draining = self._stop.is_set()
             limit_s = STALLED_S if draining else self._config.server.write_timeout_s
-            synthesizer.drop_stalled(limit_s, playing=not draining)
+            speaking.drop_stalled(limit_s, playing=not draining)
+            broadcaster.drop_stalled(limit_s)
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
@@ -390,7 +392,7 @@ class Daemon:
             await listening.set_clocks(not degraded)
             await asyncio.sleep(CLOCKS_PERIOD_S)
             if self._clocks.refresh().clocks != clocks:
-                self._scheduler.forget_costs()
+                self._scheduler.engines.forget_costs()
 
     # The end.
 
@@ -402,7 +404,7 @@ class Daemon:
             self._hurry.set()
         self._stop.set()
 
-    async def _drain(self, engine_ended: asyncio.Future[None], synthesizer: SynthesizerService) -> None:
+    async def _drain(self, engine_ended: asyncio.Future[None], speaking: Speaking) -> None:
         """Finish requests under way within `server.drain_s`. Raises the error of the engine's thread."""
         self._warm.clear()
         self._stop.set()
@@ -415,7 +417,7 @@ class Daemon:
         # Jobs may still wait if the thread has ended by itself.
         self._scheduler.cancel_all()
         # The engine is ahead of the readers: its audio has yet to reach them.
-        waits = [asyncio.ensure_future(w) for w in (synthesizer.idle(), self._hurry.wait())]
+        waits = [asyncio.ensure_future(w) for w in (speaking.idle(), self._hurry.wait())]
         left_s = max(drain_s - (time.monotonic() - begun), 0.0)
         await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -429,8 +431,8 @@ class Daemon:
 
     def _write_trace(self) -> None:
         """Write the trace recorded so far, if there is one. Raises StorageError."""
-        if self._trace is not None and isinstance(self._scheduler, TracedScheduler):
-            self._scheduler.write(self._trace)
+        if self._trace is not None and self._recorder is not None:
+            self._recorder.write(self._trace, self._scheduler.engines.backend)
 
     # State, for probes and the operator.
 
@@ -450,7 +452,7 @@ class Daemon:
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
-        passed_over = ", ".join(one.backend for one in self._scheduler.passed_over)
+        passed_over = ", ".join(one.backend for one in self._scheduler.engines.passed_over)
         others = (clocks, f"passed over: {passed_over}" if passed_over else "")
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
@@ -463,15 +465,15 @@ class Daemon:
             bundle=str(self._bundle.folder),
             family=manifest.family,
             precision=manifest.precision,
-            backend=self._scheduler.backend,
+            backend=self._scheduler.engines.backend,
             waiting=load.waiting,
             running=load.running,
             voices=len(self._store.names()),
-            paused=self._scheduler.paused,
+            paused=self._scheduler.queue.paused,
             degraded=self._clocks.status.degraded,
             log_level=logging.getLevelName(logging.getLogger().level).lower(),
             uptime_s=time.monotonic() - self._begun,
-            passed_over=passed_over_messages(self._scheduler.passed_over),
+            passed_over=passed_over_messages(self._scheduler.engines.passed_over),
         )
 
     # Changes while it runs.
@@ -519,7 +521,7 @@ class Daemon:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(settle, result)
 
-        self._scheduler.test_engine(done, engine)
+        self._scheduler.engines.test(done, engine)
         result = await test
         if isinstance(result, ApplianceError):
             raise result
@@ -564,7 +566,7 @@ class Daemon:
         try:
             # What a runtime keeps by thread is made now, and a fault shows while the old engine still speaks.
             await self.test_engine(loaded)
-            self._scheduler.replace_engine(loaded, switch)
+            self._scheduler.engines.replace(loaded, switch)
         except ApplianceError:
             loaded.shutdown()
             raise

@@ -38,6 +38,7 @@ from appliance.plan import Planner
 from appliance.request import (
     Cost,
     FloatArray,
+    Lane,
     Playout,
     Priority,
     Reference,
@@ -48,7 +49,8 @@ from appliance.request import (
     Terms,
 )
 from appliance.scheduler import Scheduler
-from appliance.scheduler.playout import Job, Result
+from appliance.scheduler.job import Job, Result
+from appliance.scheduler.workload import Observer
 from appliance.text import chinese
 from appliance.voices.reference import complete_transcript, prepare
 from tests.benchmarks import devices, graph_work
@@ -179,11 +181,6 @@ class Costs:
         """Nothing to forget."""
 
 
-@dataclass(frozen=True)
-class Lane:
-    id: int
-
-
 class Engine:
     """Takes the time that its device takes, while events of that time happen."""
 
@@ -208,7 +205,7 @@ class Engine:
     def open(self, segment: Segment) -> Lane:
         assert self.lanes < self.max_lanes
         self._take(self._device.of(segment).open_s)
-        lane = Lane(next(self._ids))
+        lane = Lane(next(self._ids), segment.nfe)
         self._open[lane.id] = segment, 0
         return lane
 
@@ -315,6 +312,7 @@ class World:
         noise: float = 0.0,
         factor: float = 1.0,
         oracle: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         """`noise` is the relative spread of call times, `factor` that of estimates; an `oracle` knows all
         costs exactly and runs without bias and margin."""
@@ -324,7 +322,9 @@ class World:
         self._order = itertools.count()
         config = config or SchedulerConfig(queue_length=10_000)
         allowed = {"bias": 1.0, "margin_s": 0.0} if oracle else {}
-        self.scheduler = Scheduler(config, clock=lambda: self.now, call_at=self.at, **allowed)
+        self.scheduler = Scheduler(
+            config, clock=lambda: self.now, call_at=self.at, observer=observer, **allowed
+        )
         self.engine = Engine(self, device, lanes, noise, factor)
         self.scheduler.start(self.engine)
 
@@ -368,7 +368,7 @@ class World:
                 seconds = message.job.segments[result.segment].audio_s
                 message.heard.append((self.now, seconds))
                 # A reader that takes everything at once, after this call of the scheduler.
-                self.at(self.now, lambda: self.scheduler.written(message.job, seconds))  # type: ignore[arg-type]
+                self.at(self.now, lambda: self.scheduler.queue.written(message.job, seconds))  # type: ignore[arg-type]
             if isinstance(result, ApplianceError) or result.last:
                 message.ended = type(result).__name__
 
@@ -382,7 +382,7 @@ class World:
             message.job, message.refused = None, type(error).__name__
             return
         if math.isfinite(message.cancel_after_s):
-            self.at(self.now + message.cancel_after_s, lambda: self.scheduler.cancel(job))
+            self.at(self.now + message.cancel_after_s, lambda: self.scheduler.queue.cancel(job))
 
 
 GIVEN = (

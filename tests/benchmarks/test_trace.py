@@ -25,12 +25,12 @@ from appliance.config import SchedulerConfig
 from appliance.errors import Cancelled, EngineFault
 from appliance.request import Priority
 from appliance.scheduler import trace as recording
-from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, TracedScheduler
+from appliance.scheduler.trace import CALLS, LANE, REASONS, REQUESTS, Recorder
 from tests.benchmarks import simulator
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.contender import NAME, contender, started
 from tests.daemons import BUNDLE
-from tests.test_scheduler import CALL_S, Bench
+from tests.scheduler.bench import CALL_S, Bench
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -132,18 +132,12 @@ class Traced(Bench):
     """The scheduler's test bench with a scheduler that records."""
 
     def __init__(self, *, limit: int = 10_000, **given: Any) -> None:
-        super().__init__(**given)
-        self.scheduler: TracedScheduler = TracedScheduler(
-            self.scheduler.config,
-            clock=lambda: self.now,
-            call_at=lambda when, act: self.alarms.append((when, act)),
-            limit=limit,
-        )
-        self.scheduler.start(self.engine)
+        self.recorder = Recorder(lambda: 100.0, limit=limit)
+        super().__init__(observer=self.recorder, **given)
 
     def trace(self, folder: Path) -> Mapping[str, Any]:
         path = folder / "trace.json"
-        self.scheduler.write(path)
+        self.recorder.write(path)
         return read(path)
 
 
@@ -171,16 +165,16 @@ def test_calls_and_the_turns_of_others(tmp_path: Path) -> None:
 def test_a_paused_channel_and_a_slow_reader(tmp_path: Path) -> None:
     bench = Traced()
     bench.admit("p", 1, channel="music")
-    bench.scheduler.pause("music")
+    bench.scheduler.queue.pause("music")
     slow = bench.admit("s", 3, buffer_s=0.1)
     while bench.scheduler.run_once():
         pass
     bench.scheduler.run_once()
     bench.now += 2.0
-    bench.scheduler.written(slow, 10.0)
+    bench.scheduler.queue.written(slow, 10.0)
     bench.scheduler.run_once()
     bench.now += 1.0
-    bench.scheduler.resume("music")
+    bench.scheduler.queue.resume("music")
     bench.serve()
     trace = bench.trace(tmp_path)
     check_consistent(trace)
@@ -225,7 +219,7 @@ def test_calls_that_end_otherwise(tmp_path: Path, how: str) -> None:
 
     acts: dict[str, Callable[[], None]] = {
         "failed": fail,
-        "cancelled": lambda: bench.scheduler.cancel(job, Cancelled("gone")),
+        "cancelled": lambda: bench.scheduler.queue.cancel(job, Cancelled("gone")),
         "interrupted": lambda: bench.engine.interrupt(True),
     }
     bench.engine.can_interrupt = True
@@ -275,16 +269,16 @@ def test_a_slice_takes_little(tmp_path: Path) -> None:
     assert sum(event["ph"] == "X" for event in trace["traceEvents"]) == 2_000
 
 
-def test_chat_on_a_simulated_device_that_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_on_a_simulated_device_that_batches(tmp_path: Path) -> None:
     """The simulator's engine counts its calls and seconds itself."""
-    monkeypatch.setattr(simulator, "Scheduler", TracedScheduler)
-    world = simulator.World(simulator.LAUNCH_BOUND, SchedulerConfig(queue_length=10_000), noise=0.1)
+    recorder, config = Recorder(lambda: 0.0), SchedulerConfig(queue_length=10_000)
+    world = simulator.World(simulator.LAUNCH_BOUND, config, noise=0.1, observer=recorder)
     messages = simulator.chat(20.0, 2.0, simulator.LAUNCH_BOUND)
     for message in messages[::7]:
         message.cancel_after_s = 0.3
     world.run(messages)
     path = tmp_path / "trace.json"
-    world.scheduler.write(path)  # type: ignore[attr-defined]
+    recorder.write(path)
     trace = read(path)
     check_consistent(trace)
     found = summary(trace)
@@ -381,7 +375,7 @@ def test_what_cannot_be_recorded(
 
 def test_what_is_no_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "OTHER.json").write_text('{"traceEvents": []}')
-    Traced().scheduler.write(tmp_path / "EMPTY.json")
+    Traced().recorder.write(tmp_path / "EMPTY.json")
     for name, message in (
         ("NONE.json", "NONE.json: No such file"),
         ("OTHER.json", "not a trace that `appliance serve --trace` wrote"),

@@ -17,7 +17,7 @@ import pytest
 import soundfile
 
 from appliance.client import Client, PausedChannels, UtteranceBegin
-from appliance.gateway.fields import MAX_COMPARED, Fields
+from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
 from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Answer, Gateway

@@ -21,7 +21,7 @@ from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
 from appliance.gateway import app, serving
-from appliance.gateway.failures import REASONS, STATUSES, refusal_of
+from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
 from tests.daemons import PATIENCE_S, Running, free_port, running, write_config

@@ -26,11 +26,11 @@ from appliance.contract.mel import MelSpec
 from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2_grpc
-from appliance.rpc.extra import extra_services
+from appliance.rpc.listen import Broadcaster
 from appliance.rpc.queue import QueueService
 from appliance.rpc.requests import RequestDefaults
-from appliance.rpc.server import RunningServer, listen
-from appliance.rpc.synthesis_call import Components
+from appliance.rpc.server import RunningServer, listen, riva_services
+from appliance.rpc.speaking import Components, Speaking
 from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
@@ -63,7 +63,8 @@ class Box:
     scheduler: Scheduler
     planner: SentencePlanner
     components: Components
-    service: SynthesizerService
+    speaking: Speaking
+    broadcaster: Broadcaster
     queue: QueueService
     store: VoiceStore
     server: RunningServer
@@ -148,36 +149,31 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
     arrived: list[str] = []
     observed: list[tuple[str, str, str]] = []
 
-    class Observer:
-        def spoken(self, timings: Timings, promised_s: float) -> None:
-            spoken.append((timings, promised_s))
-
-        def skipped(self) -> None:
-            skipped.append(None)
-
     components = Components(
         planner=cast(Planner, planner),
         scheduler=scheduler,
         defaults=RequestDefaults(SynthesisConfig(max_text_characters=500), 2.0, RATE_HZ),
-        observer=Observer(),
         clock=time.monotonic,
+        spoken=lambda timings, promised_s: spoken.append((timings, promised_s)),
+        skipped=lambda: skipped.append(None),
     )
     config = ServerConfig(
         listen="127.0.0.1:0",
         socket=str(tmp_path / "run" / "grpc.sock"),
         **{"stream_buffer_s": 1.0, "max_calls": 12, **server_keys},
     )
-    service = SynthesizerService(components, config)
+    speaking = Speaking(components, config)
+    broadcaster = Broadcaster(speaking, config.message_s)
     uploads = VoicesService(store)
-    queue = QueueService(scheduler, components.clock, service.end, service.broadcaster)
+    queue = QueueService(scheduler.queue, components.clock, speaking.end, broadcaster)
     server = await listen(
         config,
-        service,
+        SynthesizerService(speaking),
         uploads,
         queue,
         lambda *call: observed.append(call),
         lambda method, context: arrived.append(method),
-        extra_services(service, store, prompts),
+        riva_services(speaking, store, prompts),
     )
     engine = FakeEngine()
     thread = threading.Thread(target=scheduler.run, args=(engine,), daemon=True)
@@ -187,7 +183,8 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         scheduler,
         planner,
         components,
-        service,
+        speaking,
+        broadcaster,
         queue,
         store,
         server,
@@ -197,14 +194,14 @@ async def box(tmp_path: Path, server_keys: dict[str, Any]) -> AsyncIterator[Box]
         observed,
         skipped,
     )
-    await box.soon(lambda: bool(scheduler.backend))
+    await box.soon(lambda: bool(scheduler.engines.backend))
     yield box
     scheduler.drain()
     scheduler.cancel_all()
     await asyncio.to_thread(thread.join, 5.0)
     assert not thread.is_alive()
     await server.server.stop(grace=0.2)
-    service.close()
+    speaking.close()
     uploads.close()
 
 

@@ -266,7 +266,7 @@ async def test_who_comes_back_gets_all_of_what_sounds(
     expected = await plain(synthesizer, asked)
     async with listening(moderator) as player:
         assert player.paused == []
-    await box.soon(lambda: box.service.broadcaster.listening == 0)
+    await box.soon(lambda: box.broadcaster.listening == 0)
     await synthesizer.Synthesize(asked)  # while nobody listens
     async with listening(moderator) as player, listening(moderator, "other") as other:
         await player.soon(lambda: player.order and player.utterances["r"].samples == expected)
@@ -280,7 +280,7 @@ async def test_what_nobody_heard_begin_is_not_heard_and_costs_nothing(
     monkeypatch.setattr(rpc.Broadcast, "__init__", lambda *arguments: pytest.fail("a broadcast was made"))
     for asked in (request(), request(channel="stage")):
         await synthesizer.Synthesize(asked)
-    assert not box.service.broadcaster.is_running
+    assert not box.broadcaster.is_running
 
 
 async def test_a_listener_that_reads_nothing_is_ended_and_slows_nobody(
@@ -290,13 +290,13 @@ async def test_a_listener_that_reads_nothing_is_ended_and_slows_nobody(
     async with listening(moderator) as player, connection(box, *SMALL_WINDOW) as slow:
         lazy = appliance_pb2_grpc.QueueStub(slow).Listen(pb.ListenRequest(channel="stage"))
         await lazy.read()
-        await box.soon(lambda: box.service.broadcaster.listening == 2)
+        await box.soon(lambda: box.broadcaster.listening == 2)
         for number in range(8):
             name = f"r{number}"
             asked = request(sentences(5), channel="stage", request_id=name)
             await asyncio.wait_for(synthesizer.Synthesize(asked), PATIENCE_S)
             await player.soon(lambda name=name: name in player.order and _is_whole(player.utterances[name]))
-        await box.soon(lambda: box.service.broadcaster.listening == 1)
+        await box.soon(lambda: box.broadcaster.listening == 1)
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             while await lazy.read() is not grpc.aio.EOF:
                 pass
@@ -313,8 +313,8 @@ async def test_a_listener_without_a_sign_of_life_is_ended(
         await synthesizer.Synthesize(request(sentences(20)))
 
         def dropped() -> bool:
-            box.service.drop_stalled(0.05, playing=False)
-            return box.service.broadcaster.listening == 0
+            box.broadcaster.drop_stalled(0.05)
+            return box.broadcaster.listening == 0
 
         await box.soon(dropped)
 

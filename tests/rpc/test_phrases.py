@@ -135,7 +135,7 @@ async def test_what_was_cancelled_is_not_kept(synthesizer: Stub, box: Box, phras
         await call.read()
         call.cancel()
         await box.soon(lambda: not box.scheduler.load.running)
-    await box.service.idle()
+    await box.speaking.idle()
     assert phrases.size_bytes == 0
     assert not (await synthesizer.Synthesize(request(segmentation=pb.LOW_LATENCY))).header.cached
 

@@ -93,7 +93,7 @@ async def test_an_evening(synthesizer: Stub, moderator: Moderator, box: Box) -> 
 
         async def spoken() -> None:
             """Wait for the engine: on a loaded machine a verb may otherwise come while it still speaks."""
-            await box.soon(lambda: all(u.job.made for u in box.scheduler.utterances()[0]))
+            await box.soon(lambda: all(u.job.made for u in box.scheduler.queue.utterances()[0]))
 
         def do(what: str) -> None:
             watch.lines.append(f"-- {what}")
@@ -226,8 +226,8 @@ async def test_a_client_that_goes_away_frees_its_channel(box: Box) -> None:
     async with connection(box, *SMALL_WINDOW) as other:
         call = await lazy(box, other, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
-        assert [u.job.terms.channel for u in box.scheduler.utterances()[0]] == ["stage"]
+        assert [u.job.terms.channel for u in box.scheduler.queue.utterances()[0]] == ["stage"]
         call.cancel()
-        await box.soon(lambda: box.scheduler.utterances()[0] == [])
-    [ended] = box.scheduler.utterances()[1]
+        await box.soon(lambda: box.scheduler.queue.utterances()[0] == [])
+    [ended] = box.scheduler.queue.utterances()[1]
     assert isinstance(ended.why, Cancelled)

@@ -27,7 +27,7 @@ from appliance.config import SynthesisConfig
 from appliance.errors import VoiceNotFound
 from appliance.request import Encoding, Handling, Spoken
 from appliance.rpc import riva as module
-from appliance.rpc.extra import extra_services
+from appliance.rpc.server import riva_services
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import VoiceStore
 from tests.fakes_engine import samples_of, segment
@@ -323,8 +323,8 @@ async def test_a_cancelled_stream_leaves_the_engine_idle(box: Box, stub: Any) ->
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
         go.set()
-        await box.soon(lambda: box.scheduler.load.running == 0 and not box.service.planning)
-    await box.service.idle()
+        await box.soon(lambda: box.scheduler.load.running == 0 and not box.speaking.planning)
+    await box.speaking.idle()
     await box.soon(lambda: box.observed[-1][:2] == ("SynthesizeOnline", "CANCELLED"))
 
 
@@ -350,5 +350,5 @@ def test_a_daemon_without_rivas_messages_starts_and_says_so(
     monkeypatch.delitem(sys.modules, "appliance.rpc.riva")
     monkeypatch.delattr("appliance.rpc.riva")
     with caplog.at_level("INFO"):
-        assert extra_services(box.service, box.store, Prompts(box.store)) == ()
+        assert riva_services(box.speaking, box.store, Prompts(box.store)) == {}
     assert "Riva's clients are not served (extra riva)" in caplog.text

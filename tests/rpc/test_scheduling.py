@@ -17,12 +17,13 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from appliance.audio import reply as workers
 from appliance.audio.reply import Reply
 from appliance.config import SchedulerConfig, SynthesisConfig
 from appliance.request import Request, RequestCounts, Segment, Segmentation
 from appliance.rpc import appliance_pb2 as pb
-from appliance.rpc import appliance_pb2_grpc, workers
-from appliance.rpc.synthesis_call import SynthesisCall
+from appliance.rpc import appliance_pb2_grpc
+from appliance.rpc.speaking import SynthesisCall
 from tests.fakes_engine import segment
 from tests.rpc.conftest import Box, connection
 from tests.rpc.test_synthesizer import Stub, refusal, reply_of, request, start
@@ -84,7 +85,7 @@ async def test_messages_of_one_connection_are_taken_in_order_of_arrival(
     slow = start(synthesizer.Synthesize(request(slowly)))
     await box.soon(planning.is_set)
     quick = start(synthesizer.Synthesize(request("quick")))
-    await box.soon(lambda: box.service.planning == 2)
+    await box.soon(lambda: box.speaking.planning == 2)
     go.set()
     assert (await quick).audio and (await slow).audio
     opened = [name for name in box.engine.calls if name.startswith("open")]
@@ -360,15 +361,15 @@ async def test_a_call_that_is_cancelled_while_it_is_planned_leaves_nothing_behin
     call = synthesizer.Synthesize(request(request_id="mine"))
     waiting = start(call)
     await box.soon(planning.is_set)
-    assert box.service.planning == 1
+    assert box.speaking.planning == 1
     call.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await asyncio.wait_for(box.service.idle(), 5.0)
+    await asyncio.wait_for(box.speaking.idle(), 5.0)
     go.set()
     box.planner.cut = plain
     assert (await synthesizer.Synthesize(request("next", request_id="mine"))).audio
     assert [name for name in box.engine.calls if name.startswith("open")] == ["open next"]
-    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, RequestCounts())
+    assert (box.speaking.planning, box.speaking.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
 large_buffer = pytest.mark.parametrize("server_keys", [{"stream_buffer_s": 600.0}], ids=["large_buffer"])
@@ -386,7 +387,7 @@ async def lazy(box: Box, channel: grpc.aio.Channel, request_id: str = "lazy", on
     )
     call = appliance_pb2_grpc.SynthesizerStub(channel).StreamSynthesize(asked)
     assert (await call.read()).WhichOneof("message") == "header"
-    await box.soon(lambda: box.service.sending == 1)
+    await box.soon(lambda: box.speaking.sending == 1)
     return call
 
 
@@ -403,7 +404,7 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
     async with connection(box) as channel:
         call = await lazy(box, channel, on="stage")
         await box.soon(lambda: box.scheduler.load == RequestCounts())
-        [utterance], _, _ = box.scheduler.utterances()
+        [utterance], _, _ = box.scheduler.queue.utterances()
         taken_s = -1.0
         while utterance.job.written_s != taken_s:  # until the client's window is full
             taken_s = utterance.job.written_s
@@ -411,13 +412,13 @@ async def test_a_reader_that_takes_nothing_loses_its_call_and_what_was_kept_for_
         assert taken_s > 6.0, "a client's window takes many seconds"
         now = time.monotonic()
         for later_s in (29.0, taken_s + 25.0, taken_s + 35.0):
-            assert box.service.sending == 1 and not box.observed, "what it has may be played first"
+            assert box.speaking.sending == 1 and not box.observed, "what it has may be played first"
             box.components.clock = lambda later_s=later_s: now + later_s  # type: ignore[misc]
-            box.service.drop_stalled(30.0)
+            box.speaking.drop_stalled(30.0)
             # A round trip, after which a call that was ended is gone.
             await refusal(appliance_pb2_grpc.VoicesStub(channel).GetVoice(pb.GetVoiceRequest(name="none")))
             box.observed.pop()
-        await asyncio.wait_for(box.service.idle(), 5.0)
+        await asyncio.wait_for(box.speaking.idle(), 5.0)
         assert box.observed == [("StreamSynthesize", "ABORTED", "READER_STALLED")]
         # The status waits for the reader, and nothing else does.
         await box.soon(lambda: calls_in_memory() == 0)
@@ -433,7 +434,7 @@ async def test_what_is_only_sent_is_cancelled_by_its_id_too(synthesizer: Stub, b
         error, _ = await refusal(synthesizer.Synthesize(request(request_id="lazy")))
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         await cancel(synthesizer, "lazy")
-        await asyncio.wait_for(box.service.idle(), 5.0)
+        await asyncio.wait_for(box.speaking.idle(), 5.0)
         error, _ = await refusal(read(call))
         assert error.code() is grpc.StatusCode.CANCELLED
     assert (await synthesizer.Synthesize(request(request_id="lazy"))).audio
@@ -499,13 +500,13 @@ async def test_the_states_of_requests_add_up(synthesizer: Stub, box: Box) -> Non
             await box.soon(lambda: box.scheduler.load == RequestCounts(waiting=2, running=1))
             calls += [start(synthesizer.Synthesize(request("last", channel=f"d{i}"))) for i in range(2)]
             await box.soon(planning.is_set)
-            await box.soon(lambda: box.service.planning == 2)
-            assert (box.service.sending, box.scheduler.load) == (1, RequestCounts(waiting=2, running=1))
+            await box.soon(lambda: box.speaking.planning == 2)
+            assert (box.speaking.sending, box.scheduler.load) == (1, RequestCounts(waiting=2, running=1))
             go.set()
         await asyncio.gather(*calls)
         call.cancel()
-    await asyncio.wait_for(box.service.idle(), 5.0)
-    assert (box.service.planning, box.service.sending, box.scheduler.load) == (0, 0, RequestCounts())
+    await asyncio.wait_for(box.speaking.idle(), 5.0)
+    assert (box.speaking.planning, box.speaking.sending, box.scheduler.load) == (0, 0, RequestCounts())
 
 
 async def test_the_wait_counts_from_arrival_and_the_log_names_the_request(

@@ -26,7 +26,7 @@ from appliance.errors import StorageError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
-from appliance.rpc.access import CallAccess
+from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import SERVICES, listen
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request

@@ -88,7 +88,8 @@ async def test_clauses_are_spoken_while_the_rest_is_written(synthesizer: Stub, b
     assert heard.texts == {1: ["Thanks for the raid,", "everyone!"], 2: ["And now, news"]}
     assert heard.audio == {1: spoken("Thanks for the raid,", "everyone!"), 2: spoken("And now, news")}
     assert heard.ends == {1: "END", 2: "END"}
-    ids = [u.job.terms.request_id for u in box.scheduler.utterances()[1] + box.scheduler.utterances()[0]]
+    present, ended, _ = box.scheduler.queue.utterances()
+    ids = [u.job.terms.request_id for u in ended + present]
     assert ids == ["chat.1", "chat.1-2", "chat.2"]
 
 
@@ -149,7 +150,7 @@ async def test_a_client_that_leaves_a_session_leaves_nothing_behind(synthesizer:
         await call.write(text("One two three four. Five six seven eight. "))
         await box.soon(lambda: box.scheduler.load.running == 1)
         call.cancel()
-        await asyncio.wait_for(box.service.idle(), 5.0)
+        await asyncio.wait_for(box.speaking.idle(), 5.0)
     await box.soon(lambda: box.scheduler.load == RequestCounts())
     assert (await start(synthesizer.Synthesize(request()))).audio
     assert {code for _, code, _ in box.observed} == {"CANCELLED", "OK"}
@@ -212,7 +213,7 @@ async def test_words_are_timed_within_their_utterance(synthesizer: Stub, box: Bo
 async def test_a_silent_session_ends_but_not_while_it_speaks(
     synthesizer: Stub, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(box.service, "open_session", lambda context: contextlib.nullcontext(0.2))
+    monkeypatch.setattr(box.speaking, "open_session", lambda context: contextlib.nullcontext(0.2))
     call = synthesizer.Session()
     heard = Heard(call)
     await call.write(configure())

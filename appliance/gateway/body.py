@@ -12,7 +12,7 @@ import anyio
 from starlette.requests import Request
 
 from appliance.client import FIELDS, PRIORITIES, Options
-from appliance.gateway.failures import Refusal
+from appliance.gateway.refusals import Refusal
 
 MAX_SEED = 2**64 - 1
 MAX_NFE = 64

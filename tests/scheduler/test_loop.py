@@ -1,4 +1,4 @@
-"""The scheduler, driven by a fake engine and a fake clock; tests/test_promises.py proves the whole."""
+"""The scheduler, driven by a fake engine and a fake clock; test_promises.py proves the whole."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.config import SchedulerConfig
 from appliance.errors import (
     Cancelled,
     DeadlineMissed,
     DeviceLost,
     EngineFault,
     InvalidRequest,
+    Merged,
     Overloaded,
     QueueFull,
     RateLimited,
@@ -30,81 +30,15 @@ from appliance.errors import (
     Unavailable,
 )
 from appliance.request import FloatArray, Playout, Priority, RequestCounts, Segment, SegmentAudio, Terms
-from appliance.scheduler.admission import Admission
+from appliance.scheduler.job import Demand, Job, Result
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
-from appliance.scheduler.playout import Demand, Job, Result
+from appliance.scheduler.proof import earliest, shortfall_s
 from tests.fakes_engine import FakeEngine, samples_of, segment
+from tests.scheduler.bench import CALL_S, Bench, pieces
 
-CALL_S = 0.01
-"""Time that each call of the fake engine takes, and is estimated to take."""
 PATIENCE_S = 30.0
-
-
-class Bench:
-    """A scheduler with an engine whose calls move the clock; `serve` enters its loop in the test's thread."""
-
-    def __init__(self, *, lanes: int = 4, batch: int = 1, **config: object) -> None:
-        self.now = 100.0
-        self.engine = FakeEngine(max_lanes=lanes, max_batch=batch)
-        self.engine.costs.call_s = CALL_S
-        self.engine.on_call = self.tick
-        self.alarms: list[tuple[float, Callable[[], None]]] = []
-        self.scheduler = Scheduler(
-            SchedulerConfig(**config),  # type: ignore[arg-type]
-            clock=lambda: self.now,
-            call_at=lambda when, act: self.alarms.append((when, act)),
-        )
-        self.scheduler.start(self.engine)
-        self.results: dict[str, list[Result]] = {}
-
-    def tick(self) -> None:
-        self.now += CALL_S
-
-    def job(
-        self,
-        name: str,
-        *,
-        stream: bool = True,
-        deadline: float = math.inf,
-        buffer_s: float = math.inf,
-        **terms: object,
-    ) -> Job:
-        self.results[name] = []
-        known = Terms(name, playout=Playout.OVERLAP)
-        return Job(
-            replace(known, **terms),  # type: ignore[arg-type]
-            self.results[name].append,
-            self.now,
-            deadline=deadline,
-            stream=stream,
-            buffer_s=buffer_s,
-        )
-
-    def admit(
-        self, name: str, segments: int = 1, *, nfe: int = 4, frames: int = 60, **options: object
-    ) -> Job:
-        job = self.job(name, **options)  # type: ignore[arg-type]
-        self.scheduler.admit(job, [pieces(name, segments, nfe, frames)])
-        return job
-
-    def serve(self) -> None:
-        self.scheduler.drain()
-        self.scheduler.run(self.engine)
-
-    def opened(self) -> list[str]:
-        """Texts of the segments in the order in which their lanes were opened."""
-        return [call.removeprefix("open ") for call in self.engine.calls if call.startswith("open")]
-
-    def ends(self) -> dict[str, type]:
-        """How each job ended: with the last segment or an error."""
-        last = {name: results[-1] for name, results in self.results.items() if results}
-        return {
-            name: type(end) for name, end in last.items() if not isinstance(end, SegmentAudio) or end.last
-        }
-
-
-def pieces(name: str, segments: int, nfe: int = 4, frames: int = 60) -> list[Segment]:
-    return [segment(f"{name}{i}", index=i, nfe=nfe, frames=frames) for i in range(segments)]
+MAIN = {"channel": "main", "playout": Playout.SERIAL}
+"""A serial channel."""
 
 
 @pytest.fixture
@@ -178,7 +112,7 @@ def test_a_job_that_is_cancelled_in_a_call_that_is_stopped_keeps_no_lane(bench: 
 
     def on_step() -> None:
         bench.engine.on_step = lambda: None
-        bench.scheduler.cancel(book)
+        bench.scheduler.queue.cancel(book)
         bench.admit("word")
 
     bench.engine.on_step = on_step
@@ -218,6 +152,24 @@ def test_lanes_share_a_call_where_that_saves_work() -> None:
         alone.admit(name)
     alone.serve()
     assert alone.engine.calls.count("step") == 4 * 4
+
+
+def test_lanes_that_are_due_together_share_a_call_however_late_both_are() -> None:
+    bench = Bench(batch=4)
+    a, b = bench.admit("a"), bench.admit("b")
+    assert a.due == b.due
+    bench.now = a.due
+    bench.serve()
+    assert bench.engine.calls.count("step") < 8
+
+
+def test_the_margin_is_part_of_what_a_promise_needs(bench: Bench) -> None:
+    """As long as it takes to the caller's end of the connection."""
+    bench.admit("a")
+    workload, work_s = bench.scheduler._workload, 6 * CALL_S * BIAS
+    for spare_s in (0.01, -0.01):
+        now = bench.scheduler._workload.jobs["a"].due - work_s - MARGIN_S - spare_s
+        assert shortfall_s(workload, now, list(workload.demands(now))) == pytest.approx(-spare_s)
 
 
 def test_bulk_work_gives_up_its_lane_for_a_promise_and_is_made_again() -> None:
@@ -362,7 +314,7 @@ def test_the_earliest_deadline_is_the_least_with_which_every_one_holds(
     job.take(segments, [bench.engine.costs.of(piece) for piece in segments])
     job.due = now + soonest_s
     busy = [Demand(now + due, cost_s, bench.job("other")) for due, cost_s in others]
-    found = Admission(bench.scheduler._workload).earliest(job, now, busy)
+    found = earliest(bench.scheduler._workload, job, now, busy)
 
     def broken(demands: list[tuple[float, float]]) -> set[float]:
         """Deadlines that are missed if all work is done in their order."""
@@ -442,6 +394,42 @@ def test_the_rate_of_one_user() -> None:
     bench.admit("e", user="ann", **bulk)
 
 
+def state_of(bench: Bench) -> object:
+    """All that an admission may change, but for the new job."""
+    workload, admission = bench.scheduler._workload, bench.scheduler._admission
+    channels = [(key, list(channel.jobs), channel.free) for key, channel in workload.channels.items()]
+    jobs = [(job, job.due, job.late_s, job.ended, job.channel) for job in workload.jobs.values()]
+    known = dict(admission._rates), admission._typical_s, admission._admitted
+    return channels, jobs, dict(workload.used_s), list(workload.history), known
+
+
+@pytest.mark.parametrize("channel", ["main", "new"])
+@pytest.mark.parametrize("kind", [RuntimeError, Overloaded])
+def test_an_error_on_the_way_leaves_everything_as_it_was(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, channel: str, kind: type[Exception]
+) -> None:
+    """Also one that nobody expects: in the midst of the proof, with jobs to replace and one to merge with."""
+    serial = {"playout": Playout.SERIAL, "supersede": "score", "merge": "rose", "user": "ann"}
+    for number in range(3):
+        bench.admit(f"j{number}", channel="main", **(serial if number == 1 else {"playout": Playout.SERIAL}))
+    merging = bench.scheduler._workload.jobs["j1"]
+    before = state_of(bench)
+    job = bench.job("new", channel=channel, **serial)
+
+    def fail(*given: object) -> float:
+        raise kind("odd")
+
+    monkeypatch.setattr("appliance.scheduler.admission.earliest", fail)
+    with pytest.raises(kind, match="odd"):
+        bench.scheduler.admit(job, [pieces("new", 1)], merging)
+    assert state_of(bench) == before
+    assert bench.scheduler.load == RequestCounts(waiting=3) and bench.results["j1"] == []
+    monkeypatch.undo()
+    assert bench.scheduler.admit(job, [pieces("new", 1)], merging) == 0
+    bench.serve()
+    assert bench.ends()["new"] is SegmentAudio and bench.ends()["j1"] is Merged
+
+
 def test_a_request_id_is_used_once_at_a_time(bench: Bench) -> None:
     bench.admit("a")
     with pytest.raises(InvalidRequest, match="request_id"):
@@ -453,8 +441,7 @@ def test_a_request_id_is_used_once_at_a_time(bench: Bench) -> None:
 
 
 def test_replies_of_a_channel_are_due_one_after_the_other(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    jobs = [bench.admit(name, 2, frames=400, **serial) for name in "abc"]
+    jobs = [bench.admit(name, 2, frames=400, **MAIN) for name in "abc"]
     gaps = [later.due - earlier.due for earlier, later in itertools.pairwise(jobs)]
     assert gaps == pytest.approx([jobs[0].audio_s] * 2)
     bench.serve()
@@ -471,16 +458,15 @@ def kept(bench: Bench, name: str, segments: int = 2, **terms: object) -> Job:
 
 
 def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    before = bench.admit("before", frames=400, **serial)
-    again = kept(bench, "again", **serial)
-    behind = bench.admit("behind", frames=400, **serial)
+    before = bench.admit("before", frames=400, **MAIN)
+    again = kept(bench, "again", **MAIN)
+    behind = bench.admit("behind", frames=400, **MAIN)
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
     assert again.due == pytest.approx(before.due + before.audio_s)
     assert behind.due == pytest.approx(again.due + again.audio_s)
     assert bench.engine.calls == [] and bench.scheduler.load.waiting == 2
-    bench.scheduler.cancel(again)
-    bench.scheduler.written(again, 1.0)
+    bench.scheduler.queue.cancel(again)
+    bench.scheduler.queue.written(again, 1.0)
     bench.serve()
     assert bench.opened() == ["before0", "behind0"]
     assert set(bench.ends().values()) == {SegmentAudio}
@@ -488,24 +474,22 @@ def test_what_is_made_already_is_delivered_at_once_and_plays_in_its_turn(bench: 
 
 
 def test_what_is_made_already_sounds_until_it_has_been_played(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    again = kept(bench, "again", **serial)
+    again = kept(bench, "again", **MAIN)
     bench.now += 1.0
-    behind = bench.admit("behind", **serial)
+    behind = bench.admit("behind", **MAIN)
     assert behind.due == pytest.approx(bench.now - 1.0 + again.audio_s)
     bench.now += 60.0
-    soon = kept(bench, "soon", **serial, priority=Priority.BULK)
+    soon = kept(bench, "soon", **MAIN, priority=Priority.BULK)
     assert soon.due == math.inf
 
 
 def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    bench.scheduler.pause("main")
-    again, other = kept(bench, "again", **serial), kept(bench, "other", **serial)
+    bench.scheduler.queue.pause("main")
+    again, other = kept(bench, "again", **MAIN), kept(bench, "other", **MAIN)
     assert bench.results["again"] == []
-    bench.scheduler.cancel(other)
+    bench.scheduler.queue.cancel(other)
     bench.now += 3.0
-    bench.scheduler.resume("main")
+    bench.scheduler.queue.resume("main")
     assert [made.segment for made in bench.results["again"]] == [0, 1]  # type: ignore[union-attr]
     assert (again.audible, bench.scheduler.load) == (bench.now, RequestCounts())
     assert bench.ends() == {"again": SegmentAudio, "other": Cancelled}
@@ -513,10 +497,9 @@ def test_what_is_made_already_waits_on_a_paused_channel(bench: Bench) -> None:
 
 def test_what_is_made_already_keeps_to_the_limits() -> None:
     bench = Bench(backlog_s=10.0, user_rate=2.0, queue_length=1)
-    serial = {"channel": "main", "playout": Playout.SERIAL}
     with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
         for number in itertools.count():
-            kept(bench, f"j{number}", **serial)
+            kept(bench, f"j{number}", **MAIN)
     kept(bench, "elsewhere", channel="other", playout=Playout.SERIAL)
     for name in ("one", "two"):
         kept(bench, name, user="ann")
@@ -527,7 +510,7 @@ def test_what_is_made_already_keeps_to_the_limits() -> None:
     with pytest.raises(InvalidRequest, match="request_id"):
         kept(bench, "waits")
     job = bench.job("gone")
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("gone", 1)])
     bench.scheduler.drain()
@@ -536,7 +519,7 @@ def test_what_is_made_already_keeps_to_the_limits() -> None:
 
 
 def test_what_is_made_already_replaces_what_waits(bench: Bench) -> None:
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
+    status = {**MAIN, "supersede": "score"}
     waiting = bench.admit("waiting", **status)
     again = kept(bench, "again", **status)
     assert isinstance(bench.results["waiting"][-1], Superseded)
@@ -545,23 +528,21 @@ def test_what_is_made_already_replaces_what_waits(bench: Bench) -> None:
 
 def test_more_speech_than_a_channel_may_hold_is_refused() -> None:
     bench = Bench(backlog_s=10.0)
-    serial = {"channel": "main", "playout": Playout.SERIAL}
     with pytest.raises(QueueFull, match="s of speech wait on this channel already; at most 10 s may"):
         for number in itertools.count():
-            bench.admit(f"j{number}", frames=400, **serial)
+            bench.admit(f"j{number}", frames=400, **MAIN)
     bench.admit("elsewhere", channel="other", playout=Playout.SERIAL)
 
 
 def test_a_turn_that_comes_after_the_queue_timeout_is_refused(bench: Bench) -> None:
-    serial = {"channel": "main", "playout": Playout.SERIAL}
-    bench.admit("a", frames=400, **serial)
+    bench.admit("a", frames=400, **MAIN)
     with pytest.raises(Overloaded, match="its turn on this channel is in"):
-        bench.admit("soon", queue_timeout_s=1.0, **serial)
-    bench.admit("later", queue_timeout_s=9.0, **serial)
+        bench.admit("soon", queue_timeout_s=1.0, **MAIN)
+    bench.admit("later", queue_timeout_s=9.0, **MAIN)
 
 
 def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Bench) -> None:
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score"}
+    status = {**MAIN, "supersede": "score"}
     bench.admit("sounding", frames=400, **status)
     while not bench.results["sounding"]:
         bench.scheduler.run_once()
@@ -580,34 +561,12 @@ def test_a_later_request_replaces_an_earlier_one_that_does_not_sound(bench: Benc
 
 def test_a_refused_request_replaces_nothing() -> None:
     bench = Bench(user_rate=1.0)
-    status = {"channel": "main", "playout": Playout.SERIAL, "supersede": "score", "user": "ann"}
+    status = {**MAIN, "supersede": "score", "user": "ann"}
     bench.admit("waiting", **status)
     with pytest.raises(RateLimited):
         bench.admit("newest", **status)
     bench.serve()
     assert bench.ends()["waiting"] is SegmentAudio
-
-
-def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
-    bench = Bench(normal_s=1.0, high_s=0.2)
-    # The first piece plays for 0.1 s and the second takes 0.42 s: sounding as soon as it can, it would stall.
-    job = bench.job("a")
-    bench.scheduler.admit(
-        job,
-        [[replace(segment("a0", nfe=2), audio_s=0.1), replace(segment("a1", index=1, nfe=40), audio_s=9.0)]],
-    )
-    while job.done < 1:
-        bench.scheduler.run_once()
-    assert bench.results["a"] == []
-    [(when, act)] = bench.alarms
-    assert when == job.due
-    while bench.now < when and bench.results["a"] == []:
-        bench.scheduler.run_once()
-    if not bench.results["a"]:
-        act()
-    bench.serve()
-    assert bench.ends() == {"a": SegmentAudio}
-    assert job.audible is not None and job.audible <= job.due
 
 
 # Readers.
@@ -622,7 +581,7 @@ def test_a_reader_that_lags_is_set_aside_and_holds_up_nobody(bench: Bench) -> No
         pass
     assert bench.ends()["next"] is SegmentAudio
     assert slow.done == 1 and bench.scheduler.load == RequestCounts(running=1, parked=1)
-    bench.scheduler.written(slow, 1.0)
+    bench.scheduler.queue.written(slow, 1.0)
     bench.serve()
     assert bench.ends()["slow"] is SegmentAudio
 
@@ -637,7 +596,7 @@ def test_a_cancelled_job_stops_within_one_engine_call(bench: Bench, after: int) 
 
     def on_step() -> None:
         if next(steps) == after:
-            bench.scheduler.cancel(job)
+            bench.scheduler.queue.cancel(job)
 
     bench.engine.on_step = on_step
     bench.admit("b")
@@ -652,7 +611,7 @@ def test_cancel_during_finish_gives_no_audio(bench: Bench) -> None:
     job = bench.admit("a", 2)
 
     def finishing(samples: FloatArray) -> FloatArray:
-        bench.scheduler.cancel(job)
+        bench.scheduler.queue.cancel(job)
         return samples
 
     bench.engine.finishing = finishing
@@ -662,7 +621,7 @@ def test_cancel_during_finish_gives_no_audio(bench: Bench) -> None:
 
 def test_cancel_before_admission_keeps_the_job_out(bench: Bench) -> None:
     job = bench.job("a")
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     with pytest.raises(Cancelled):
         bench.scheduler.admit(job, [pieces("a", 1)])
     assert bench.scheduler.load == RequestCounts()
@@ -672,8 +631,8 @@ def test_cancel_after_the_end_does_nothing(bench: Bench) -> None:
     job = bench.admit("a")
     bench.serve()
     before = list(bench.results["a"])
-    bench.scheduler.cancel(job)
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
+    bench.scheduler.queue.cancel(job)
     assert bench.results["a"] == before
 
 
@@ -778,7 +737,7 @@ def looping(clock: Callable[[], float] = time.monotonic) -> Iterator[Scheduler]:
     thread = threading.Thread(target=scheduler.run, args=(FakeEngine(),), daemon=True)
     thread.start()
     end = time.monotonic() + PATIENCE_S
-    while scheduler.engine is None:
+    while scheduler.engines.present is None:
         assert time.monotonic() < end
     yield scheduler
     scheduler.drain()
@@ -835,6 +794,24 @@ def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         assert missed.wait(PATIENCE_S)
 
 
+def test_a_reader_that_catches_up_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("appliance.scheduler.loop.IDLE_WAIT_S", 600.0)
+    done = threading.Event()
+    job = Job(
+        Terms("a"),
+        lambda result: done.set() if isinstance(result, SegmentAudio) and result.last else None,
+        time.monotonic(),
+        buffer_s=0.1,
+    )
+    with looping() as scheduler:
+        scheduler.admit(job, [pieces("a", 2)])
+        end = time.monotonic() + PATIENCE_S
+        while not scheduler.load.parked or scheduler._workload.has_news:
+            assert time.monotonic() < end
+        scheduler.queue.written(job, 10.0)
+        assert done.wait(PATIENCE_S)
+
+
 def test_a_sign_of_life_before_and_after_each_call_of_the_engine(bench: Bench) -> None:
     silences: list[float] = []
 
@@ -877,17 +854,18 @@ def test_an_idle_loop_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> No
 def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: Bench) -> None:
     old = bench.engine
     first = bench.admit("a", 2)
-    planned = bench.scheduler.generation
+    planned = bench.scheduler.engines.generation
     while "step" not in old.calls:
         bench.scheduler.run_once()
     new = FakeEngine(max_lanes=4)
     new.costs.call_s, new.on_call = CALL_S, bench.tick
     switched: list[None] = []
-    bench.scheduler.replace_engine(new, lambda: switched.append(None))
-    assert switched and bench.scheduler.engine is new
+    bench.scheduler.engines.replace(new, lambda: switched.append(None))
+    assert switched and bench.scheduler.engines.present is new
     late = bench.job("late")
     assert bench.scheduler.admit(late, [pieces("late", 1)], generation=planned) is None
-    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=bench.scheduler.generation) == 0
+    present = bench.scheduler.engines.generation
+    assert bench.scheduler.admit(late, [pieces("late", 1)], generation=present) == 0
     while not (first.ended and late.ended):
         bench.scheduler.run_once()
         assert "shutdown" not in old.calls or first.ended
@@ -900,7 +878,7 @@ def test_new_jobs_go_to_the_new_engine_and_old_ones_end_where_they_began(bench: 
 def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench) -> None:
     results: list[float | Exception] = []
     bench.admit("a")
-    bench.scheduler.test_engine(results.append)
+    bench.scheduler.engines.test(results.append)
     bench.scheduler.run_once()
     assert results == [pytest.approx(CALL_S)]
     fault = EngineFault("odd")
@@ -909,11 +887,11 @@ def test_the_engine_is_tested_between_calls_and_its_error_is_given(bench: Bench)
         raise fault
 
     bench.engine.proving = fail
-    bench.scheduler.test_engine(results.append)
+    bench.scheduler.engines.test(results.append)
     bench.serve()
     assert results[1] is fault and bench.ends()["a"] is SegmentAudio
     with pytest.raises(Unavailable):
-        bench.scheduler.test_engine(results.append)
+        bench.scheduler.engines.test(results.append)
 
 
 def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
@@ -923,11 +901,11 @@ def test_an_engine_is_tested_before_it_takes_the_place_of_another() -> None:
     scheduler.start(speaking)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(scheduler.run, speaking)
-        scheduler.test_engine(tested.put, other)
+        scheduler.engines.test(tested.put, other)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
         assert (speaking.calls, other.calls) == ([], ["prove"])
-        scheduler.replace_engine(other, lambda: None)
-        scheduler.test_engine(tested.put)
+        scheduler.engines.replace(other, lambda: None)
+        scheduler.engines.test(tested.put)
         assert isinstance(tested.get(timeout=PATIENCE_S), float)
         assert other.calls == ["prove", "prove"]
         scheduler.drain()
@@ -939,7 +917,7 @@ def test_a_test_of_an_engine_ends_with_the_loop(bench: Bench) -> None:
     results: list[float | Exception] = []
 
     def lose() -> None:
-        bench.scheduler.test_engine(results.append)
+        bench.scheduler.engines.test(results.append)
         raise DeviceLost("gone")
 
     bench.admit("a")
@@ -956,7 +934,7 @@ def test_busy_is_the_promised_share_of_the_next_seconds(bench: Bench) -> None:
     assert bench.scheduler.busy == pytest.approx(piece_s / HORIZON_S)
     job = bench.admit("later", 40, priority=Priority.BULK)
     assert bench.scheduler.busy == pytest.approx(41 * piece_s / HORIZON_S)
-    bench.scheduler.cancel(job)
+    bench.scheduler.queue.cancel(job)
     # Of a long reply only what its listener needs within the horizon.
     job = bench.admit("long", 40)
     audio_s = job.segments[0].audio_s

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from appliance.access import Role, Tokens
 from appliance.errors import AccessDenied, Unauthenticated
-from appliance.gateway.failures import Refusal
+from appliance.gateway.refusals import Refusal
 
 OPEN = ("/livez", "/readyz", "/", "/overlay")
 OPEN_BELOW = "/static/"

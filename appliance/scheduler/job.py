@@ -1,87 +1,76 @@
-"""Due times of a reply's segments: jobs, and the channels that play them one after the other.
+"""Jobs and channels: when each segment of a reply is due.
 
-A stream's first segment is due at its target, or when the reply before it on its channel ends. Segment j is
-due when the listener's buffer would run empty: start of playout + audio of the segments before it. Until
-playout has started, its start is taken to be the first segment's deadline; an earlier start pulls all later
-deadlines forward, so first audio is held back while that would break a promise. A reply that is not streamed
-is due as a whole.
+A stream's first segment is due at its target, or when the reply before it on its channel ends; segment j when
+the listener's buffer would run empty: start of playout + audio of the segments before. Until playout has
+started, its start is the first segment's deadline. A reply that is not streamed is due as a whole.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from appliance.errors import ApplianceError
 from appliance.request import Cost, Priority, Segment, SegmentAudio, Terms, Timings
+from appliance.scheduler.interface import Engine
 
 Result = SegmentAudio | ApplianceError
-"""Delivered by a job: audio, until its last segment or an error."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Work of one segment, and its deadline."""
-
     due: float
     cost_s: float
-    """Remaining engine time."""
     job: Job
 
 
 @dataclass(eq=False)
 class Job:
-    """One request in the scheduler. Times are of the scheduler's clock."""
+    """One request; times are of the scheduler's clock."""
 
     terms: Terms
     deliver: Callable[[Result], None]
-    """Called under the scheduler's lock: must return at once, and not call the scheduler."""
     arrived: float
     deadline: float = math.inf
     """The caller's."""
     stream: bool = True
     buffer_s: float = math.inf
-    """Finished audio that may wait for the reader before the job is parked."""
+    """Audio that may wait for the reader."""
 
     voice: str = ""
     text: str = ""
     """Text as spoken."""
     merged: int = 1
-    """Requests merged into this one, itself included."""
     kept: tuple[SegmentAudio, ...] = ()
-    """All of its audio, if it is cached."""
+    """Its audio, if cached."""
 
-    engine: Any = None
-    """Its `calls.Engine`; set at admission."""
+    # Set at admission.
+    engine: Engine = field(init=False)
     channel: Channel = field(init=False)
     segments: tuple[Segment, ...] = ()
     costs: tuple[Cost, ...] = ()
     due: float = math.inf
-    """Deadline of the first audio; of the whole reply if it is not streamed."""
+    """For the first audio, or a whole that is not streamed."""
     late_s: float = 0.0
-    """Added to every deadline on a box that is too slow for this job even when idle."""
+    """Added to every deadline if the box is too slow for it even when idle."""
     number: int = 0
-    """Order of admission; 0 before."""
+    """0 before admission."""
 
     done: int = 0
-    """Number of finished segments."""
     lane: int | None = None
-    """Lane of the present segment."""
     steps: int = 0
-    """Finished steps of the present segment."""
+    """Of the present segment."""
     begun: bool = False
-    """True from the engine's first call on."""
     audible: float | None = None
-    """Delivery of the first audio; of the whole reply if it is not streamed."""
+    """Time of its delivery, as `due`."""
     held: list[SegmentAudio] = field(default_factory=list)
-    """Finished, not delivered yet."""
+    alarm: float | None = None
+    """Latest release of held audio."""
     made_s: float = 0.0
-    """Finished audio."""
     written_s: float = 0.0
-    """Audio that the transport has taken."""
+    """Taken by the transport."""
     ended: bool = False
     timings: Timings = field(default_factory=Timings)
 
@@ -91,7 +80,6 @@ class Job:
 
     @property
     def made(self) -> bool:
-        """True if the engine has finished it; its audio may still be held."""
         return self.number > 0 and self.done == len(self.segments)
 
     @property
@@ -104,12 +92,10 @@ class Job:
 
     @property
     def guaranteed(self) -> bool:
-        """True if its deadlines are promised."""
         return self.terms.priority is not Priority.BULK
 
     @property
     def has_room(self) -> bool:
-        """False while more than `buffer_s` waits for its reader."""
         return self.made_s - self.written_s <= self.buffer_s
 
     @property
@@ -122,18 +108,17 @@ class Job:
         return self.costs[index].left_s(False, 0)
 
     def starts(self, now: float) -> float:
-        """Start of its playout on a free channel."""
+        """Its playout, on a free channel."""
         if self.audible is not None:
             return self.audible
         return self.due if self.due < math.inf else now + self.audible_in_s()
 
     def audible_in_s(self) -> float:
-        """Remaining engine time until it can be audible."""
         last = 1 if self.stream else len(self.segments)
         return sum(self.cost_s(index) for index in range(self.done, last))
 
     def demands(self, now: float, free: float, starts: float) -> Iterator[Demand]:
-        """Yield its remaining demands if its channel is free at `free` and its playout starts at `starts`."""
+        """Remaining ones; its channel is `free` and its playout `starts` at these times."""
         # A reader cannot have played more than it was given.
         empty = max(starts, now - self.written_s) if self.audible is not None else starts
         empty += sum(segment.audio_s for segment in self.segments[: self.done])
@@ -150,48 +135,55 @@ class Job:
 
 @dataclass(eq=False)
 class Channel:
-    """Replies that are played one after the other."""
+    """Replies played one after the other."""
 
+    key: str
     name: str = ""
-    """Empty for a connection: kept in order, but its playout is unknown."""
+    """Empty for a connection, whose playout is unknown."""
     jobs: list[Job] = field(default_factory=list)
-    """Jobs not played to their end, in order of playout."""
+    """In order of playout, until played."""
     free: float = -math.inf
-    """End of playout of earlier jobs."""
+    """End of earlier jobs' playout."""
     paused: float | None = None
-    """Start of the present pause."""
+    """Start of the pause."""
 
     def playing(self, now: float) -> Iterator[tuple[Job, float, float]]:
-        """Yield each job, when the channel is free for it, and the start of its playout."""
+        """(job, channel free for it, start of its playout)"""
         free = self.free
         for job in self.jobs:
             starts = max(free, job.starts(now))
             yield job, free, starts
             free = starts + job.audio_s
 
+    def utterances(self, now: float) -> Iterator[Utterance]:
+        now = self.paused or now
+        for job, _, starts in self.playing(now):
+            sounds = job.audible is not None and starts <= now
+            yield Utterance(job, State.SOUNDING if sounds else State.WAITING, starts)
+
     def free_from(self, now: float) -> float:
-        """End of playout of all its jobs."""
         free = self.free
         for job, _, starts in self.playing(now):
             free = starts + job.audio_s
         return free
 
     def waiting_s(self, now: float) -> float:
-        """Speech of its jobs that has not been played yet."""
+        """Speech not played yet."""
         at = now if self.paused is None else self.paused
         return sum(
             min(max(starts + job.audio_s - at, 0.0), job.audio_s) for job, _, starts in self.playing(at)
         )
 
     def demands(self, now: float) -> Iterator[Demand]:
-        """Yield remaining demands; while it is paused they have no deadline."""
+        """Remaining ones; while paused without a deadline."""
         for job, free, starts in self.playing(now):
             if not job.ended:
                 for demand in job.demands(now, free, starts):
                     yield demand if self.paused is None else replace(demand, due=math.inf)
 
     def remove(self, job: Job, now: float) -> None:
-        """Remove a job; if it was sounding, the next may play at once."""
+        """Remove a job; if it sounds, the next may play at once."""
+        now = now if self.paused is None else self.paused
         for other, _, starts in self.playing(now):
             if other is job:
                 if job.audible is not None and starts <= now:
@@ -200,7 +192,7 @@ class Channel:
         self.jobs.remove(job)
 
     def settle(self, now: float) -> Iterator[Job]:
-        """Remove and yield the jobs that have been played to their end."""
+        """Remove and yield what is played."""
         while self.paused is None and self.jobs and (job := self.jobs[0]).ended:
             played = max(self.free, job.audible or 0.0) + job.audio_s
             if self.name and played > now:
@@ -210,7 +202,6 @@ class Channel:
             yield self.jobs.pop(0)
 
     def resume(self, now: float) -> None:
-        """End the pause: playout is later by its length."""
         assert self.paused is not None
         later_s = now - self.paused
         for job, _, starts in list(self.playing(self.paused)):
@@ -225,7 +216,7 @@ class Channel:
 class State(enum.Enum):
     WAITING = "waiting"
     SOUNDING = "sounding"
-    """Assumed to be playing: its audio was sent, and the reply before it has ended."""
+    """Sent, and the reply before it has ended."""
     ENDED = "ended"
 
 
@@ -234,18 +225,4 @@ class Utterance:
     job: Job
     state: State
     starts: float
-    """Start of its playout; the present time for one that has ended."""
     why: ApplianceError | None = None
-    """Reason why it ended before it was spoken."""
-
-
-def next_change(present: Iterable[Utterance], now: float) -> float:
-    """Time at which the next playout starts or ends by itself; infinite if none does."""
-    times = (
-        when
-        for u in present
-        if u.job.audible is not None
-        for when in (u.starts, u.starts + u.job.audio_s)
-        if when > now
-    )
-    return min(times, default=math.inf)

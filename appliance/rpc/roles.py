@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from appliance.access import Role, Tokens
-from appliance.rpc.calls import Context
+from appliance.rpc.context import Context
 
 HEADER = "authorization"
 SCHEME = "bearer"

@@ -8,9 +8,9 @@ import pytest
 
 from appliance.errors import Cancelled, Cleared, DeadlineMissed, Merged, QueueFull, Skipped, Unavailable
 from appliance.request import Playout, Priority, SegmentAudio
-from appliance.scheduler.loop import MAX_PAUSED
-from appliance.scheduler.playout import Job, State
-from tests.test_scheduler import Bench, pieces
+from appliance.scheduler.job import Job, State
+from appliance.scheduler.queue import MAX_PAUSED
+from tests.scheduler.bench import Bench, pieces
 
 SERIAL = Playout.SERIAL
 
@@ -30,11 +30,11 @@ def work(bench: Bench) -> None:
 
 
 def seen(bench: Bench) -> dict[str, State]:
-    return {u.job.terms.request_id: u.state for u in bench.scheduler.utterances()[0]}
+    return {u.job.terms.request_id: u.state for u in bench.scheduler.queue.utterances()[0]}
 
 
 def ended(bench: Bench) -> dict[str, type | None]:
-    return {u.job.terms.request_id: u.why and type(u.why) for u in bench.scheduler.utterances()[1]}
+    return {u.job.terms.request_id: u.why and type(u.why) for u in bench.scheduler.queue.utterances()[1]}
 
 
 def sounding(bench: Bench, channel: str = "stage") -> list[str]:
@@ -42,14 +42,14 @@ def sounding(bench: Bench, channel: str = "stage") -> list[str]:
 
 
 def skip(bench: Bench, channel: str = "stage") -> list[str]:
-    found = bench.scheduler.end(
+    found = bench.scheduler.queue.end(
         lambda u: u.state is State.SOUNDING and u.job.terms.channel == channel, Skipped("skipped")
     )
     return [u.job.terms.request_id for u in found]
 
 
 def clear(bench: Bench, channel: str = "stage") -> list[str]:
-    found = bench.scheduler.end(
+    found = bench.scheduler.queue.end(
         lambda u: u.state is State.WAITING and u.job.terms.channel == channel, Cleared("cleared")
     )
     return [u.job.terms.request_id for u in found]
@@ -115,7 +115,7 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
     first = say(bench, "a", segments=4)
     work(bench)
     bench.now += 0.3 * first.audio_s
-    bench.scheduler.pause("stage")
+    bench.scheduler.queue.pause("stage")
     second = say(bench, "b")
     other = say(bench, "c", "other")
     work(bench)
@@ -123,14 +123,14 @@ def test_a_paused_channel_is_made_and_held_and_goes_on_where_it_was(bench: Bench
     assert made(bench, "c") == 1 and other.ended
     bench.now += 100.0
     assert seen(bench) == {"a": State.SOUNDING, "b": State.WAITING}
-    assert bench.scheduler.paused == ["stage"]
-    bench.scheduler.resume("stage")
+    assert bench.scheduler.queue.paused == ["stage"]
+    bench.scheduler.queue.resume("stage")
     assert made(bench, "b") == 1 and second.ended
     bench.now += 0.6 * first.audio_s
     assert sounding(bench) == ["a"]
     bench.now += 0.2 * first.audio_s
     assert sounding(bench) == ["b"]
-    assert bench.scheduler.paused == []
+    assert bench.scheduler.queue.paused == []
 
 
 @pytest.mark.parametrize("paused_first", [True, False])
@@ -143,13 +143,13 @@ def test_what_follows_a_skip_is_played_whole_on_both_sides_of_a_pause(
     work(bench)
     bench.now += 1.0
     if paused_first:
-        bench.scheduler.pause("stage")
+        bench.scheduler.queue.pause("stage")
     assert skip(bench) == ["a"] and sounding(bench) == ["b"]
     heard_s = 0.0 if paused_first else 0.5 * second.audio_s
     bench.now += heard_s
-    bench.scheduler.pause("stage")
+    bench.scheduler.queue.pause("stage")
     bench.now += 100.0
-    bench.scheduler.resume("stage")
+    bench.scheduler.queue.resume("stage")
     assert sounding(bench) == ["b"]
     bench.now += 0.9 * (second.audio_s - heard_s)
     assert sounding(bench) == ["b"]
@@ -164,23 +164,23 @@ def test_pause_holds_a_reply_in_its_midst_and_a_whole_one(bench: Bench) -> None:
     while not made(bench, "a"):
         bench.scheduler.run_once()
     whole = say(bench, "b", "other", stream=False)
-    bench.scheduler.pause("stage")
-    bench.scheduler.pause("other")
+    bench.scheduler.queue.pause("stage")
+    bench.scheduler.queue.pause("other")
     work(bench)
     assert made(bench, "a") == 1 and made(bench, "b") == 0
-    bench.scheduler.resume("stage")
-    bench.scheduler.resume("other")
+    bench.scheduler.queue.resume("stage")
+    bench.scheduler.queue.resume("other")
     work(bench)
     assert made(bench, "a") == 3 and made(bench, "b") == 1 and whole.ended
 
 
 def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(bench: Bench) -> None:
-    bench.scheduler.pause("stage")
+    bench.scheduler.queue.pause("stage")
     waiting = [say(bench, name, segments=3) for name in "ab"]
     assert all(job.due == math.inf for job in waiting)
     bench.now += 60.0
     promised = [say(bench, f"c{i}", f"c{i}", segments=2, nfe=10) for i in range(2)]
-    bench.scheduler.resume("stage")
+    bench.scheduler.queue.resume("stage")
     assert all(bench.now < job.due < math.inf for job in waiting)
     work(bench)
     for job in promised:
@@ -189,7 +189,7 @@ def test_what_waited_on_a_paused_channel_is_promised_anew_and_delays_no_promise(
 
 
 def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
-    bench.scheduler.pause("stage")
+    bench.scheduler.queue.pause("stage")
     say(bench, "a", deadline=bench.now + 5.0)
     work(bench)
     bench.now += 6.0
@@ -199,7 +199,7 @@ def test_a_deadline_counts_while_a_channel_is_paused(bench: Bench) -> None:
 
 
 def test_a_drain_does_not_wait_for_a_paused_channel(bench: Bench) -> None:
-    bench.scheduler.pause("stage")
+    bench.scheduler.queue.pause("stage")
     say(bench, "a")
     work(bench)
     bench.serve()
@@ -208,16 +208,16 @@ def test_a_drain_does_not_wait_for_a_paused_channel(bench: Bench) -> None:
 
 def test_so_many_channels_may_be_paused(bench: Bench) -> None:
     for number in range(MAX_PAUSED):
-        bench.scheduler.pause(str(number))
-    bench.scheduler.pause("0")
+        bench.scheduler.queue.pause(str(number))
+    bench.scheduler.queue.pause("0")
     with pytest.raises(QueueFull, match="channels are paused"):
-        bench.scheduler.pause("one more")
-    bench.scheduler.resume("one more")  # which is not paused
+        bench.scheduler.queue.pause("one more")
+    bench.scheduler.queue.resume("one more")  # which is not paused
 
 
 def merge(bench: Bench, name: str, key: str = "rose", **options: object) -> Job:
     job = bench.job(name, channel="stage", playout=SERIAL, merge=key)
-    earlier = bench.scheduler.mergeable(job.terms)
+    earlier = bench.scheduler.queue.mergeable(job.terms)
     job.merged = 1 + (earlier.merged if earlier else 0)
     assert bench.scheduler.admit(job, [pieces(name, 1)], earlier) == 0
     return job
@@ -241,11 +241,11 @@ def test_a_merged_request_takes_the_place_of_the_one_that_waits(bench: Bench) ->
 def test_what_the_engine_has_begun_is_not_merged_with(bench: Bench) -> None:
     first = merge(bench, "one rose")
     late = bench.job("two roses", channel="stage", playout=SERIAL, merge="rose")
-    earlier = bench.scheduler.mergeable(late.terms)
+    earlier = bench.scheduler.queue.mergeable(late.terms)
     assert earlier is first
     bench.scheduler.run_once()
     assert bench.scheduler.admit(late, [pieces("two", 1)], earlier) is None
-    assert bench.scheduler.mergeable(late.terms) is None
+    assert bench.scheduler.queue.mergeable(late.terms) is None
     assert bench.scheduler.admit(late, [pieces("two", 1)]) == 0
 
 
@@ -253,23 +253,23 @@ def test_a_reader_that_leaves_before_it_has_read_all_frees_its_channel(bench: Be
     first = say(bench, "a", segments=4)
     say(bench, "b")
     work(bench)
-    bench.scheduler.stop_playout(first)
+    bench.scheduler.queue.stop_playout(first)
     assert sounding(bench) == ["b"] and ended(bench) == {"a": Cancelled}
-    bench.scheduler.stop_playout(first)
+    bench.scheduler.queue.stop_playout(first)
     assert ended(bench) == {"a": Cancelled}
 
 
 def test_changes_are_announced_and_ended_requests_are_remembered(bench: Bench) -> None:
     changes: list[None] = []
-    bench.scheduler.on_change = lambda: changes.append(None)
+    bench.scheduler.queue.watch(lambda: changes.append(None))
     say(bench, "a", priority=Priority.HIGH)
     assert changes
     changes.clear()
     work(bench)
     assert changes
-    _, past, number = bench.scheduler.utterances()
+    _, past, number = bench.scheduler.queue.utterances()
     assert past == []
     bench.now += 60.0
-    _, past, number = bench.scheduler.utterances(number)
+    _, past, number = bench.scheduler.queue.utterances(number)
     assert [u.job.terms.request_id for u in past] == ["a"]
-    assert bench.scheduler.utterances(number) == ([], [], number)
+    assert bench.scheduler.queue.utterances(number) == ([], [], number)

@@ -1,0 +1,447 @@
+"""Requests of every service: parsed, planned, admitted; their results become messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from appliance.audio import words
+from appliance.audio.phrases import Key, Phrase, Phrases, key_of
+from appliance.audio.reply import AudioWorkers, Reply
+from appliance.audio.words import Word
+from appliance.config import ServerConfig
+from appliance.contract.bundle import Manifest
+from appliance.errors import ApplianceError, DeadlineMissed, InvalidRequest, ReaderStalled, TooManyCalls
+from appliance.plan import Planner
+from appliance.request import Request, Segment, SegmentAudio, Timings
+from appliance.rpc import appliance_pb2 as pb
+from appliance.rpc.context import Context, OpenCall, current_task, remaining_s
+from appliance.rpc.replies import header_message, timings_message, trailers, word_messages
+from appliance.rpc.requests import ParsedRequest, RequestDefaults, parse
+from appliance.scheduler import Scheduler
+from appliance.scheduler.job import Job, Result
+from appliance.scheduler.workload import Clock
+from appliance.text.written import Written
+
+logger = logging.getLogger(__name__)
+
+SHORT_TEXT = 200
+"""Characters of a text that is planned on the event loop, which takes less than a millisecond."""
+
+
+@dataclass
+class Components:
+    """Parts of the daemon that serve calls; a reload or a bundle swap replaces some."""
+
+    planner: Planner
+    scheduler: Scheduler
+    defaults: RequestDefaults
+    clock: Clock
+    spoken: Callable[[Timings, float], None] = lambda timings, promised_s: None
+    """Counts a finished request."""
+    skipped: Callable[[], None] = lambda: None
+    """Counts a request of which nothing can be spoken."""
+    at_hand: Callable[[str], bool] = lambda voice: False
+    """True if a voice is in memory, prepared."""
+    phrases: Phrases = field(default_factory=lambda: Phrases(0))
+    degraded: Callable[[], str] = lambda: ""
+    """Why requests are served worse than they should be, in one word for machines; else empty."""
+
+
+@dataclass(eq=False, kw_only=True)
+class SynthesisCall(OpenCall):
+    """A request on its way from message to reply."""
+
+    parsed: ParsedRequest
+    components: Components
+    workers: AudioWorkers
+    job: Job
+    results: asyncio.Queue[Result]
+    peer: str
+    """The caller, for limits; empty for the box's own calls."""
+    message_s: float
+    """Longest audio in one message of a stream."""
+
+    admitted: bool = False
+    """True once it has the three below."""
+    manifest: Manifest = field(init=False)
+    """Manifest of the bundle that it is planned for."""
+    request: Request = field(init=False)
+    reply: Reply = field(init=False)
+
+    cached: bool = False
+    """True if its audio was made for an earlier request."""
+    phrase_key: Key | None = None
+    """Key to keep its audio under, if it is to be kept."""
+    phrase: list[SegmentAudio] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    """Word timings of the segments so far, if the request asks for them."""
+    first_audio: float = math.nan
+    """Time at which the transport was given its first audio, if it was."""
+
+    # Admission.
+
+    def admit(self) -> None:
+        """Plan the request and have the scheduler admit its job; blocks while the text is planned.
+
+        Raises what `Planner.ways` and `Scheduler.admit` raise, and InvalidRequest.
+        """
+        # Planned again where the bundle was swapped meanwhile, or the request to merge with was begun.
+        while not self._plan_and_admit():
+            pass
+
+    def _plan_and_admit(self) -> bool:
+        parts, job, parsed = self.components, self.job, self.parsed
+        generation = parts.scheduler.engines.generation  # read before what is planned with
+        self.manifest = parts.planner.manifest
+        earlier = parts.scheduler.queue.mergeable(parsed.terms)
+        job.merged = parsed.merge_count + (earlier.merged if earlier else 0)
+        ways = parts.planner.ways(parsed.ways_for(job.merged, parts.defaults))
+        job.voice, job.text = ways[0][0].voice, ways[0][0].text
+        keys = self._phrase_keys([segments for _, segments in ways])
+        kept = parts.phrases.find(keys) if keys else None
+        job.kept = ()
+        if kept is not None:
+            place, phrase = kept
+            request, segments = ways[place]
+            ways, job.kept = [(replace(request, seed=phrase.seed), segments)], phrase.segments
+        way = parts.scheduler.admit(job, [segments for _, segments in ways], earlier, generation)
+        if way is None:
+            return False
+        self.request = ways[way][0]
+        self.reply = Reply(self.manifest, self.request.encoding, self.request.sample_rate_hz, self.message_s)
+        self.cached = kept is not None
+        self.phrase_key = keys[way] if keys and not kept else None
+        return True
+
+    def _phrase_keys(self, ways: Sequence[Sequence[Segment]]) -> list[Key]:
+        """The key of each way; none where its audio is not to be kept."""
+        parts, seeded = self.components, self.parsed.seeded
+        if not parts.phrases.takes(seeded=seeded):
+            return []
+        made_by = f"{self.manifest!r} {parts.scheduler.engines.backend}"
+        return [key_of(segments, made_by, seeded=seeded) for segments in ways]
+
+    @property
+    def promised_s(self) -> float:
+        """Seconds from arrival to the promised first audio; 0 without a promise."""
+        promised = math.isfinite(self.job.due) and not self.job.late_s
+        return self.job.due - self.job.arrived if promised else 0.0
+
+    # Results and messages.
+
+    async def segments(self) -> AsyncIterator[SegmentAudio]:
+        """Finished segments, in order. Raises the error that ended the job."""
+        while isinstance(result := await self.results.get(), SegmentAudio):
+            if self.phrase_key is not None:
+                self.phrase.append(result)
+            yield result
+            if result.last:
+                return
+        raise result
+
+    def header(self, before_s: float = 0.0, before_segments: int = 0) -> pb.Header:
+        """Return the header; in a session, after so much audio."""
+        job, request, engines = self.job, self.request, self.components.scheduler.engines
+        planned = words.planned(job.segments) if request.word_timings else []
+        return header_message(
+            *(request, job.terms, len(job.segments), engines.backend, self.promised_s),
+            [word.moved(before_s, before_segments) for word in planned],
+            passed_over=engines.passed_over,
+            cached=self.cached,
+        )
+
+    async def whole(self) -> bytes:
+        """The reply's audio, once all of it is finished. Raises the error that ended the job."""
+        async for segment in self.segments():
+            await self.workers.run(len(segment.samples), self.reply.keep, segment)
+            await self._time_words(segment)
+        reply = self.reply
+        audio: bytes = await self.workers.run(reply.samples, reply.whole, costly=reply.is_costly)
+        self.first_audio = self.clock()
+        return audio
+
+    async def audio(self) -> AsyncIterator[tuple[pb.Audio, int]]:
+        """The reply's audio message by message, each as soon as it is encoded, and its number of samples.
+
+        Raises the error that ended the job.
+        """
+        reply, sequence, offset = self.reply, 0, 0
+        async for segment in self.segments():
+            encoded, count = reply.messages(segment), len(segment.samples)
+            while message := await self.workers.run(count, next, encoded, None, costly=reply.is_costly):
+                data, samples = message
+                if not sequence:
+                    self.first_audio = self.clock()
+                audio = pb.Audio(data=data, sequence=sequence, sample_offset=offset, segment=segment.segment)
+                yield audio, samples
+                sequence, offset = sequence + 1, offset + samples
+            await self._time_words(segment)
+
+    async def _time_words(self, finished: SegmentAudio) -> None:
+        if self.request.word_timings:
+            segments, samples = self.job.segments, finished.samples
+            segment, start_s = segments[finished.segment], words.starts_s(segments)[finished.segment]
+            rate_hz = self.manifest.mel.sample_rate_hz
+            self.words += await self.workers.run(
+                len(samples), words.from_audio, segment, start_s, samples, rate_hz
+            )
+
+    async def write(self, message: object, samples: int = 0) -> None:
+        """Send a message that holds so many samples. Raises Cancelled if the caller is gone."""
+        await self.send(message)
+        if samples:
+            self.components.scheduler.queue.written(self.job, samples / self.request.sample_rate_hz)
+
+    def stalled_s(self, now: float, *, playing: bool) -> float:
+        """Seconds for which its reader has taken nothing.
+
+        A client's window may hold more than a minute of audio, and one that reads as it plays (`playing`)
+        takes nothing more until it has played that.
+        """
+        if self.writing_since is None:
+            return 0.0
+        since = self.writing_since
+        if playing and not math.isnan(self.first_audio):
+            since = max(since, self.first_audio + self.job.written_s)
+        return now - since
+
+    # The end.
+
+    def finish(self, *, with_trailers: bool = True) -> Timings:
+        """Complete the timings, keep the phrase, set the trailers, log and count the request."""
+        parts, job, reply = self.components, self.job, self.reply
+        if self.phrase_key is not None:
+            parts.phrases.keep(self.phrase_key, Phrase.of(self.phrase, self.request.seed))
+        timings = replace(
+            job.timings,
+            first_audio_s=self.first_audio - job.arrived if reply.samples else 0.0,
+            total_s=self.clock() - job.arrived,
+            audio_s=reply.audio_s,
+            join_s=reply.join_s,
+            encode_s=reply.encode_s,
+        )
+        if with_trailers:
+            figures = trailers(timings, job.terms, self.promised_s, parts.degraded())
+            self.context.set_trailing_metadata(figures)
+        # Once the reply is on its way.
+        asyncio.get_running_loop().call_soon(self._record, timings)
+        return timings
+
+    def _record(self, timings: Timings) -> None:
+        terms = self.job.terms
+        logger.info(
+            "request %s of %s, voice %r: %.2f s of audio in %.2f s, first after %.2f s, waited %.2f s",
+            *(terms.request_id, terms.client, self.request.voice),
+            *(timings.audio_s, timings.total_s, timings.first_audio_s, timings.queue_s),
+        )
+        self.components.spoken(timings, self.promised_s)
+
+
+class Speaking:
+    """Calls under way, whatever service they came by. Construct on the event loop that serves it."""
+
+    def __init__(
+        self,
+        components: Components,
+        server: ServerConfig,
+        peer: Callable[[Context], str] = lambda context: "",
+    ) -> None:
+        """`peer` identifies a caller for limits; empty for the box's own calls."""
+        self.components = components
+        self._server, self._peer = server, peer
+        self._loop = asyncio.get_running_loop()
+        self._calls: set[SynthesisCall] = set()
+        self._sessions: list[str] = []
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._planner_thread = ThreadPoolExecutor(1, thread_name_prefix="plan")
+        self.workers = AudioWorkers()
+        self.on_segment: Callable[[Job, Manifest, SegmentAudio], None] | None = None
+        """Takes every finished segment, on the event loop."""
+
+    async def whole(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
+        """Speak a request; the reply has all of its audio."""
+        parsed = self.parse(message, context, stream=False)
+        if parsed.is_empty:
+            request = parsed.ways[0]
+            manifest, message_s = self.components.planner.manifest, self._server.message_s
+            empty = Reply(manifest, request.encoding, request.sample_rate_hz, message_s).whole()
+            return pb.SynthesizeResponse(audio=empty, header=self.skip(parsed, context), timings={})
+        async with self.call(parsed, context) as call:
+            # Tells a client, whose next request is to come after this one, that it has been admitted.
+            await context.send_initial_metadata(())
+            audio = await call.whole()
+            timings = timings_message(call.finish())
+            words = word_messages(call.words)
+            return pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
+
+    def parse(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
+        """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
+        self.components.scheduler.check_open(message.request_id)
+        return parse(message, self.components.defaults, stream=stream, client=context.peer())
+
+    def skip(self, parsed: ParsedRequest, context: Context) -> pb.Header:
+        """Count and log a request of which nothing can be spoken; return the header of its reply."""
+        terms, parts = parsed.terms, self.components
+        logger.info("request %s of %s: nothing to speak", terms.request_id, terms.client)
+        parts.skipped()
+        context.set_trailing_metadata(trailers(Timings(), terms))
+        engines = parts.scheduler.engines
+        return header_message(parsed.ways[0], terms, 0, engines.backend, 0.0, passed_over=engines.passed_over)
+
+    @asynccontextmanager
+    async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:
+        """Plan and admit a request; end its job when the context exits.
+
+        Raises Unavailable, InvalidRequest, TooManyCalls, and what `SynthesisCall.admit` raises.
+        """
+        call = self._new_call(parsed, context)
+        self._calls.add(call)
+        self._idle.clear()
+        try:
+            # Jobs are admitted in order of arrival: what comes while the thread is planning waits for it.
+            request = parsed.message
+            is_quick = len(request.text) <= SHORT_TEXT and self.components.at_hand(request.voice)
+            if is_quick and self.planning == 1:
+                call.admit()
+            else:
+                await self._loop.run_in_executor(self._planner_thread, call.admit)
+            call.admitted = True
+            call.job.timings.text_s = call.clock() - call.job.arrived
+            yield call
+        except (asyncio.CancelledError, ApplianceError) as caught:
+            error = caught if isinstance(caught, ApplianceError) else call.ended_by
+            self._log_failure(call, error)
+            if call.admitted:
+                self.components.scheduler.queue.stop_playout(call.job)
+            if error is None:
+                raise
+            raise error from caught.__cause__
+        finally:
+            self.components.scheduler.queue.cancel(call.job)
+            self._calls.discard(call)
+            if not self._calls:
+                self._idle.set()
+
+    def _new_call(self, parsed: ParsedRequest, context: Context) -> SynthesisCall:
+        parts, server, terms = self.components, self._server, parsed.terms
+        arrived, left_s = parts.clock(), remaining_s(context)
+        if left_s <= 0.0:
+            raise DeadlineMissed.passed("before the request arrived")
+        parts.scheduler.check_open(terms.request_id, taken=self._find(terms.request_id) is not None)
+        self._check_room(peer := self._peer(context), len(self._calls))
+        results: asyncio.Queue[Result] = asyncio.Queue()
+        job = Job(
+            terms,
+            # It holds the queue and not the call: watchers of the scheduler's queue remember ended jobs.
+            partial(self.deliver, terms.request_id, results),
+            arrived,
+            deadline=arrived + left_s,
+            stream=parsed.stream,
+            buffer_s=server.stream_buffer_s if parsed.stream else math.inf,
+        )
+        return SynthesisCall(
+            context=context,
+            clock=parts.clock,
+            task=current_task(),
+            parsed=parsed,
+            components=parts,
+            workers=self.workers,
+            job=job,
+            results=results,
+            peer=peer,
+            message_s=server.message_s,
+        )
+
+    def deliver(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+        """Move a result from the scheduler's thread to the event loop."""
+        with contextlib.suppress(RuntimeError):  # a closed loop has no reader left
+            self._loop.call_soon_threadsafe(self._arrive, request_id, results, result)
+
+    def _arrive(self, request_id: str, results: asyncio.Queue[Result], result: Result) -> None:
+        results.put_nowait(result)
+        call = self._find(request_id) if self.on_segment is not None else None
+        if self.on_segment is not None and call is not None and isinstance(result, SegmentAudio):
+            self.on_segment(call.job, call.manifest, result)
+
+    def _log_failure(self, call: SynthesisCall, error: ApplianceError | None) -> None:
+        reason: object = error or "the call was cancelled"
+        if isinstance(error, InvalidRequest):
+            reason = f"{error.field} is refused"  # the whole message may quote the text
+        terms, voice = call.parsed.terms, call.parsed.message.voice
+        logger.info("request %s of %s, voice %.64r: %s", terms.request_id, terms.client, voice, reason)
+
+    # Limits.
+
+    @contextlib.contextmanager
+    def open_session(self, context: Context) -> Iterator[float]:
+        """Count a call of many messages; yields the seconds it may be idle. Raises TooManyCalls."""
+        self._check_room(peer := self._peer(context), len(self._sessions))
+        self._sessions.append(peer)
+        try:
+            yield self._server.session_idle_s
+        finally:
+            self._sessions.remove(peer)
+
+    def _check_room(self, peer: str, under_way: int) -> None:
+        """Raises TooManyCalls."""
+        server = self._server
+        if under_way >= server.max_calls:
+            raise TooManyCalls(f"{server.max_calls} calls are under way, which is the limit", retry_s=1.0)
+        own = sum(call.peer == peer for call in self._calls) + self._sessions.count(peer) if peer else 0
+        if own >= server.max_calls_of_peer:
+            raise TooManyCalls(
+                f"{server.max_calls_of_peer} calls of {peer} are under way, which is the limit", retry_s=1.0
+            )
+
+    # Calls under way.
+
+    @property
+    def planning(self) -> int:
+        """Calls that are not admitted yet."""
+        return sum(not call.admitted for call in list(self._calls))
+
+    @property
+    def sending(self) -> int:
+        """Calls whose audio is made and on its way to their readers."""
+        return sum(call.admitted and call.job.ended for call in list(self._calls))
+
+    def end(self, request_id: str, why: ApplianceError) -> bool:
+        """End the call of a request, whatever it waits for; False where there is none."""
+        if (call := self._find(request_id)) is None:
+            return False
+        call.end(why)
+        return True
+
+    def drop_stalled(self, limit_s: float, *, playing: bool = True) -> None:
+        """End the calls whose readers have taken nothing for so long; `playing`: after what they can play."""
+        now = self.components.clock()
+        for call in self._calls:
+            if call.stalled_s(now, playing=playing) > limit_s:
+                call.end(ReaderStalled("the reader has taken no audio for too long"))
+
+    async def idle(self) -> None:
+        """Return when no call is under way."""
+        await self._idle.wait()
+
+    def _find(self, request_id: str) -> SynthesisCall | None:
+        return next((call for call in self._calls if call.job.terms.request_id == request_id), None)
+
+    # Threads.
+
+    async def text_splitter(self, request: Request) -> Written:
+        """Return a splitter for a text that is still being written. Raises VoiceNotFound, StorageError."""
+        planner = self.components.planner
+        return await self._loop.run_in_executor(self._planner_thread, planner.written, request)
+
+    def close(self) -> None:
+        self._planner_thread.shutdown(wait=False, cancel_futures=True)
+        self.workers.close()

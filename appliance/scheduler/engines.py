@@ -1,0 +1,133 @@
+"""The engine in use and its replacement, tests and faults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory, Unavailable
+from appliance.request import PassedOver
+from appliance.scheduler.interface import Engine
+from appliance.scheduler.workload import Workload
+
+logger = logging.getLogger(__name__)
+
+FAULTS_IN_A_ROW = 3
+"""Failed calls without a finished segment."""
+
+
+@dataclass(frozen=True)
+class Test:
+    engine: Engine | None
+    done: Callable[[float | Exception], None]
+
+
+class Engines:
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._retired: list[Engine] = []
+        self._tests: list[Test] = []
+        self.faults = 0
+
+    # Any thread may call what follows.
+
+    @property
+    def present(self) -> Engine | None:
+        return self._workload.engine
+
+    @property
+    def generation(self) -> int:
+        return self._workload.generation
+
+    @property
+    def backend(self) -> str:
+        return "" if self.present is None else self.present.backend
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        return () if self.present is None else self.present.passed_over
+
+    def forget_costs(self) -> None:
+        if self.present is not None:
+            self.present.costs.reset()
+
+    def test(self, done: Callable[[float | Exception], None], engine: Engine | None = None) -> None:
+        """Test an engine, else the present one, between two calls; `done` gets the seconds or the error."""
+        with self._workload.changed:
+            self._workload.check_running()
+            self._tests.append(Test(engine, done))
+            self._workload.notify()
+
+    def replace(self, engine: Engine, switch: Callable[[], None]) -> None:
+        """Give new jobs to another engine, for which `switch` has requests planned. Raises Unavailable."""
+        workload = self._workload
+        with workload.changed:
+            workload.check_running()
+            assert workload.engine is not None
+            self._retired.append(workload.engine)
+            workload.engine = engine
+            workload.generation += 1
+            switch()
+            workload.notify()
+
+    # The engine's thread, under the lock.
+
+    def close_lanes(self) -> None:
+        for engine, lane in self._workload.unclosed:
+            engine.close(lane)
+        self._workload.unclosed.clear()
+
+    def shut_down_idle(self) -> None:
+        for engine in list(self._retired):
+            if all(job.engine is not engine for job in self._workload.jobs.values()):
+                self._retired.remove(engine)
+                engine.shutdown()
+
+    def next_test(self) -> Test | None:
+        """First test for which there is a lane."""
+        for number, test in enumerate(self._tests):
+            if test.engine is not None or self._has_free_lane():
+                return self._tests.pop(number)
+        return None
+
+    def _has_free_lane(self) -> bool:
+        engine = self._workload.engine
+        return engine is not None and len(self._workload.holders(engine)) < engine.max_lanes
+
+    # The engine's thread, without the lock.
+
+    def run_test(self, test: Test) -> None:
+        engine = test.engine or self._workload.engine
+        assert engine is not None
+        begun = self._workload.clock()
+        try:
+            engine.prove()
+        except Exception as error:
+            test.done(error)
+        else:
+            test.done(self._workload.clock() - begun)
+
+    def prove(self, engine: Engine) -> None:
+        """Test the engine after FAULTS_IN_A_ROW. Raises EngineFault."""
+        if self.faults < FAULTS_IN_A_ROW:
+            return
+        with self._workload.changed:
+            self.close_lanes()
+            if not self._has_free_lane():
+                return
+        logger.error("the engine has failed %d times in a row; testing it", self.faults)
+        try:
+            engine.prove()
+        except (DeviceLost, OutOfDeviceMemory):
+            raise
+        except Exception as error:
+            raise EngineFault(f"the engine fails every call: {type(error).__name__}: {error}") from error
+        logger.warning("the engine passes its test: what it was given was at fault")
+        self.faults = 0
+
+    def stop(self) -> None:
+        for test in self._tests:
+            test.done(Unavailable("the daemon stops"))
+        for engine in self._retired:
+            engine.shutdown()

@@ -1,0 +1,64 @@
+"""The engine as the scheduler drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from appliance.request import Cost, FloatArray, Lane, PassedOver, Segment
+
+
+class CostEstimates(Protocol):
+    """Seconds of the engine's calls."""
+
+    def of(self, segment: Segment) -> Cost: ...
+
+    def together(self, steps: Sequence[tuple[Segment, int]]) -> float:
+        """In one call."""
+
+    def learn(self, call: str, steps: Sequence[tuple[Segment, int]], seconds: float) -> None:
+        """`call`: "open", "step" or "finish"."""
+
+    def reset(self) -> None:
+        """Return to the warm-up's measurements."""
+
+
+class Engine(Protocol):
+    """Used from one thread, but for `interrupt`."""
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def passed_over(self) -> Sequence[PassedOver]:
+        """Backends tried before this one."""
+
+    @property
+    def max_lanes(self) -> int: ...
+
+    @property
+    def max_batch(self) -> int:
+        """Lanes that may share a call."""
+
+    @property
+    def costs(self) -> CostEstimates: ...
+
+    def open(self, segment: Segment) -> Lane: ...
+
+    def step(self, lane_ids: Sequence[int]) -> None: ...
+
+    def finish(self, lane_id: int) -> FloatArray:
+        """(samples,) at the model's rate, all finite."""
+
+    def close(self, lane_id: int) -> None: ...
+
+    @property
+    def can_interrupt(self) -> bool: ...
+
+    def interrupt(self, on: bool) -> None:
+        """Have calls raise Interrupted, from the present one on. Lanes stay."""
+
+    def prove(self) -> None:
+        """Synthesise a known input."""
+
+    def shutdown(self) -> None: ...

@@ -1,0 +1,161 @@
+"""The queue's verbs, for moderators and callers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from appliance.errors import ApplianceError, Cancelled, QueueFull
+from appliance.request import Terms
+from appliance.scheduler.admission import target
+from appliance.scheduler.job import Job, State, Utterance
+from appliance.scheduler.proof import blocking, shortfall_s
+from appliance.scheduler.release import Delivery
+from appliance.scheduler.workload import Workload
+
+MAX_PAUSED = 1_000
+
+
+def next_change(present: Iterable[Utterance], now: float) -> float:
+    """Time at which the next playout starts or ends."""
+    times = (
+        when
+        for u in present
+        if u.job.audible is not None
+        for when in (u.starts, u.starts + u.job.audio_s)
+        if when > now
+    )
+    return min(times, default=math.inf)
+
+
+class Queue:
+    def __init__(self, workload: Workload, delivery: Delivery) -> None:
+        self._workload, self._delivery = workload, delivery
+
+    # Reading.
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have a function called when the queue changes."""
+        self._workload.on_change = on_change
+
+    def utterances(self, since: int = 0) -> tuple[list[Utterance], list[Utterance], int]:
+        """Return those present, in order of playout; those ended since a number; the next number."""
+        workload = self._workload
+        with workload.changed:
+            now = workload.clock()
+            workload.forget_played(now)
+            present = [one for channel in workload.channels.values() for one in channel.utterances(now)]
+            ended = [utterance for number, utterance in workload.history if number > since]
+            return present, ended, workload.history[-1][0] if workload.history else since
+
+    def position_of(self, job: Job) -> tuple[Utterance, list[Job]]:
+        """Return its state, and the jobs before it."""
+        workload = self._workload
+        with workload.changed:
+            now = workload.clock()
+            workload.forget_played(now)
+            before: list[Job] = []
+            for utterance in job.channel.utterances(now):
+                if utterance.job is job:
+                    return utterance, before
+                before.append(utterance.job)
+            ended = (utterance for _, utterance in reversed(workload.history) if utterance.job is job)
+            return next(ended, Utterance(job, State.ENDED, now)), []
+
+    def mergeable(self, terms: Terms) -> Job | None:
+        """Newest job of that merge scope that has not begun."""
+        with self._workload.changed:
+            if not terms.merge:
+                return None
+            for job in reversed(self._workload.jobs.values()):
+                if job.terms.merge_scope == terms.merge_scope and not job.begun:
+                    return job
+            return None
+
+    # A caller's verbs.
+
+    def cancel(self, job: Job, why: ApplianceError | None = None) -> None:
+        """End a job; its lane is free after the present call. Idempotent."""
+        with self._workload.changed:
+            if not job.number:
+                job.ended = True  # not admitted yet, and so never
+            elif not job.ended:
+                self._delivery.end(job, why or Cancelled("the caller went away"))
+
+    def written(self, job: Job, seconds: float) -> None:
+        """The transport has taken more audio."""
+        with self._workload.changed:
+            had_room = job.has_room
+            job.written_s += seconds
+            if job.has_room and not had_room:
+                self._workload.notify()
+
+    def stop_playout(self, job: Job) -> None:
+        """The caller has gone before reading all."""
+        with self._workload.changed:
+            if job.ended and job in job.channel.jobs:
+                self._workload.take_off(job, Cancelled("the caller went away"))
+
+    # A moderator's.
+
+    def end(self, chosen: Callable[[Utterance], bool], why: ApplianceError) -> list[Utterance]:
+        """End the chosen requests, and return them."""
+        with self._workload.changed:
+            found = [utterance for utterance in self.utterances()[0] if chosen(utterance)]
+            for utterance in found:
+                job = utterance.job
+                if not job.ended:
+                    self._delivery.end(job, why)
+                elif job in job.channel.jobs:
+                    self._workload.take_off(job, why)
+            return found
+
+    @property
+    def paused(self) -> list[str]:
+        with self._workload.changed:
+            return sorted(self._workload.paused)
+
+    def pause(self, name: str) -> None:
+        """Hold the audio of a channel. Raises QueueFull."""
+        workload = self._workload
+        with workload.changed:
+            if name in workload.paused:
+                return
+            if len(workload.paused) >= MAX_PAUSED:
+                raise QueueFull(f"{MAX_PAUSED} channels are paused, which is the limit")
+            workload.paused[name] = now = workload.clock()
+            for channel in workload.channels_named(name):
+                channel.paused = now
+            workload.notify()
+            workload.on_change()
+
+    def resume(self, name: str) -> None:
+        """Continue a channel; what waits gets new deadlines, late ones if need be."""
+        workload = self._workload
+        with workload.changed:
+            if workload.paused.pop(name, None) is None:
+                return
+            now, channels = workload.clock(), workload.channels_named(name)
+            for channel in channels:
+                channel.resume(now)
+            jobs = [job for channel in channels for job in channel.jobs]
+            self._promise_anew([job for job in jobs if not job.made and job.audible is None], now)
+            for job in jobs:
+                if job.held:
+                    self._delivery.release(job)
+            workload.notify()
+            workload.on_change()
+
+    def _promise_anew(self, jobs: Sequence[Job], now: float) -> None:
+        workload = self._workload
+        for job in jobs:
+            if job.guaranteed:
+                job.due = target(workload.config, job, job.terms.priority, job.audible_in_s(), now)
+        # Earlier promises to others come first.
+        for _ in range(3):
+            blocking_s = blocking(workload, now, workload.demands(now))
+            late_s = shortfall_s(workload, now, workload.demands(now), blocking_s)
+            if not 0.0 < late_s < math.inf:
+                break
+            for job in jobs:
+                job.late_s += late_s

@@ -1,0 +1,137 @@
+"""The rule of when finished audio goes out, row by row; and that it goes out once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from appliance.request import Priority, RequestCounts, SegmentAudio
+from appliance.scheduler.job import Job
+from appliance.scheduler.release import Verdict, verdict
+from tests.fakes_engine import segment
+from tests.scheduler.bench import CALL_S, Bench
+
+OUT, PAUSED, UNFINISHED, EARLY = Verdict.OUT, Verdict.PAUSED, Verdict.UNFINISHED, Verdict.EARLY
+
+
+@pytest.mark.parametrize(
+    ("decision", "job", "rule"),
+    [
+        (EARLY, {}, {}),
+        (OUT, {}, {"breaks": False}),
+        (OUT, {}, {"promised": False}),
+        (OUT, {}, {"in_s": 0.0}),
+        (OUT, {"audible": 100.0}, {}),
+        (OUT, {"done": 2}, {}),
+        (OUT, {"done": 2, "stream": False}, {}),
+        (UNFINISHED, {"stream": False}, {}),
+        (UNFINISHED, {"stream": False}, {"breaks": False, "promised": False, "in_s": 0.0}),
+        (PAUSED, {}, {"paused": 99.0}),
+        (PAUSED, {"done": 2, "audible": 100.0}, {"paused": 99.0, "breaks": False}),
+    ],
+)
+def test_the_rule(decision: Verdict, job: dict[str, object], rule: dict[str, float]) -> None:
+    bench = Bench()
+    known = bench.admit("a", 2)
+    for name, value in {"done": 1, **job}.items():
+        setattr(known, name, value)
+    known.channel.paused = rule.get("paused")
+    now = known.due - rule.get("in_s", 0.1)
+    found = verdict(
+        known,
+        now,
+        promised=bool(rule.get("promised", True)),
+        breaks_promise=lambda: bool(rule.get("breaks", True)),
+    )
+    assert found is decision
+
+
+@pytest.mark.parametrize("segments", [1, 2])
+def test_a_reply_that_is_made_goes_out_before_it_is_due_though_others_are_late(segments: int) -> None:
+    """Nothing of it can stall any more; what was held of it goes out too, and it leaves the books."""
+    bench = Bench(normal_s=1.0)
+    early, behind = bench.admit("early", segments, frames=20), bench.admit("behind", nfe=60)
+    bench.scheduler.run_once()
+    bench.now = early.due - (6 * segments + 1) * CALL_S  # a call that took far longer than estimated
+    while not early.made:
+        assert bench.results["early"] == []
+        bench.scheduler.run_once()
+    assert bench.now < early.due and bench.now + 62 * CALL_S > behind.due
+    assert bench.ends() == {"early": SegmentAudio} and len(bench.results["early"]) == segments
+    assert early.ended and bench.scheduler.load == RequestCounts(waiting=1)
+    assert len(bench.alarms) == segments - 1
+    for when, act in bench.alarms:
+        bench.now = when
+        act()
+    assert len(bench.results["early"]) == segments
+
+
+def held_first_piece() -> tuple[Bench, Job]:
+    """A stream whose first piece is finished, and held: it plays for 0.1 s, and the second takes longer."""
+    bench = Bench(normal_s=1.0)
+    job = bench.job("a")
+    first, second = segment("a0", nfe=2), segment("a1", index=1, nfe=40)
+    bench.scheduler.admit(job, [[replace(first, audio_s=0.1), replace(second, audio_s=9.0)]])
+    while job.done < 1:
+        bench.scheduler.run_once()
+    assert bench.results["a"] == []
+    return bench, job
+
+
+def test_a_first_sound_that_would_come_too_early_for_the_rest_is_held_until_its_time() -> None:
+    bench, job = held_first_piece()
+    while not bench.results["a"]:
+        before = bench.now
+        bench.scheduler.run_once()
+    assert before < bench.now < job.due, "what is left has become short enough"
+    assert [when for when, _ in bench.alarms] == [job.due]
+    bench.serve()
+    assert bench.ends() == {"a": SegmentAudio}
+
+
+@pytest.mark.parametrize("before_s", [0.0, 1e-6])
+def test_a_held_first_sound_goes_out_when_it_is_due(before_s: float) -> None:
+    """Also by an alarm that rings a moment early."""
+    bench, job = held_first_piece()
+    [(when, act)] = bench.alarms
+    bench.now = when - before_s
+    act()
+    assert len(bench.results["a"]) == 1 and job.audible == bench.now and not job.ended
+    act()
+    assert len(bench.results["a"]) == 1
+    bench.serve()
+    assert job.ended and bench.scheduler.load == RequestCounts()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "paused"])
+def test_a_held_first_sound_does_not_go_out_of_a_job_that_is_cancelled_or_paused(how: str) -> None:
+    bench, job = held_first_piece()
+    if how == "cancelled":
+        bench.scheduler.queue.cancel(job)
+    else:
+        bench.scheduler.queue.pause("")
+    bench.now = job.due
+    bench.alarms[0][1]()
+    assert not any(isinstance(result, SegmentAudio) for result in bench.results["a"])
+
+
+def test_a_reply_that_is_not_streamed_goes_out_whole() -> None:
+    bench = Bench()
+    job = bench.admit("a", 3, stream=False)
+    while not job.made:
+        assert bench.results["a"] == [] and job.audible is None
+        bench.scheduler.run_once()
+    assert len(bench.results["a"]) == 3 and job.audible == bench.now
+
+
+def test_what_is_promised_nothing_goes_out_at_once() -> None:
+    """BULK work, and a job that is late in any case."""
+    for call_s, terms in ((CALL_S, {"priority": Priority.BULK}), (1.0, {})):
+        bench = Bench()
+        bench.engine.costs.call_s = call_s
+        job = bench.admit("a", 3, **terms)
+        assert bool(job.late_s) is (call_s == 1.0)
+        while not job.done:
+            bench.scheduler.run_once()
+        assert len(bench.results["a"]) == 1
