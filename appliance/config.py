@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from appliance.contract.fields import AtLeast, Between, Ranged, from_mapping, parse_yaml
 from appliance.contract.schedule import MAX_NFE
+from appliance.contract.yaml_text import parse_yaml
 from appliance.errors import ConfigError
+from appliance.fields import AtLeast, Between, Ranged, from_mapping
 
 LOOPBACK_GRPC = "127.0.0.1:50051"
 LOOPBACK_METRICS = "127.0.0.1:9464"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from appliance.contract.bundle import Arch, Count
-from appliance.contract.fields import Ranged, from_mapping, parse_yaml
 from appliance.contract.mel import Kind, MelSpec
+from appliance.contract.yaml_text import parse_yaml
+from appliance.fields import Ranged, from_mapping
 
 CONV_GROUPS = 16  # of the convolutional position embedding: `dim` must divide by it
 

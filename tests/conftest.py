@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import tests.patience  # noqa: F401 -- measures before workers start
+
 ROOT = Path(__file__).resolve().parent.parent
 JETSON_RELEASE = Path("/etc/nv_tegra_release")
 CUDA_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
@@ -19,7 +21,13 @@ MEMORY_BYTES = 4 << 30
 """What temporary files may take of it at most, environments included."""
 
 # Examples are the same on every run and machine; a shared machine's pauses are no failures.
-hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None, print_blob=True)
+hypothesis.settings.register_profile(
+    "reproducible",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("reproducible")
 
 # The workshop is torch through and through; its test modules import it at their top.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import os
 import re
 import signal
 import socket
@@ -12,22 +12,24 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
-import soundfile
 import yaml
 
+from appliance.contract.mel import MelSpec
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from appliance.voices.store import VoiceStore
+from tests.patience import PATIENCE_S
+from tests.sounds import to_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLE = ROOT / "tests" / "tiny" / "bundle"
-PATIENCE_S = 30.0
 
 
 def free_port() -> int:
@@ -40,11 +42,14 @@ def free_port() -> int:
 
 def reference_wav(seconds: float = 3.0, *, level: float = 0.3) -> bytes:
     """Something with a pitch and a pulse, at a rate that is not the model's."""
-    t = np.arange(int(16_000 * seconds)) / 16_000
-    wave = level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t))
-    buffer = io.BytesIO()
-    soundfile.write(buffer, wave, 16_000, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
+    t = np.arange(int(16_000 * seconds))[:, None] / 16_000
+    return to_file(level * np.sin(2 * np.pi * 180 * t) * (0.6 + 0.4 * np.sin(2 * np.pi * 3 * t)), 16_000)
+
+
+def store_in(folder: Path, voices: Path | None = None, *, level: float = 0.1, **limits: int) -> VoiceStore:
+    """The voices of a folder, prepared for the tiny bundle."""
+    limits = {"memory_entries": 4, "max_reference_bytes": 1 << 20, **limits}
+    return VoiceStore(voices or folder / "voices", folder / "cache", MelSpec("vocos"), level, **limits)
 
 
 def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]) -> Path:
@@ -69,20 +74,18 @@ def write_config(folder: Path, bundle: Path = BUNDLE, **sections: dict[str, Any]
 
 
 @dataclass
-class Running:
-    """A daemon that was started."""
+class Program:
+    """A program that was started, and its log."""
 
     process: subprocess.Popen[str]
-    config: dict[str, Any]
-    folder: Path
-    lines: list[str] = field(default_factory=list)
-    logged: threading.Condition = field(default_factory=threading.Condition)
+    lines: list[str] = field(default_factory=list, kw_only=True)
+    logged: threading.Condition = field(default_factory=threading.Condition, kw_only=True)
     """Notified when a line has been added, and when the log has ended."""
-    log_ended: bool = False
+    log_ended: bool = field(default=False, kw_only=True)
 
     @property
-    def address(self) -> str:
-        return str(self.config["server"]["listen"])
+    def log(self) -> str:
+        return "".join(self.lines)
 
     def until(self, pattern: str) -> None:
         """Wait for a line of the log."""
@@ -92,7 +95,72 @@ class Running:
 
         with self.logged:
             self.logged.wait_for(lambda: found() or self.log_ended, PATIENCE_S)
-        assert found(), "".join(self.lines)
+        assert found(), self.log
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; its exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self.logged:
+                self.lines.append(line)
+                self.logged.notify_all()
+        with self.logged:
+            self.log_ended = True
+            self.logged.notify_all()
+
+
+def start(*command: object, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+    """Python with this command, its log in a pipe, in this environment and more.
+
+    `within`: a command that becomes the one after it, in other surroundings.
+    """
+    return subprocess.Popen(
+        [str(part) for part in (*within, sys.executable, *command)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+Started = TypeVar("Started", bound=Program)
+
+
+@contextlib.contextmanager
+def followed(program: Started, *, ready: bool = True) -> Iterator[Started]:
+    """Read its log, wait until it is ready, and leave no process behind."""
+    reader = threading.Thread(target=program.read_log)
+    reader.start()
+    try:
+        if ready:
+            program.until("ready on")
+        yield program
+    except BaseException:
+        print(program.log)
+        raise
+    finally:
+        if program.process.poll() is None:
+            program.process.kill()
+        program.process.wait()
+        reader.join()
+        assert program.process.stderr is not None
+        program.process.stderr.close()
+
+
+@dataclass
+class Running(Program):
+    """A daemon that was started."""
+
+    config: dict[str, Any]
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        return str(self.config["server"]["listen"])
 
     def channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.address, options=(("grpc.max_receive_message_length", -1),))
@@ -119,11 +187,6 @@ class Running:
             with error:
                 return error.code, error.read().decode()
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit status."""
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
-
 
 @contextlib.contextmanager
 def running(
@@ -136,37 +199,6 @@ def running(
 ) -> Iterator[Running]:
     """Start a daemon, wait until it is ready, and leave none behind."""
     path = write_config(folder, speaks_from, **sections)
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, "serve", "--config", str(path)],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    daemon = Running(process, yaml.safe_load(path.read_text()), folder)
-    assert process.stderr is not None
-    stderr = process.stderr
-
-    def read() -> None:
-        for line in stderr:
-            with daemon.logged:
-                daemon.lines.append(line)
-                daemon.logged.notify_all()
-        with daemon.logged:
-            daemon.log_ended = True
-            daemon.logged.notify_all()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        if ready:
-            daemon.until("ready on")
+    daemon = Running(start("-m", module, "serve", "--config", path), yaml.safe_load(path.read_text()), folder)
+    with followed(daemon, ready=ready):
         yield daemon
-    except BaseException:
-        print("".join(daemon.lines))
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        reader.join()
-        stderr.close()

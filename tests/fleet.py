@@ -30,7 +30,8 @@ from typing import Any
 from appliance import cli
 from appliance.bench.output import aligned
 from appliance.client import CallFailed, Client, Piece
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, free_port, running
+from tests.daemons import BUNDLE, ROOT, Running, free_port, running
+from tests.patience import PATIENCE_S, scaled
 
 CONFIGURATION = ROOT / "configs" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin")
@@ -254,7 +255,7 @@ class Storm:
 
     def _speak(self, text: str, outcome: Outcome) -> None:
         stream = self._client.stream(
-            text, self._voice, playout="overlap", nfe=NFE, queue_timeout=30.0, timeout=60.0
+            text, self._voice, playout="overlap", nfe=NFE, queue_timeout=scaled(30.0), timeout=PATIENCE_S
         )
         try:
             for event in stream:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemons import ROOT
+from tests.patience import PATIENCE_S
 
 CHANGES = {
     "ctypes.dlsym",
@@ -64,7 +65,7 @@ def in_a_process_of_its_own(module: str, folder: Path, *arguments: str) -> Any:
     ran = subprocess.run(
         [sys.executable, "-c", code, str(folder), *arguments],
         cwd=ROOT, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=5 * PATIENCE_S,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

@@ -31,3 +31,9 @@ def to_file(wave: np.ndarray, rate_hz: int = RATE_HZ, format: str = "WAV", subty
         for start in range(0, len(wave), rate_hz):
             file.write(wave[start : start + rate_hz])
     return stream.getvalue()
+
+
+def wav(seconds: float = 1.0, *, pitch_hz: float = 220.0, level: float = 0.02) -> bytes:
+    """A hum at a rate that is not the model's."""
+    t = np.arange(int(16_000 * seconds))[:, None] / 16_000
+    return to_file(level * np.sin(2 * np.pi * pitch_hz * t), 16_000)

@@ -23,9 +23,9 @@ from appliance.box.backup import LISTING, Failure
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.voices.store import VoiceStore
-from tests.daemons import ROOT, reference_wav
+from tests.daemons import ROOT, reference_wav, store_in
 from tests.killing import in_a_process_of_its_own, killed
-from tests.voices.test_store import SPEC
+from tests.patience import PATIENCE_S
 
 IS_ROOT = os.geteuid() == 0
 OURS = (990, 991) if IS_ROOT else (os.getuid(), os.getgid())
@@ -58,7 +58,7 @@ def box(folder: Path, module: str = "p3701-0005", user: int = OURS[0], group: in
 def furnished(folder: Path, **options: Any) -> Box:
     """A box with two voices, tokens and a key, a baseline and a journal."""
     made = box(folder, **options)
-    store = open_store(folder)
+    store = store_of(folder)
     store.create("ann", reference_wav(), TRANSCRIPT, "she said yes")
     store.create("bob", reference_wav(2.0, level=0.2), TRANSCRIPT)
     etc, state = folder / "etc/f5-appliance", folder / "var/lib/f5-appliance"
@@ -80,9 +80,8 @@ def furnished(folder: Path, **options: Any) -> Box:
     return made
 
 
-def open_store(folder: Path) -> VoiceStore:
-    voices = folder / "var/lib/f5-appliance/voices"
-    return VoiceStore(voices, folder / "cache", SPEC, 0.1, memory_entries=4, max_reference_bytes=1 << 20)
+def store_of(box: Path) -> VoiceStore:
+    return store_in(box, box / "var/lib/f5-appliance/voices")
 
 
 def tree(folder: Path) -> dict[str, tuple[Any, ...]]:
@@ -111,11 +110,11 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
         name: what for name, what in tree(tmp_path / "old").items() if name != "var/lib/f5-appliance"
     } | {"var/lib/f5-appliance": tree(tmp_path / "new")["var/lib/f5-appliance"]}
     # A voice sounds as before: what the engine is given of it is the same, bit for bit.
-    old, new = (open_store(tmp_path / name).reference("ann") for name in ("old", "new"))
+    old, new = (store_of(tmp_path / name).reference("ann") for name in ("old", "new"))
     assert old.transcript == new.transcript
     assert np.array_equal(old.features.samples, new.features.samples)
     assert np.array_equal(old.features.log_mel, new.features.log_mel)
-    assert open_store(tmp_path / "new").get("ann") == open_store(tmp_path / "old").get("ann")
+    assert store_of(tmp_path / "new").get("ann") == store_of(tmp_path / "old").get("ann")
     # It is an archive like any other.
     names = subprocess.run(["tar", "-tzf", file], capture_output=True, text=True, check=True).stdout.split()
     assert names[0] == LISTING and "voices/ann/audio" in names
@@ -124,7 +123,7 @@ def test_round_trip_to_an_empty_box(tmp_path: Path) -> None:
 def test_what_was_there_is_kept_aside(tmp_path: Path) -> None:
     backup.back_up(furnished(tmp_path / "old"), tmp_path / "f", silent)
     other = box(tmp_path / "new")
-    open_store(tmp_path / "new").create("eve", reference_wav(), TRANSCRIPT)
+    store_of(tmp_path / "new").create("eve", reference_wav(), TRANSCRIPT)
     (tmp_path / "new/etc/f5-appliance").mkdir()
     (tmp_path / "new/etc/f5-appliance/appliance.yaml").write_text("mine")
     lines, say = quiet()
@@ -134,7 +133,7 @@ def test_what_was_there_is_kept_aside(tmp_path: Path) -> None:
     assert any(f"what was there: {aside}" in line for line in lines)
     [aside] = (tmp_path / "new/etc").glob("f5-appliance.before-*")
     assert (aside / "appliance.yaml").read_text() == "mine"
-    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="not root: files are given to other users")
@@ -257,7 +256,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
     "device": (kind(tarfile.CHRTYPE), "is not what is listed"),
     "fifo": (kind(tarfile.FIFOTYPE), "is not what is listed"),
     "setuid": (field("mode", 0o4755), "out of range"),
-    "type": (field("mode", "0644"), "mode must be int"),
+    "type": (field("mode", "0644"), "mode: must be int"),
     "unknown hash": (field("sha256", "0" * 64), "its hash is another"),
     "size": (field("size", 1 << 40), "is not what is listed"),
     "not listed": (
@@ -267,7 +266,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, Any], Members], None], str]] = {
     "missing": (lambda listing, members: members.__delitem__(-1), "cut off"),
     "newer": (lambda listing, members: listing.update(format=2), "a newer f5-backup .format 2, this reads 1"),
     "no format": (lambda listing, members: listing.__delitem__("format"), "cannot be read"),
-    "no entries": (lambda listing, members: listing.update(entries=7), "not iterable"),
+    "no entries": (lambda listing, members: listing.update(entries=7), "entries: must be tuple"),
     "other first": (lambda listing, members: setattr(members[0][0], "name", "x"), "does not begin with"),
 }
 
@@ -295,7 +294,7 @@ def test_a_rewritten_backup_without_a_change_is_good(tmp_path: Path, good: bytes
     (tmp_path / "f").write_bytes(good)
     rewrite(tmp_path / "f", lambda listing, members: None)
     backup.restore(box(tmp_path / "new"), tmp_path / "f", silent)
-    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
 
 
 def test_a_restore_that_cannot_finish_changes_nothing(
@@ -370,13 +369,13 @@ def test_commands(tmp_path: Path) -> None:
     def run(name: str, sysroot: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / name), str(tmp_path / "f")]
         environment = {**os.environ, "F5_SYSROOT": str(tmp_path / sysroot)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert run("backup", "old").returncode == 0
     ran = run("backup", "old")
     assert ran.returncode == 1 and ran.stderr.startswith("f5-backup: ") and "already" in ran.stderr
     assert run("restore", "new").returncode == 0
-    assert open_store(tmp_path / "new").names() == ["ann", "bob"]
+    assert store_of(tmp_path / "new").names() == ["ann", "bob"]
     (tmp_path / "f").write_bytes(b"x")
     ran = run("restore", "new")
     assert ran.returncode == 1 and "damaged, or no backup" in ran.stderr

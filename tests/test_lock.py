@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +22,18 @@ from appliance.access import Role
 from appliance.cli import main
 from appliance.client import CallFailed, Client, Credentials, Piece
 from appliance.config import ServerConfig
+from appliance.serve import daemon
 from tests import daemons
 from tests.daemons import ROOT, Running, running
+from tests.patience import PATIENCE_S
 
 TEXT = "One, two, three, four, five, six, seven, eight, nine, ten, and so on until somebody says stop."
 
 
 def openssl(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["openssl", *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,7 +43,7 @@ def readme_certificate(folder: Path) -> None:
     readme = (ROOT / "appliance/rpc/README.md").read_text("utf-8")
     (command,) = re.findall(r"^sudo (openssl req -x509 .*?tls\.crt)$", readme, re.DOTALL | re.MULTILINE)
     command = command.replace("IP:$(hostname -I | cut -d' ' -f1)", "DNS:localhost,IP:127.0.0.1")
-    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=30)
+    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=PATIENCE_S)
 
 
 def signed(folder: Path, name: str, days: int, *more: str) -> None:
@@ -185,7 +188,9 @@ def test_plain_text_and_other_authorities_do_not_get_in(locked: Locked, tmp_path
 def handshake(address: str, *arguments: str) -> tuple[bool, str]:
     """Connect with openssl's client; return success, and its output."""
     command = ["openssl", "s_client", "-connect", address, "-alpn", "h2", *arguments]
-    done = subprocess.run(command, input="", capture_output=True, text=True, errors="replace", timeout=30)
+    done = subprocess.run(
+        command, input="", capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+    )
     return "Cipher is (NONE)" not in done.stdout and done.returncode == 0, done.stdout
 
 
@@ -365,20 +370,15 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_unusable_certificates_are_refused_at_start(
-    tmp_path: Path, keys: Path, server: dict[str, str], message: str
+    tmp_path: Path,
+    keys: Path,
+    capsys: pytest.CaptureFixture[str],
+    server: dict[str, str],
+    message: str,
 ) -> None:
     paths = {key: str(keys / value) if key.startswith("tls") else value for key, value in server.items()}
-    path = daemons.write_config(tmp_path, server=paths)
-    done = subprocess.run(
-        [sys.executable, "-m", "appliance", "serve", "--config", path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
-    assert done.returncode == 78, done.stderr
-    assert message in done.stderr.splitlines()[-1]
+    assert daemon.main(daemons.write_config(tmp_path, server=paths), []) == daemon.Exit.CONFIG
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

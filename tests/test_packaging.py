@@ -1,79 +1,14 @@
-"""What is shipped and what may import what: the wheel, the import rules (each shown to catch), the locks."""
+"""The wheel and the locks."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.once
-
-BREACHES = {
-    "device": ("appliance/text/breach.py", "import torch"),
-    "workshop": ("export/breach.py", "from appliance import config"),
-    "contract": ("appliance/contract/breach.py", "import soundfile"),
-    "grpc": ("appliance/engine/breach.py", "import grpc"),
-    "onnxruntime": ("appliance/engine/breach.py", "def f() -> None:\n    import onnxruntime"),
-    "openvino": ("appliance/engine/engine.py", "import openvino"),
-    "riva": ("appliance/text/breach.py", "import riva"),
-    "tensorrt": ("appliance/engine/engine.py", "import tensorrt"),
-    "http": ("appliance/text/breach.py", "import starlette"),
-    "gateway": ("appliance/gateway/breach.py", "from appliance import scheduler"),
-    "root-scripts": ("appliance/box/checks/breach.py", "import numpy"),
-    "route": ("appliance/audio/breach.py", "from appliance import scheduler"),
-    "services": ("appliance/rpc/speaking.py", "from appliance.rpc import session"),
-    "circles": ("appliance/contract/breach.py", "from appliance import config"),
-}
-"""Import rule of pyproject.toml → a file and a line that break it, and no other rule."""
-
-
-@pytest.fixture(scope="module")
-def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of all that the import linter reads."""
-    copy = tmp_path_factory.mktemp("checkout")
-    shutil.copy(root / "pyproject.toml", copy)
-    for package in ("appliance", "export"):
-        shutil.copytree(root / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "demo"))
-    return copy
-
-
-def lint_imports(checkout: Path) -> subprocess.CompletedProcess[str]:
-    """Run the import linter on a checkout; it goes by the modules that lie there."""
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
-
-
-def test_import_rules_hold(checkout: Path) -> None:
-    result = lint_imports(checkout)
-    assert result.returncode == 0, result.stdout
-
-
-def test_every_import_rule_has_its_breach(root: Path) -> None:
-    rules = re.findall(r'^id = "(.+)"$', (root / "pyproject.toml").read_text(), re.MULTILINE)
-    assert sorted(rules) == sorted(BREACHES)
-
-
-@pytest.mark.parametrize("rule", BREACHES)
-def test_import_rule_catches_its_breach(rule: str, checkout: Path) -> None:
-    path, line = BREACHES[rule]
-    file = checkout / path
-    before = file.read_text() if file.exists() else None
-    file.write_text((before or "") + f"\n{line}\n")
-    try:
-        result = lint_imports(checkout)
-    finally:
-        file.write_text(before) if before is not None else file.unlink()
-    assert result.returncode == 1, result.stdout + result.stderr
-    name = re.search(
-        rf'^id = "{rule}"\nname = "(.+)"$', (checkout / "pyproject.toml").read_text(), re.MULTILINE
-    )
-    assert name is not None
-    assert re.findall(r"^(.*) BROKEN", result.stdout, re.MULTILINE) == [name[1]], result.stdout
 
 
 def version(root: Path) -> str:

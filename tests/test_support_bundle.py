@@ -16,12 +16,12 @@ import pytest
 
 from appliance.box import paths
 from appliance.box.checks.application import Application
-from appliance.box.support import bundle, redact
+from appliance.box.support import archive, redact
 from appliance.config import Config
-from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.boxes import quick, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import TOOLS, Jetson
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 
@@ -184,7 +184,7 @@ def files(jetson: Jetson) -> dict[str, str]:
         env=jetson.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert out.stat().st_mode & 0o777 == 0o600
@@ -262,7 +262,7 @@ def test_the_boot_before_is_in_it_and_what_reset_the_box(tmp_path: Path) -> None
     jetson.write("/sys/devices/platform/bus@0/c360000.pmc/reset_reason", "BCCPLEXWDT\n")
     jetson.journal("NVRM: after the reset")
     without_answers(jetson, "tegrastats")  # in this process it would not end
-    parts = {part.name: part for part in bundle.collect(quick(jetson), NOBODY)}
+    parts = {part.name: part for part in archive.collect(quick(jetson), NOBODY)}
     assert "nvgpu: 17000000.gpu hangs" in parts["previous-boot/kernel.txt"].text
     assert "hangs" not in parts["kernel.txt"].text
     assert "NVRM" not in parts["previous-boot/kernel.txt"].text
@@ -279,12 +279,12 @@ def test_what_fails_is_a_line_and_the_rest_is_there(tmp_path: Path) -> None:
     without_answers(jetson, "nvpmodel", "jetson_clocks", "journalctl", "tegrastats")
     jetson.path("/etc/nv_tegra_release").unlink()
     jetson.write("/run/f5-appliance/clocks.json", "{ Wilhelmina")
-    parts = {part.name: part for part in bundle.collect(quick(jetson), NOBODY)}
+    parts = {part.name: part for part in archive.collect(quick(jetson), NOBODY)}
     missing = {name for name, part in parts.items() if part.problem}
     assert missing >= {"nvpmodel.txt", "jetson_clocks.txt", "tegrastats.txt", "kernel.txt", "clocks.json"}
     assert missing >= {"nv_tegra_release.txt", "configuration.yaml", "versions.txt"}
     assert {"health.json", "units.json", "contents.json", "installed.json"} & missing == set()
-    index = bundle.index(parts.values())
+    index = archive.index(parts.values())
     assert "MISSING  nvpmodel.txt: nvpmodel ended with 3" in index
     assert "MISSING  configuration.yaml: there is none" in index
     assert "Wilhelmina" not in index
@@ -294,7 +294,7 @@ def test_without_root_it_holds_less_and_says_so(tmp_path: Path) -> None:
     jetson = well(tmp_path / "box")
     plant(jetson)
     without_answers(jetson, "tegrastats")  # in this process it would not end
-    parts = {part.name: part for part in bundle.collect(quick(jetson, user=lambda: 1000), NOBODY)}
+    parts = {part.name: part for part in archive.collect(quick(jetson, user=lambda: 1000), NOBODY)}
     assert json.loads(parts["contents.json"].text)["voices"] == {"problem": "needs root"}
     assert not parts["health.json"].problem
     text = "".join(part.text + part.problem for part in parts.values()).lower()
@@ -306,14 +306,14 @@ def test_an_empty_box(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box" / "b", "jp6-0005")
     for name in ("sys", "proc", "etc", "run"):
         jetson.path(f"/{name}").rename(tmp_path / name)
-    parts = bundle.collect(quick(jetson), NOBODY)
+    parts = archive.collect(quick(jetson), NOBODY)
     assert {"health.json", "units.json"} <= {part.name for part in parts if not part.problem}
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     jetson = without_answers(Jetson(tmp_path / "box", "jp6-0005"))
     command = [sys.executable, "-I", str(SCRIPT), "--out", "/nowhere/x.tar.gz", "--python", "/nowhere/python"]
-    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
         "support-bundle: /nowhere/x.tar.gz: No such file or directory; choose another place with --out\n"
@@ -328,7 +328,7 @@ def test_a_folder_gets_it_under_its_own_name(out: str | None, tmp_path: Path) ->
     option = [] if out is None else ["--out", out]
     command = [sys.executable, "-I", str(SCRIPT), "--python", "/nowhere/python", *option]
     ran = subprocess.run(
-        command, env=jetson.environment, capture_output=True, text=True, timeout=60, cwd=here
+        command, env=jetson.environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=here
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     [written] = (here / (out or ".")).glob("f5-support-*.tar.gz")
@@ -341,12 +341,12 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        bundle.write(tmp_path / "x.tar.gz", [bundle.Part("a", "b")], 0.0)
+        archive.write(tmp_path / "x.tar.gz", [archive.Part("a", "b")], 0.0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_its_name_says_nothing_of_the_box() -> None:
-    assert bundle.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
+    assert archive.default_name(0.0) == "f5-support-19700101-000000.tar.gz"
 
 
 @pytest.mark.parametrize(

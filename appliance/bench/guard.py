@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import secrets
 import statistics
 import sys
 import urllib.error
@@ -28,7 +27,8 @@ from appliance.box.checks.heat import WARM_C
 from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table
 from appliance.box.system import Box
-from appliance.client import CallFailed, Client, Reply, Voice
+from appliance.client import Client
+from appliance.client.sounding import speak_anew
 from appliance.contract import bundle
 
 TEXT = "Thanks for the follow, and welcome to the stream."
@@ -102,7 +102,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
         same = str(before.get("voice", ""))
         voice = next((voice for voice in voices if same and voice.sha256.startswith(same)), voices[0])
         neighbours = Neighbours((pid,) if pid else ())
-        replies = [_speak(client, voice) for _ in range(SYNTHESES)]
+        replies = [speak_anew(client, TEXT, voice.name, SPEAK_S) for _ in range(SYNTHESES)]
     rtfs = [reply.wall_s / reply.audio_s for reply in replies]
     return {
         "at": round(box.wall(), 3),
@@ -241,12 +241,3 @@ def _as_baseline(box: Box, entry: Mapping[str, Any]) -> Finding:
         f"real-time factor {entry['rtf']}, first audio {entry['first_audio_s']} s: baseline of {entry['key']}"
     )
     return Finding("speed", Level.PASS, value, figures=figures)
-
-
-def _speak(client: Client, voice: Voice) -> Reply:
-    # A seed that was used before could be answered without the engine.
-    seed = secrets.randbits(32)
-    reply = client.stream(TEXT, voice.name, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
-    if not reply.audio_s:
-        raise CallFailed("INTERNAL", "the daemon sent no audio")
-    return reply

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.box import platform
-from appliance.box.clocks.published import read
+from appliance.box.clocks.clocks_json import read
 from appliance.box.clocks.verdict import take_reading
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import Box

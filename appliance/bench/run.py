@@ -7,7 +7,6 @@ machine affects all of them.
 from __future__ import annotations
 
 import argparse
-import secrets
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ from appliance.bench.machine import Neighbours, describe, listener, memory_mb
 from appliance.bench.output import aligned, conditions, write_json
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
+from appliance.client.sounding import speak_anew
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
@@ -160,20 +160,8 @@ def measure(
 
 
 def speak(client: Client, cell: Cell) -> Reply:
-    """Stream one reply. Raises BenchError if it has no audio."""
-    # A seed that was used before could be answered from the cache of phrases.
-    reply = client.stream(
-        cell.text,
-        cell.voice,
-        nfe=cell.nfe,
-        seed=secrets.randbits(32),
-        encoding="pcm16",
-        text_handling="verbatim",
-        timeout=TIMEOUT_S,
-    ).reply()
-    if not reply.audio_s:
-        raise BenchError(f"{cell.name}: the daemon sent no audio")
-    return reply
+    """Stream one reply of a cell. Raises CallFailed."""
+    return speak_anew(client, cell.text, cell.voice, TIMEOUT_S, nfe=cell.nfe, text_handling="verbatim")
 
 
 def stages_ms(reply: Reply) -> dict[str, float]:

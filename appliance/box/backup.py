@@ -11,6 +11,7 @@ that it replaces, then both trade names in one rename: the old content stays as 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import gzip
@@ -21,17 +22,19 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 from appliance.box import paths, platform
-from appliance.box.system import Box
+from appliance.box.system import Box, add_box_options, open_box
 from appliance.durable import exchange, locked, sha256, sync
+from appliance.fields import from_mapping
 
 FORMAT = 1
 LISTING = "f5-backup.json"
@@ -43,14 +46,13 @@ PARTS = {
     "journal": os.path.dirname(paths.JOURNAL),
 }
 OWNERS = {"configuration": "root", "voices": "f5-appliance", "baseline": "root", "journal": "f5-appliance"}
-"""Owner of a part if the owner in the backup does not exist here."""
+"""Owner where that of the backup is not known here."""
 BASELINE = "baseline"
 LISTING_BYTES = 16 << 20
 SPARE_BYTES = 64 << 20
 """Space that a restore leaves free on the disk."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError)
-"""Exceptions that reading a damaged archive raises."""
 NAMED = re.compile(r"\s+(tls_certificate|tls_key|tls_clients|tokens|folder):\s*[\"']?(/[^\"'#\s]*)")
 """A key of the configuration that may name files elsewhere."""
 
@@ -63,8 +65,6 @@ class Failure(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder of a backup."""
-
     name: str
     """PART/… or PART."""
     folder: bool
@@ -73,6 +73,14 @@ class Entry:
     group: str
     size: int = 0
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.name)
+        hidden = any(part.startswith(".") for part in path.parts)
+        if str(path) != self.name or hidden or not self.name.isprintable() or self.part not in PARTS:
+            raise ValueError(f"{self.name!r} must be a path in one of {', '.join(PARTS)}")
+        if not 0 <= self.mode <= 0o777 or self.size < 0:
+            raise ValueError(f"{self.name}: mode {self.mode:o} or size {self.size} is out of range")
 
     @property
     def part(self) -> str:
@@ -97,7 +105,6 @@ class Backup:
         return tuple(dict.fromkeys(entry.part for entry in self.entries))
 
     def of(self, part: str) -> list[Entry]:
-        """Entries of a part, each folder before its content."""
         return [entry for entry in self.entries if entry.part == part]
 
     def describe(self) -> list[str]:
@@ -114,7 +121,7 @@ class Backup:
 
 
 def back_up(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Write all parts into a new file. Raises Failure, OSError."""
+    """Raises Failure, OSError."""
     if os.path.lexists(file):
         raise Failure(f"{file} is there already: name another, or remove it")
     with contextlib.ExitStack() as stack:
@@ -167,7 +174,7 @@ def _collect(box: Box, say: Say) -> Backup:
 
 
 def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
-    """Folders and files, each folder before its content; hidden ones are left out: interrupted writes."""
+    """Each folder before its content; hidden files are interrupted writes."""
     yield name, path
     for found in sorted(path.iterdir()):
         inside = f"{name}/{found.name}"
@@ -182,7 +189,6 @@ def _walk(name: str, path: Path, say: Say) -> Iterator[tuple[str, Path]]:
 
 
 def _report_files_elsewhere(box: Box, say: Say) -> None:
-    """Print each file that the configuration names outside of the backed-up folders."""
     for line in (box.root.text(paths.CONFIG) or "").splitlines():
         if named := NAMED.match(line):
             key, path = named.groups()
@@ -229,7 +235,7 @@ def read(file: Path) -> Backup:
 
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[tuple[Backup, Members]]:
-    """Open a backup: its listing, and its files in that order. Raises Failure, OSError."""
+    """Raises Failure, OSError."""
     try:
         with file.open("rb") as raw, gzip.GzipFile(fileobj=raw) as plain:
             with tarfile.open(fileobj=plain, mode="r:") as tar:
@@ -277,10 +283,10 @@ def _parse(file: Path, text: bytes) -> Backup:
         age = "a newer" if given > FORMAT else "another"
         raise Failure(f"{file}: made by {age} f5-backup (format {given}, this reads {FORMAT}); update first")
     try:
-        entries = tuple(_entry(one) for one in raw["entries"])
-        backup = Backup(str(raw["created"]), str(raw["module"]), str(raw["version"]), entries)
-    except (ValueError, KeyError, TypeError) as error:
-        raise Failure(f"{file}: {LISTING}: {error}; do not use it") from error
+        backup: Backup = from_mapping(Backup, raw, where=LISTING, error=ValueError, ignore_unknown=True)
+    except ValueError as error:
+        raise Failure(f"{file}: {error}; do not use it") from error
+    entries = backup.entries
     folders: set[str] = set()
     names: set[str] = set()
     for entry in entries:
@@ -293,24 +299,8 @@ def _parse(file: Path, text: bytes) -> Backup:
     return backup
 
 
-def _entry(raw: Mapping[str, Any]) -> Entry:
-    """Raises KeyError, TypeError, ValueError."""
-    entry = Entry(**{field.name: raw[field.name] for field in fields(Entry)})
-    kinds = {"bool": bool, "int": int, "str": str}
-    for field in fields(Entry):
-        if type(raw[field.name]) is not kinds[str(field.type)]:
-            raise ValueError(f"{field.name} must be {field.type}, not {raw[field.name]!r}")
-    path = PurePosixPath(entry.name)
-    hidden = any(part.startswith(".") for part in path.parts)
-    if str(path) != entry.name or hidden or not entry.name.isprintable() or entry.part not in PARTS:
-        raise ValueError(f"{entry.name!r} must be a path in one of {', '.join(PARTS)}")
-    if not 0 <= entry.mode <= 0o777 or entry.size < 0:
-        raise ValueError(f"{entry.name}: mode {entry.mode:o} or size {entry.size} is out of range")
-    return entry
-
-
 def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) -> None:
-    """Read a file of a backup to its end, into `out` if given. Raises Failure if its hash differs."""
+    """Read a file to its end, into `out` if given. Raises Failure if its hash differs."""
     digest = hashlib.sha256()
     while block := stream.read(BLOCK_BYTES):
         digest.update(block)
@@ -324,7 +314,7 @@ def _copied(file: Path, entry: Entry, stream: IO[bytes], out: IO[bytes] | None) 
 
 
 def restore(box: Box, file: Path, say: Say, *, dry_run: bool = False) -> None:
-    """Replace the folders of a backup's parts; the old ones are kept. Raises Failure, OSError."""
+    """The replaced folders are kept. Raises Failure, OSError."""
     backup = read(file)
     parts = [part for part in backup.parts if _applies_here(box, backup, part, say)]
     owners = {entry: _owner(box, entry, say) for part in parts for entry in backup.of(part)}
@@ -375,7 +365,7 @@ def _applies_here(box: Box, backup: Backup, part: str, say: Say) -> bool:
 
 
 def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
-    """Return uid and gid of an entry's owner, by name. Raises Failure."""
+    """Find uid and gid by name. Raises Failure."""
     numbers = []
     for name, path, kind in ((entry.user, paths.USERS, "user"), (entry.group, paths.GROUPS, "group")):
         ids = {known: number for number, known in _names(box, path).items()}
@@ -389,7 +379,7 @@ def _owner(box: Box, entry: Entry, say: Say) -> tuple[int, int]:
 
 
 def _check_room(place: Path, needed: int) -> None:
-    """Raises Failure if the disk has too little space."""
+    """Raises Failure."""
     existing = next(folder for folder in (place, *place.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     if needed + SPARE_BYTES > free:
@@ -402,7 +392,7 @@ def _check_room(place: Path, needed: int) -> None:
 def _stage(
     file: Path, backup: Backup, staged: Mapping[str, Path], owners: Mapping[Entry, tuple[int, int]]
 ) -> None:
-    """Write the parts into their staged folders, readable by root only until they are complete."""
+    """Write the parts, readable by root only until they are complete."""
     for entry in owners:
         if entry.folder and "/" in entry.name:
             _inside(staged, entry).mkdir(mode=0o700)
@@ -435,7 +425,7 @@ def _inside(staged: Mapping[str, Path], entry: Entry) -> Path:
 
 
 def _replace(place: Path, new: Path) -> bool:
-    """Put a staged folder in its place. True if there was one before, which then has the staged name."""
+    """True if there was one before, which then has the staged name."""
     if not place.is_dir():
         os.rename(new, place)
         sync(place.parent)
@@ -450,18 +440,42 @@ def _replace(place: Path, new: Path) -> bool:
 
 
 def _place(box: Box, path: str) -> Path:
-    """Return the real path of a folder: it may be a link to a larger disk."""
+    """It may be a link to a larger disk."""
     return Path(os.path.realpath(box.root.at(path)))
 
 
 def _names(box: Box, path: str) -> dict[int, str]:
-    """Parse /etc/passwd or /etc/group: number → name."""
+    """number → name, of /etc/passwd or /etc/group."""
     lines = (line.split(":") for line in (box.root.text(path) or "").splitlines())
     return {int(parts[2]): parts[0] for parts in lines if len(parts) > 2 and parts[2].isdecimal()}
 
 
 def _version(box: Box) -> str:
-    """Return the version of the installed package; empty without one."""
     status = box.root.text(paths.PACKAGES) or ""
     package = re.search(r"^Package: f5-appliance\n(?:.+\n)*?Version: (\S+)", status, re.MULTILINE)
     return package[1] if package else ""
+
+
+# The commands.
+
+
+def main(name: str, description: str, act: Callable[..., None]) -> int:
+    """Run `back_up` or `restore` as a command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.tar.gz")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    add_box_options(parser)
+    options = parser.parse_args()
+    try:
+        act(open_box(options.sysroot, options.tools), options.file, print, dry_run=options.dry_run)
+    except Failure as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    except PermissionError as error:
+        print(f"{name}: {error.filename}: {error.strerror}: run it with sudo", file=sys.stderr)
+    except OSError as error:
+        print(f"{name}: {error.filename or options.file}: {error.strerror or error}", file=sys.stderr)
+    else:
+        return 0
+    return 1

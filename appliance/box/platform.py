@@ -42,6 +42,15 @@ SMALL = {
 
 
 @dataclass(frozen=True)
+class Refusal:
+    problem: str
+    supported: str = SUPPORTED
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.supported}"
+
+
+@dataclass(frozen=True)
 class Platform:
     """Unknown parts are empty."""
 
@@ -62,7 +71,7 @@ class Platform:
 
     @property
     def small(self) -> str:
-        """Name of an Orin NX or Nano, which are not supported."""
+        """Name of an Orin NX or Nano."""
         if self.module.startswith("p3767"):
             return f"{SMALL.get(self.module, 'Jetson Orin NX or Orin Nano')} ({self.module})"
         # A carrier of another maker may name no module, but the model.
@@ -73,9 +82,27 @@ class Platform:
         """L4T as NVIDIA writes it, e.g. R36.4.3."""
         return "R" + ".".join(map(str, self.l4t)) if self.l4t else ""
 
+    @property
+    def refusal(self) -> Refusal | None:
+        """None when the machine is supported."""
+        if not self.is_jetson:
+            return Refusal(f"this is no Jetson: {paths.COMPATIBLE} names no Tegra")
+        if self.soc != SOC:
+            return Refusal(f"the processor is {self.soc}, not {SOC} (Orin)")
+        if self.small:
+            return Refusal(f"the module is {self.small}, for which this appliance is not made")
+        if not self.l4t:
+            return Refusal(f"{paths.RELEASE} is absent or names no release, so JetPack is unknown")
+        major, minor = (*self.l4t, 0)[:2]
+        if minor >= OLDEST.get(major, 10**6):
+            return None
+        known = f"JetPack {self.jetpack}" if self.jetpack else "a JetPack that this release does not know"
+        problem = f"L4T {self.release} is {known}, which is not supported"
+        return Refusal(problem, f"{SUPPORTED}: flash the box with one")
+
 
 def identify(root: Root) -> Platform:
-    """Read device tree and release file. Does not raise."""
+    """Does not raise."""
     compatible = tuple(part for part in (root.text(paths.COMPATIBLE) or "").split("\0") if part)
     l4t = parse_release(root.text(paths.RELEASE) or "")
     return Platform(
@@ -88,25 +115,8 @@ def identify(root: Root) -> Platform:
     )
 
 
-def refusal(platform: Platform) -> str:
-    """Return why this machine is not supported, and what is; empty when it is supported."""
-    if not platform.is_jetson:
-        return f"this is no Jetson: {paths.COMPATIBLE} names no Tegra; {SUPPORTED}"
-    if platform.soc != SOC:
-        return f"the processor is {platform.soc}, not {SOC} (Orin); {SUPPORTED}"
-    if platform.small:
-        return f"the module is {platform.small}, for which this appliance is not made; {SUPPORTED}"
-    if not platform.l4t:
-        return f"{paths.RELEASE} is absent or names no release, so JetPack is unknown; {SUPPORTED}"
-    major, minor = (*platform.l4t, 0)[:2]
-    if minor >= OLDEST.get(major, 10**6):
-        return ""
-    known = f"JetPack {platform.jetpack}" if platform.jetpack else "a JetPack that this release does not know"
-    return f"L4T {platform.release} is {known}, which is not supported; {SUPPORTED}: flash the box with one"
-
-
 def parse_release(text: str) -> tuple[int, ...]:
-    """Parse the first line of the release file into e.g. (36, 4, 3); () when it is not one."""
+    """First line of the release file → e.g. (36, 4, 3), or ()."""
     found = re.search(
         r"^#?\s*R([0-9]{1,4})\s*\(release\),\s*REVISION:\s*([0-9]{1,4}(?:\.[0-9]{1,4})*)", text, re.MULTILINE
     )
@@ -114,7 +124,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def _module(compatible: tuple[str, ...]) -> str:
-    """Find the module's part number, which may follow the carrier board's."""
+    """It may follow the carrier board's."""
     numbers = [number for entry in compatible for number in re.findall(r"\bp\d{4}-\d{4}", entry)]
     modules = [number for number in numbers if number.startswith(("p3701", "p3767"))]
     return next(iter(modules), numbers[-1] if numbers else "")

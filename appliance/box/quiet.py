@@ -1,6 +1,6 @@
 """f5-quiet: mask sleep, boot without a desktop, limit the journal, hold NVIDIA's packages.
 
-Functions that take a Root find what is missing, for the health checks too (checks/quiet.py). `quiet` changes
+Functions that take a Root find what is missing, for the health checks too. `quiet` changes
 links and files in /etc and apt's holds, and records the state before for `undo`.
 """
 
@@ -10,12 +10,11 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
 
 from appliance.box import paths
-from appliance.box.private import is_private_file
 from appliance.box.root import Root
 from appliance.box.system import Box
 
@@ -40,6 +39,21 @@ State = dict[str, str] | None
 """{"link": target}, {"text": content}, or None if there is no file."""
 
 
+@dataclass(frozen=True)
+class _Change:
+    before: State
+    after: State
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The fields are the keys of the file."""
+
+    schema: int
+    files: dict[str, _Change]
+    held: tuple[str, ...]
+
+
 class QuietError(Exception):
     """One line: what failed, and why."""
 
@@ -54,26 +68,25 @@ def default_target(root: Root) -> str:
 
 
 def sleeps(root: Root) -> list[str]:
-    """Return the sleep targets that are not masked."""
+    """Those that are not masked."""
     states = {name: _state(root, f"{paths.UNITS_OF_ROOT}/{name}") for name in SLEEP}
     return [name for name, state in states.items() if state not in ({"link": "/dev/null"}, {"text": ""})]
 
 
 def shows_indicator(root: Root) -> bool:
-    """True if a desktop starts NVIDIA's indicator, which can change the power mode."""
+    """A desktop starts NVIDIA's indicator."""
     text = root.text(paths.INDICATOR)
     return text is not None and not HIDDEN.search(text)
 
 
 def is_journal_capped(root: Root) -> bool:
-    """True if journald's configuration sets SystemMaxUse."""
     parts = [f"{folder}/{name}" for folder in paths.JOURNALD for name in root.names(folder)]
     files = [paths.JOURNALD_CONF, *(path for path in parts if path.endswith(".conf"))]
     return any(CAPPED.search(root.text(path) or "") for path in files)
 
 
 def loose_packages(root: Root) -> list[str]:
-    """Return NVIDIA's installed packages that are not held."""
+    """NVIDIA's, installed and not held."""
     found = re.findall(
         r"^Package: (\S+)\nStatus: install ok installed$", root.text(paths.PACKAGES) or "", re.M
     )
@@ -81,7 +94,7 @@ def loose_packages(root: Root) -> list[str]:
 
 
 def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
-    """Make the missing changes, printing each with `say`. Raises QuietError, OSError."""
+    """Raises QuietError, OSError."""
     files, packages = dict(_changes(box.root)), loose_packages(box.root)
     for path, new in files.items():
         say(f"{path}: {_describe(new)}")
@@ -91,9 +104,9 @@ def quiet(box: Box, *, dry_run: bool, say: Say) -> None:
         return
     record = _read_record(box)
     for path, new in files.items():
-        record["files"].setdefault(path, {"before": _state(box.root, path), "after": new})
-    record["held"] = sorted({*record["held"], *packages})
-    box.root.replace(paths.QUIET, json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n", mode=0o600)
+        record.files.setdefault(path, _Change(_state(box.root, path), new))
+    record = replace(record, held=tuple(sorted({*record.held, *packages})))
+    box.root.replace(paths.QUIET, json.dumps(asdict(record), indent=1) + "\n", mode=0o600)
     for path, new in files.items():
         _write_state(box.root, path, new)
     _mark(box, "hold", packages)
@@ -104,21 +117,21 @@ def undo(box: Box, *, dry_run: bool, say: Say) -> None:
     """Restore the recorded state, except what was changed since. Raises QuietError, OSError."""
     record = _read_record(box)
     files = {}
-    for path, states in record["files"].items():
-        if _state(box.root, path) == states["after"]:
-            files[path] = states["before"]
-            say(f"{path}: {_describe(states['before'])}")
-        elif _state(box.root, path) != states["before"]:
+    for path, change in record.files.items():
+        if _state(box.root, path) == change.after:
+            files[path] = change.before
+            say(f"{path}: {_describe(change.before)}")
+        elif _state(box.root, path) != change.before:
             say(f"{path}: left as it is, since somebody has changed it")
-    if record["held"]:
-        say(f"apt-mark unhold {' '.join(record['held'])}")
+    if record.held:
+        say(f"apt-mark unhold {' '.join(record.held)}")
     if dry_run:
         return
     for path, before in files.items():
         _write_state(box.root, path, before)
-    _mark(box, "unhold", record["held"])
+    _mark(box, "unhold", record.held)
     _reload(box, files)
-    _place(box.root, paths.QUIET).unlink(missing_ok=True)
+    box.root.unresolved(paths.QUIET).unlink(missing_ok=True)
 
 
 def _changes(root: Root) -> Iterator[tuple[str, State]]:
@@ -138,14 +151,8 @@ def _describe(state: State) -> str:
     return f"a link to {state['link']}" if "link" in state else f"{len(state['text'])} characters"
 
 
-def _place(root: Root, path: str) -> Path:
-    """Return the path below the root without following a link at its end."""
-    pure = PurePosixPath(path)
-    return root.at(str(pure.parent)) / pure.name
-
-
 def _state(root: Root, path: str) -> State:
-    place = _place(root, path)
+    place = root.unresolved(path)
     try:
         return {"link": os.readlink(place)} if place.is_symlink() else {"text": place.read_text("utf-8")}
     except (OSError, ValueError):
@@ -153,7 +160,7 @@ def _state(root: Root, path: str) -> State:
 
 
 def _write_state(root: Root, path: str, state: State) -> None:
-    place = _place(root, path)
+    place = root.unresolved(path)
     if state is None or "link" in state or place.is_symlink():
         place.unlink(missing_ok=True)
     if state is not None and "text" in state:
@@ -166,7 +173,7 @@ def _write_state(root: Root, path: str, state: State) -> None:
             place.parent.rmdir()
 
 
-def _mark(box: Box, verb: str, packages: list[str]) -> None:
+def _mark(box: Box, verb: str, packages: Sequence[str]) -> None:
     if packages:
         ran = box.tools.run("apt-mark", verb, *packages, timeout_s=APT_S)
         if ran.code:
@@ -174,24 +181,19 @@ def _mark(box: Box, verb: str, packages: list[str]) -> None:
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:
-    """Make systemd and journald read the changed files."""
     box.tools.run("systemctl", "daemon-reload")
     if any(path.startswith(paths.JOURNALD[0]) for path in files):
         box.tools.run("systemctl", "try-restart", "systemd-journald.service")
 
 
-def _read_record(box: Box) -> dict[str, Any]:
-    """Read the record of changes; empty if there is none. Raises QuietError, OSError."""
-    if not is_private_file(box.root, paths.QUIET):
-        return {"files": {}, "held": []}
+def _read_record(box: Box) -> _Record:
+    """Raises QuietError, OSError."""
+    if not box.root.is_private(paths.QUIET):
+        return _Record(SCHEMA, {}, ())
     try:
-        raw = json.loads(box.root.read(paths.QUIET))
-        if raw["schema"] != SCHEMA:
+        record = box.root.load(paths.QUIET, _Record)
+        if record.schema != SCHEMA:
             raise ValueError("another schema")
-        return {
-            "files": {str(path): {k: dict(s[k]) if s[k] else None for k in ("before", "after")}
-                      for path, s in raw["files"].items()},
-            "held": [str(name) for name in raw["held"]],
-        }  # fmt: skip
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except ValueError as error:
         raise QuietError(f"{paths.QUIET} is damaged: move it away") from error
+    return record

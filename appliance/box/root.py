@@ -6,20 +6,27 @@ which Python's buffered readers turn into a TypeError.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
+import stat
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 from appliance.durable import replace_file
+from appliance.fields import from_mapping
+
+T = TypeVar("T")
 
 READ_BYTES = 1 << 16
 MAX_LINKS = 40
 MAX_RECORD_BYTES = 1 << 24
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def error_text(error: Exception) -> str:
@@ -28,9 +35,17 @@ def error_text(error: Exception) -> str:
 
 
 def error_location(error: Exception) -> str:
-    """Return file and line, for a bug report."""
+    """File and line, for a bug report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     return f"{Path(last[0].filename).name}:{last[0].lineno}" if last else "an unknown place"
+
+
+def parse_int(text: str | None) -> int | None:
+    """Decimal or 0x…; None for anything else."""
+    found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
+    if not found:
+        return None
+    return int(found[1]) if found[1] else int(found[2], 16)
 
 
 @dataclass(frozen=True)
@@ -89,9 +104,8 @@ class Root:
             return None
 
     def number(self, path: str) -> int | None:
-        """Read one whole number; None when the file holds none or cannot be read."""
-        text = self.text(path)
-        return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,19}", text) else None
+        """None when the file holds no whole number or cannot be read."""
+        return parse_int(self.text(path))
 
     def record(self, path: str) -> dict[str, Any]:
         """Read a JSON object. Raises OSError, and ValueError with a message for a person."""
@@ -103,6 +117,11 @@ class Root:
         if not isinstance(raw, dict):
             raise ValueError("it is damaged")
         return raw
+
+    def load(self, path: str, kind: type[T]) -> T:
+        """Read a JSON object into a dataclass; other keys are ignored. Raises OSError, ValueError."""
+        loaded: T = from_mapping(kind, self.record(path), where=path, error=ValueError, ignore_unknown=True)
+        return loaded
 
     def names(self, folder: str) -> tuple[str, ...]:
         """List a folder, cpu2 before cpu10; () when it cannot be read."""
@@ -134,6 +153,47 @@ class Root:
         target = self.at(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text.encode(), mode)
+
+    def unresolved(self, path: str) -> Path:
+        """Resolve all but the last part: a link is found itself, not its target."""
+        pure = PurePosixPath(path)
+        return self.at(str(pure.parent)) / pure.name
+
+    # Files and folders that only root can have written: root acts on them, e.g. restores a baseline.
+
+    def private_folder(self, path: str) -> Path:
+        """Make the folder with mode 700 unless it is there, and return its path on this machine.
+
+        Raises PermissionError when it belongs to another user, OSError when it cannot be made.
+        """
+        place = self.unresolved(path)
+        # The folder above has the usual mode: its other files may be public.
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        _check_owner(place, path, stat.S_ISDIR, "folder")
+        return place
+
+    def is_private(self, path: str) -> bool:
+        """True if the file exists. Raises PermissionError when others can have written it or its folder."""
+        place = self.unresolved(path)
+        try:
+            _check_owner(place.parent, str(PurePosixPath(path).parent), stat.S_ISDIR, "folder")
+            _check_owner(place, path, stat.S_ISREG, "file")
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def _check_owner(place: Path, path: str, is_kind: Callable[[int], bool], kind: str) -> None:
+    info = os.lstat(place)
+    if not is_kind(info.st_mode):
+        raise PermissionError(f"{path} is no {kind} of its own: remove it")
+    if info.st_uid not in (0, os.geteuid()) or info.st_mode & OTHERS_WRITE:
+        raise PermissionError(
+            f"{path} belongs to user {info.st_uid} with mode {stat.S_IMODE(info.st_mode):o}, "
+            "so others than root may have written it: remove it"
+        )
 
 
 def _natural_order(name: str) -> tuple[tuple[int, str], ...]:

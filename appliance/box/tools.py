@@ -19,7 +19,7 @@ from appliance.box.root import error_text
 
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PASSED_ON = ("F5_SYSROOT", "F5_TOOLS")
-"""Variables of our own environment that programs get, too."""
+"""To programs, of our environment."""
 NOT_FOUND = 127
 GRACE_S = 5.0
 """Time between SIGTERM and SIGKILL: enough for dpkg to leave its records whole."""
@@ -27,7 +27,7 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class Completed:
-    """A completed process; `code` is 127 when it is not installed, negative when a signal or we ended it."""
+    """`code` is 127 when it is not installed, negative when a signal or we ended it."""
 
     command: tuple[str, ...]
     code: int

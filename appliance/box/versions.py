@@ -20,10 +20,9 @@ class BuildInfo:
     module: str = ""
     """E.g. p3701-0005."""
     problem: str = ""
-    """Reason why the record cannot be read, if so."""
 
     def differences(self, now: BuildInfo) -> list[str]:
-        """Describe each difference; versions are compared in the parts that both have."""
+        """In the parts of versions that both have."""
         found = []
         for name, then, today in (("L4T", self.l4t, now.l4t), ("TensorRT", self.tensorrt, now.tensorrt)):
             common = min(len(then), len(today))
@@ -35,7 +34,7 @@ class BuildInfo:
 
 
 def tensorrt(root: Root) -> Version:
-    """Read TensorRT's version from its Debian package, or its library's name; () without one."""
+    """By its Debian package, or its library's name; () without one."""
     packages = re.split(r"\n\n+", root.text(paths.PACKAGES) or "")
     for package in packages:
         if re.match(r"Package: libnvinfer\d+\n(?:.*\n)*?Status: (?:install|hold) ok installed\n", package):
@@ -50,7 +49,7 @@ def tensorrt(root: Root) -> Version:
 
 
 def installed(root: Root) -> BuildInfo | None:
-    """Read what the installation recorded; None when nothing is installed."""
+    """None when nothing is installed."""
     if not root.exists(paths.INSTALLATION):
         return None
     try:

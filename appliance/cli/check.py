@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import json
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
 from appliance.cli.arguments import add_config
 from appliance.client import CallFailed, Client
+from appliance.client.sounding import peak, speak_anew
 from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError
@@ -224,28 +224,20 @@ def _synthesis(inspection: Inspection) -> Finding:
         queue = client.queue()
         if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
             return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
-        # A seed that was used before could be answered without the engine.
-        seed = secrets.randbits(32)
         try:
-            reply = client.stream(SENTENCE, voice.name, seed=seed, encoding="pcm16", timeout=SPEAK_S).reply()
+            reply = speak_anew(client, SENTENCE, voice.name, SPEAK_S)
         except CallFailed as error:
             if error.status != "RESOURCE_EXHAUSTED":
                 raise CheckFailed(str(error)) from error
             remedy = "wait, then look again"
             return Finding("synthesis", Level.WARN, "the daemon is too busy", LIMITS["synthesis"], remedy)
-    if not reply.audio_s:
-        raise CheckFailed("the daemon sent no audio")
-    samples = memoryview(reply.audio).cast("h")
-    peak = max(max(samples), -min(samples))
     figures = {
         "audio_s": round(reply.audio_s, 3),
         "wall_s": round(reply.wall_s, 3),
-        "peak": peak,
+        "peak": peak(reply),
         "backend": reply.header.backend,
         "passed_over": {one.backend: one.reason for one in reply.header.passed_over},
     }
-    if not peak:
-        raise CheckFailed("what it said is silence")
     value = f"{reply.audio_s:.1f} s of audio in {reply.wall_s:.2f} s on {reply.header.backend}"
     passed_over = "; ".join(f"{one.backend} passed over: {one.reason}" for one in reply.header.passed_over)
     is_jetson = platform.identify(inspection.box.root).is_jetson

@@ -15,11 +15,12 @@ from typing import Annotated, Any, Literal
 import yaml
 
 from appliance.contract import graphs
-from appliance.contract.fields import AtLeast, Ranged, from_mapping, parse_yaml, to_plain
 from appliance.contract.mel import MelSpec
 from appliance.contract.tokens import read_vocabulary
+from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import sha256
 from appliance.errors import BundleError
+from appliance.fields import AtLeast, Ranged, from_mapping, to_plain
 
 FORMAT = "1.1"
 MANIFEST = "manifest.yaml"

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.platform import identify
 from appliance.box.root import Root
 from appliance.box.sensors import hwmon as sensors
@@ -116,7 +116,7 @@ def box_status(device: DeviceConfig) -> dict[str, Any]:
     """Return a Jetson's clocks and temperatures; `jetson` is empty on another machine."""
     box = Box(Root(device.sysroot))
     platform = identify(box.root)
-    clocks = published.read(box, str(device.clocks))
+    clocks = clocks_json.read(box, str(device.clocks))
     return {
         "jetson": platform.model if platform.is_jetson else "",
         "clocks": {"state": clocks.state, "mode": clocks.mode, "why": clocks.why, "repins": clocks.repins},

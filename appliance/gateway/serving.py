@@ -26,13 +26,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
+from appliance.exits import Exit
 from appliance.gateway.app import daemon_address, make_app
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
 
 logger = logging.getLogger(__name__)
 
-OK, ADDRESS_NOT_OURS, STORAGE, ADDRESS_IN_USE, CONFIG = 0, 68, 74, 75, 78
 MAX_HEAD_BYTES = 64 << 10
 """Request line and headers: a text of 4,096 Chinese characters in a URL takes 37 KB."""
 KEEP_ALIVE_S = 30
@@ -56,13 +56,13 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
         app, context, address = make_app(config), tls(config), daemon_address(config)
         listener = listen(config, notifier)
     except ConfigError as error:
-        return _failed(CONFIG, error)
+        return _failed(Exit.CONFIG, error)
     except StorageError as error:
-        return _failed(STORAGE, error)
+        return _failed(Exit.STORAGE, error)
     except AddressInUse as error:
-        return _failed(ADDRESS_IN_USE, error)
+        return _failed(Exit.ADDRESS_IN_USE, error)
     except AddressNotOurs as error:
-        return _failed(ADDRESS_NOT_OURS, error)
+        return _failed(Exit.ADDRESS_NOT_OURS, error)
     # Invalid requests are not logged, nor are replies that are cut off on purpose.
     log = logging.getLogger("uvicorn.error")
     log.setLevel(logging.ERROR)
@@ -102,7 +102,7 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
-    return OK
+    return Exit.OK
 
 
 def listen(config: Config, notifier: Notifier) -> socket.socket:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from appliance.box.clocks import published
-from appliance.box.clocks.published import Clocks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.clocks_json import Clocks
 from appliance.box.platform import identify
 from appliance.box.system import Box
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
 """Root's check writes every 30 s."""
-STATES = published.STATES
+STATES = clocks_json.STATES
 NOTHING_TO_PIN = Clocks("unsupported", why="this is no Jetson: there are no clocks to pin")
 
 
@@ -59,7 +59,7 @@ class ClockWatch:
         return now
 
     def _read(self) -> ClockStatus:
-        clocks = published.read(self._box, self._path)
+        clocks = clocks_json.read(self._box, self._path)
         if clocks.state == "unknown" and not self._jetson:
             return ClockStatus(NOTHING_TO_PIN)
         if clocks.state == "pinned" or (clocks.state == "unsupported" and not self._jetson):

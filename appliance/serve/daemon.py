@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import importlib.metadata
 import logging
 import math
@@ -36,7 +35,7 @@ import grpc
 from appliance.access import Tokens
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
 from appliance.audio.phrases import Phrases
-from appliance.box.checks.published import last_run
+from appliance.box.checks.health_json import last_run
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.config import Config, LogConfig, ServerConfig, load
@@ -56,6 +55,7 @@ from appliance.errors import (
     StorageError,
     Unavailable,
 )
+from appliance.exits import Exit
 from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
@@ -96,20 +96,6 @@ STALLED_S = 1.0
 """While draining: a reader that takes nothing for so long is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change; the others need a restart."""
-
-
-class Exit(enum.IntEnum):
-    """Exit statuses of the daemon, numbered as in sysexits.h."""
-
-    OK = 0
-    BUNDLE = 65
-    ADDRESS_NOT_OURS = 68
-    MEMORY = 69
-    ENGINE = 70
-    DEVICE = 71
-    STORAGE = 74
-    ADDRESS_IN_USE = 75
-    CONFIG = 78
 
 
 STATUSES: Mapping[type[Exception], Exit] = {

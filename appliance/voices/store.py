@@ -28,8 +28,8 @@ import yaml
 
 from appliance.config import VoicesConfig
 from appliance.contract.bundle import Manifest
-from appliance.contract.fields import from_mapping, parse_yaml
 from appliance.contract.mel import MelSpec
+from appliance.contract.yaml_text import parse_yaml
 from appliance.durable import (
     locked,
     remove,
@@ -47,6 +47,7 @@ from appliance.errors import (
     VoiceExists,
     VoiceNotFound,
 )
+from appliance.fields import from_mapping
 from appliance.request import Reference
 from appliance.text.normalise import normalise
 from appliance.text.pronounce import check as check_pronunciations

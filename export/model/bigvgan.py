@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Count
-from appliance.contract.fields import Ranged, from_mapping
+from appliance.fields import Ranged, from_mapping
 
 RATIO = 2  # oversampling inside the activation
 TAPS = 12  # of the low-pass filters before and after it

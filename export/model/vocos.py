@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from appliance.contract.bundle import Count
-from appliance.contract.fields import Ranged, from_mapping
+from appliance.fields import Ranged, from_mapping
 
 EPS = 1e-6
 MAX_MAGNITUDE = 100.0

@@ -11,7 +11,7 @@ from typing import Any
 from appliance.box import checks, paths
 from appliance.box.checks import Level
 from appliance.box.clocks import pin_record, pinning
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Clock, Jetson
 
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -125,9 +125,23 @@ def reboot_due(jetson: Jetson) -> None:
 def unpinned_too_often(jetson: Jetson) -> None:
     """Six times in the last hour root's check has pinned again; this is the seventh."""
     box = quick(jetson)
-    pin_record.save(box, pin_record.PinRecord(box.boot_id, attempts=(box.uptime(),) * 6, repins=6))
+    at = box.uptime()
+    record = pin_record.PinRecord(
+        box.boot_id, attempts=(at - 60,) * 6, repins=6, held_at=at - 30, mode="MAXN"
+    )
+    pin_record.save(box, record)
     jetson.unpin()
     pinning.check(box)
+
+
+def pinning_fails_too_often(jetson: Jetson) -> None:
+    """Somebody unpinned once; since then pinning has had no effect, six times in the last hour."""
+    box = quick(jetson)
+    pinning.lock(box)
+    jetson.unpin()
+    jetson.fault("silent_gpu", message=False)
+    for _ in range(7):
+        pinning.check(box)
 
 
 def unlocked(jetson: Jetson) -> None:
@@ -249,6 +263,14 @@ CASES = [
         WARN,
         "came loose",
         "journalctl -u f5-clocks-check",
+    ),
+    Case(
+        "pinning fails too often",
+        pinning_fails_too_often,
+        "clocks",
+        FAIL,
+        "find out why it fails",
+        "run: sudo systemctl restart f5-clocks",
     ),
     Case("unpinned too often", unpinned_too_often, "clocks", WARN, "within an hour", "f5-clock-lock lock"),
     Case(

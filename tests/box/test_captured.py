@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.box.tools import Tools
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
 
 pytestmark = pytest.mark.once

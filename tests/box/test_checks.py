@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.checks import daemon, exit_code, fitness, heat, merged, power, storage
+from appliance.box.checks import exit_code, fitness, heat, merged, power, readiness, storage
+from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, document, from_document, passed, skipped
-from appliance.box.checks.history import Rise
 from appliance.box.sensors.disk import Volume
-from appliance.box.sensors.memory import Memory
-from appliance.box.services import Unit
+from appliance.box.sensors.ram import Memory
 from appliance.box.show.findings import table, wants_colour
+from appliance.box.system import Unit
 from appliance.box.versions import BuildInfo
+from appliance.exits import NOT_RETRIED
 
 GIB = 1 << 30
 PASS, WARN, FAIL, SKIP = Level.PASS, Level.WARN, Level.FAIL, Level.SKIP
@@ -228,7 +229,7 @@ def unit(**properties: str) -> Unit:
     ],
 )
 def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: Level, words: str) -> None:
-    found = daemon.check_daemon(ready, alive, "127.0.0.1:9464", state)
+    found = readiness.check_daemon(ready, alive, "127.0.0.1:9464", state)
     assert found.level is level
     assert words in found.remedy
 
@@ -250,17 +251,17 @@ def test_daemon(ready: int | str, alive: int | str, state: Unit | None, level: L
     ],
 )
 def test_restarts(state: Unit | None, restarts: Rise | None, level: Level) -> None:
-    assert daemon.check_restarts(state, restarts).level is level
+    assert readiness.check_restarts(state, restarts).level is level
 
 
 def test_when_systemd_gives_up_is_as_the_unit_says(root: Path) -> None:
     text = (root / "systemd" / "f5-appliance.service").read_text()
     assert "\nStartLimitIntervalSec=0\n" in text, "what is said to be given up is by a limit of the site's"
-    assert f"\nRestartPreventExitStatus={' '.join(map(str, daemon.NOT_RETRIED))}\n" in text
+    assert f"\nRestartPreventExitStatus={' '.join(map(str, map(int, NOT_RETRIED)))}\n" in text
 
 
 def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
-    told = daemon.check_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
+    told = readiness.check_restarts(unit(Result="watchdog"), recorded(1, 3600)).value
     assert "watchdog" not in told
 
 
@@ -277,8 +278,8 @@ def test_a_daemon_that_runs_again_was_not_ended_by_the_watchdog() -> None:
 def test_where_nobody_answers_at_readyz_the_application_is_believed(
     ready: int | str, grpc: Level, level: Level
 ) -> None:
-    seen = [daemon.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
-    found = daemon.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
+    seen = [readiness.check_daemon(ready, 200, "127.0.0.1:9464", unit()), Finding("restarts", PASS, "")]
+    found = readiness.merge_application(seen, [Finding("bundle", PASS, ""), Finding("daemon", grpc, "grpc")])
     assert [finding.check for finding in found] == ["daemon", "restarts", "bundle"]
     assert found[0].level is level
 

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.clocks.pinning import ClockError, check, lock, unlock
 from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
-from appliance.box.show import status
+from appliance.box.show import clock_status
 from appliance.box.system import Box
-from tests.box.in_process import quick, run_script
+from tests.box.boxes import quick, run_script
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "clock-lock"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
@@ -34,21 +35,12 @@ def run(jetson: Jetson, *words: str, script: Path = SCRIPT) -> subprocess.Comple
     """The script, isolated as its first line has it."""
     command = [sys.executable, "-I", str(script), *words]
     environment = {**os.environ, **jetson.environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
 
 main = functools.partial(run_script, "clock-lock")
-
-
-@pytest.fixture
-def maxn(tmp_path: Path) -> Jetson:
-    """In its best mode and not pinned."""
-    jetson = Jetson(tmp_path, "jp6-0005")
-    jetson.set_mode("MAXN")
-    jetson.machine.ran_nvpmodel(5.0)
-    return jetson
 
 
 # -- as a process --------------------------------------------------------------------------------------------
@@ -91,11 +83,11 @@ def test_options_go_before_the_environment(tmp_path: Path) -> None:
 
 @AS_ROOT
 def test_it_runs_from_a_copy_of_what_is_installed(maxn: Jetson, tmp_path: Path) -> None:
-    """The package's box folder, the two modules that it imports and the script, reached through a link."""
+    """The package's box folder, the modules that it imports and the script, reached through a link."""
     release = tmp_path / "releases" / "1"
     (release / "scripts").mkdir(parents=True)
     (release / "appliance").mkdir()
-    for name in ("__init__.py", "durable.py", "errors.py"):
+    for name in ("__init__.py", "durable.py", "errors.py", "exits.py", "fields.py"):
         shutil.copy(SCRIPT.parents[1] / "appliance" / name, release / "appliance")
     shutil.copytree(SCRIPT.parents[1] / "appliance" / "box", release / "appliance" / "box")
     shutil.copy(SCRIPT, release / "scripts")
@@ -123,7 +115,7 @@ def test_watch_re_pins_within_a_period(maxn: Jetson) -> None:
             assert [step for step in steps if step.startswith("unpinned: ")], steps
         finally:
             process.terminate()
-    clocks = published.read(maxn.box())
+    clocks = clocks_json.read(maxn.box())
     assert (clocks.state, clocks.repins) == ("pinned", 1)
 
 
@@ -159,11 +151,11 @@ def test_watch_outlasts_another_at_work_and_writes_json_lines(
     box, pauses = quick(maxn), list[float]()
     answers: list[Any] = [lock(box), ClockError("another clock-lock"), KeyboardInterrupt()]
 
-    def answer(box: Box, report: Any) -> published.Clocks:
+    def answer(box: Box, report: Any) -> clocks_json.Clocks:
         result = answers.pop(0)
         if isinstance(result, BaseException):
             raise result
-        clocks: published.Clocks = result
+        clocks: clocks_json.Clocks = result
         return clocks
 
     monkeypatch.setattr("appliance.box.clocks.pinning.check", answer)
@@ -259,21 +251,21 @@ def test_a_rehearsal_takes_no_root(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_status_in_every_format(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
     box = quick(jetson)
-    factory = status.status(box)
-    assert factory.clocks.state == "unpinned" and "jetson_clocks --show" not in factory.clocks.why
+    factory = clock_status.status(box)
+    assert factory.clocks.state == "unpinned"
     assert any("clocks.json is absent" in note for note in factory.notes)
     jetson.set_mode("MAXN")
     lock(box)
-    pinned = status.status(box)
+    pinned = clock_status.status(box)
     assert (pinned.clocks.state, pinned.clocks.why, pinned.notes) == ("pinned", "", ())
-    rows = {line.split()[0]: line for line in status.table(pinned).splitlines() if line}
+    rows = {line.split()[0]: line for line in clock_status.table(pinned).splitlines() if line}
     top = jetson.profile.cpu_max_khz / 1000
     assert rows[f"cpu0–cpu{jetson.profile.cpus - 1}"].split() == [
         f"cpu0–cpu{jetson.profile.cpus - 1}", *[f"{top:g}", "MHz"] * 4, "pinned"
     ]  # fmt: skip
     assert rows["cores"].split()[1:] == [str(jetson.profile.cpus), "of", str(jetson.profile.cpus), "pinned"]
     assert rows["machine"].endswith(f"JetPack {jetson.profile.jetpack}.2, {pinned.platform.release}")
-    assert json.loads(status.document(pinned))["domains"]["gpu"]["ceiling"] == jetson.profile.gpu_hz[-1]
+    assert json.loads(clock_status.document(pinned))["domains"]["gpu"]["ceiling"] == jetson.profile.gpu_hz[-1]
 
 
 def test_a_table_of_an_unpinned_box_tells_who_and_what(maxn: Jetson) -> None:
@@ -282,7 +274,7 @@ def test_a_table_of_an_unpinned_box_tells_who_and_what(maxn: Jetson) -> None:
     maxn.fault("nvpmodel_rerun")
     check(box)
     maxn.write(f"{maxn.profile.devfreq}/min_freq", "306000000\n")
-    text = status.table(status.status(box))
+    text = clock_status.table(clock_status.status(box))
     assert "state      unpinned\n           gpu: free between 306 MHz and 1300.5 MHz\n" in text
     assert "re-pinned  1 time since boot\n" in text
     assert "by         nvpmodel.service ran again" in text
@@ -294,33 +286,15 @@ def test_without_root_memory_is_taken_from_what_root_published(maxn: Jetson) -> 
     box = quick(maxn)
     lock(box)
     mine = quick(maxn, user=lambda: 1000)
-    seen = status.status(mine)
+    seen = clock_status.status(mine)
     assert (seen.clocks.state, seen.clocks.why) == ("pinned", "")
-    assert seen.clocks.domains["emc"] == published.read(box).domains["emc"]
+    assert seen.clocks.domains["emc"] == clocks_json.read(box).domains["emc"]
     assert any(note.startswith("needs root: emc: what root's check found") for note in seen.notes)
 
-    later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + published.FRESH_S + 1)
-    stale = status.status(later)
+    later = quick(maxn, user=lambda: 1000, uptime=lambda: box.uptime() + clocks_json.FRESH_S + 1)
+    stale = clock_status.status(later)
     assert stale.clocks.state == "unknown" and stale.clocks.domains["emc"]["pinned"] is None
     assert any("was written" in note for note in stale.notes)
-
-
-def test_a_garbled_second_opinion_is_none(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    for garbled in (shown.replace("MinFreq", "M\0nFreq"), shown.replace("MaxFreq=", "MaxFreq"), shown[:400]):
-        (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{garbled}\nEND\n")
-        assert status.status(box).clocks.state == "pinned"
-
-
-def test_the_second_opinion_speaks_both_ways(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
-    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{shown}\nEND\n")
-    assert "--show says otherwise: emc is pinned, at 3199 MHz" in status.status(box).clocks.why
 
 
 def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:
@@ -328,54 +302,22 @@ def test_without_root_unpinned_memory_is_believed_too(maxn: Jetson) -> None:
     maxn.write(f"{EMC}/mrq_rate_locked", "0\n")
     (maxn.bin / "jetson_clocks").write_text("#!/bin/sh\n")
     check(quick(maxn, sleep=lambda seconds: None))
-    seen = status.status(quick(maxn, user=lambda: 1000)).clocks
+    seen = clock_status.status(quick(maxn, user=lambda: 1000)).clocks
     assert (seen.state, seen.why) == ("unpinned", "emc: at 3199 MHz now, but not locked")
 
 
 def test_without_root_a_pending_reboot_and_an_unlock_are_known(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp6-0004")
     lock(quick(jetson))
-    assert status.status(quick(jetson, user=lambda: 1000)).clocks.state == "reboot_pending"
+    assert clock_status.status(quick(jetson, user=lambda: 1000)).clocks.state == "reboot_pending"
     jetson.set_mode("MAXN")
     lock(quick(jetson))
     unlock(quick(jetson))
-    seen = status.status(quick(jetson, user=lambda: 1000)).clocks
+    seen = clock_status.status(quick(jetson, user=lambda: 1000)).clocks
     assert seen.state == "unpinned" and "unlocked by a technician" in seen.why
 
 
-def test_a_second_opinion_that_differs_is_a_reason_for_doubt(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    shown = box.tools.run("jetson_clocks", "--show").output
-    changed = shown.replace("GPU MinFreq=1300500000", "GPU MinFreq=306000000")
-    changed = changed.replace("FreqOverride=1", "FreqOverride=0").replace(
-        "NV Power Mode: MAXN", "NV Power Mode: X"
-    )
-    changed = changed.replace("cpu11: Online=1", "cpu11: Online=0")
-    (maxn.bin / "jetson_clocks").write_text(f"#!/bin/sh\ncat <<'END'\n{changed}END\n")
-    seen = status.status(box).clocks
-    assert seen.state == "unpinned"
-    says = "jetson_clocks --show says otherwise: "
-    assert seen.why.split("; ") == [
-        f"{says}cpu11 is offline",
-        f"{says}gpu is between 306 MHz and 1300.5 MHz",
-        f"{says}emc is not pinned, at 3199 MHz",
-        f"{says}power mode is X, not MAXN",
-    ]
-
-
-def test_no_second_opinion_is_a_note(maxn: Jetson) -> None:
-    box = quick(maxn)
-    lock(box)
-    (maxn.bin / "jetson_clocks").write_text(
-        "#!/bin/sh\necho 'Error! GPU frequency scaling not supported!'; exit 1\n"
-    )
-    seen = status.status(box)
-    assert seen.clocks.state == "pinned"
-    assert any("no second opinion" in note and "not supported!" in note for note in seen.notes)
-
-
 def test_a_laptop(tmp_path: Path) -> None:
-    text = status.table(status.status(Box(Root(tmp_path))))
+    text = clock_status.table(clock_status.status(Box(Root(tmp_path))))
     assert text.startswith("state      unsupported\n           this is no Jetson")
     assert "machine    no Jetson" in text

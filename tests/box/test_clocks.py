@@ -14,7 +14,7 @@ from appliance.box.paths import NVPMODEL_CONF
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.box.tools import Tools
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
 
 CPUFREQ = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_{}_freq"

@@ -14,9 +14,8 @@ from appliance.box.checks import CHECKS, jtop
 from appliance.box.paths import COUNTERS
 from appliance.box.show.findings import table
 from appliance.box.tools import Completed, Tools
-from tests.box.boxes import answering, well
+from tests.box.boxes import answering, quick, well
 from tests.box.cases import CASES, FAIL, PASS, SKIP, WARN, WITHOUT_ROOT, Case
-from tests.box.in_process import quick
 from tests.fakes.jetson import Clock, Jetson
 
 pytestmark = pytest.mark.once

@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from appliance.box import paths
-from appliance.box.clocks import modes
-from appliance.box.root import Root
+from appliance.box.clocks import modes, readings
 from appliance.box.tools import Completed
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import Jetson
 
 CAPTURED_QUERY = "NV Power Mode: MAXN\n0\n"
@@ -88,19 +87,12 @@ def test_what_only_says_that_we_are_not_root_is_no_complaint() -> None:
     assert modes.nvpmodel_errors(Completed(("nvpmodel",), 0, EBUSY, EACCES)) == EBUSY
 
 
-def target(folder: Path, conf: modes.Conf, now: str = "", config: str | None = None) -> modes.TargetMode:
-    if config is not None:
-        (folder / "etc/f5-appliance").mkdir(parents=True, exist_ok=True)
-        (folder / "etc/f5-appliance/appliance.yaml").write_text(config)
-    return modes.target_mode(Root(folder), conf, now)
-
-
-def test_the_best_mode_is_chosen_by_name(tmp_path: Path) -> None:
+def test_the_best_mode_is_chosen_by_name() -> None:
     conf = modes.parse_conf(SUPER)
-    best = target(tmp_path, conf).mode
+    best = modes.target_mode(modes.Site(), conf, "").mode
     assert best is not None
     assert (best.id, best.name, best.cores) == (2, "MAXN_SUPER", (0, 4))
-    lesser = target(tmp_path, modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"))
+    lesser = modes.target_mode(modes.Site(), modes.parse_conf("< POWER_MODEL ID=0 NAME=15W >"), "")
     assert lesser.mode is None and "no power mode MAXN_SUPER or MAXN; it has 15W" in lesser.problem
 
 
@@ -173,14 +165,14 @@ def test_a_mode_without_an_id_is_an_error(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp6-0005")
     jetson.write(paths.NVPMODEL_CONF, "< POWER_MODEL NAME=MAXN >\n")
     with pytest.raises(ValueError, match="ID"):
-        modes.read_conf(jetson.box().root)
+        modes.parse_conf(jetson.read(paths.NVPMODEL_CONF))
 
 
 @pytest.mark.parametrize("profile", ["jp5-0005", "jp7-0004"])
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> None:
     jetson = Jetson(tmp_path, profile)
-    conf = modes.read_conf(jetson.box().root)
-    best = modes.target_mode(jetson.box().root, conf, "MODE_30W").mode
+    conf = modes.parse_conf(jetson.read(paths.NVPMODEL_CONF))
+    best = modes.target_mode(modes.Site(), conf, "MODE_30W").mode
     assert best is not None and best.name == "MAXN"
     for written in jetson.profile.modes:
         mode = conf.by_name(written.name)
@@ -188,21 +180,20 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path, profile: str) -> No
         assert mode.cores == tuple(range(written.cpus))
         assert mode.tpc_mask == written.tpc_mask
         assert mode.cap("GPU") == (written.gpu_hz if written.gpu_hz > 0 else None)
-    assert modes.current_mode(quick(jetson), conf) == modes.CurrentMode("MODE_30W", 2)
-    as_anybody = modes.current_mode(quick(jetson, user=lambda: 1000), conf)
+    assert readings.read(quick(jetson)).modes.current == modes.CurrentMode("MODE_30W", 2)
+    as_anybody = readings.read(quick(jetson, user=lambda: 1000)).modes.current
     assert (as_anybody.name, as_anybody.problem) == ("MODE_30W", "")
 
 
 def test_without_an_answer_of_nvpmodel_the_status_file_tells(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path, "jp7-0004")
     (jetson.bin / "nvpmodel").write_text("#!/bin/sh\necho 'NVPM ERROR: bad config'; exit 255\n")
-    conf = modes.read_conf(jetson.box().root)
     jetson.write(paths.NVPMODEL_STATUS, "pmode:0003")
     error = "NVPM ERROR: bad config"
-    assert modes.current_mode(jetson.box(), conf) == modes.CurrentMode("MODE_40W", 3, error)
+    assert readings.read(jetson.box()).modes.current == modes.CurrentMode("MODE_40W", 3, error)
     jetson.path(paths.NVPMODEL_STATUS).unlink()
-    assert modes.current_mode(jetson.box(), conf) == modes.CurrentMode("", None, error)
+    assert readings.read(jetson.box()).modes.current == modes.CurrentMode("", None, error)
     (jetson.bin / "nvpmodel").unlink()
-    assert modes.current_mode(jetson.box(), conf).name == "MODE_30W", (
+    assert readings.read(jetson.box()).modes.current.name == "MODE_30W", (
         "it is not installed: the file's default"
     )

@@ -26,8 +26,7 @@ from appliance.box.checks import CHECKS
 from appliance.box.clocks.pinning import lock
 from appliance.box.system import Box
 from appliance.box.tools import Completed, Tools
-from tests.box.boxes import well
-from tests.box.in_process import quick, run_script
+from tests.box.boxes import quick, run_script, well
 from tests.box.r39 import R39
 from tests.fakes.jetson import Clock
 

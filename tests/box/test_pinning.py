@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from appliance.box.clocks import published
-from appliance.box.clocks.assessment import UNLOCKED
+from appliance.box import checks
+from appliance.box.checks import Level
+from appliance.box.checks.clocks import check_clocks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.acting import BASELINE
+from appliance.box.clocks.decision import UNLOCKED
 from appliance.box.clocks.pinning import ClockError, NotPublished, NotRoot, check, lock, unlock
-from appliance.box.clocks.vendor import BASELINE
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.paths import CLOCK_MUTEX, CLOCKS, NVPMODEL_CONF, PIN_RECORD
 from appliance.box.system import Box
-from tests.box.in_process import quick
+from tests.box.boxes import quick
 from tests.fakes.jetson import SUPPORTED, Clock, Jetson
 
 pytestmark = pytest.mark.once
@@ -69,15 +74,6 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def maxn(tmp_path: Path) -> Jetson:
-    """In its best mode and not pinned, as on every boot after the first."""
-    jetson = Jetson(tmp_path, "jp6-0005")
-    jetson.set_mode("MAXN")
-    jetson.machine.ran_nvpmodel(5.0)
-    return jetson
-
-
-@pytest.fixture
 def box(maxn: Jetson, clock: Clock) -> Box:
     return quick(maxn, **clock.arguments)
 
@@ -93,7 +89,7 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
     first = lock(box)
     assert first.state == "reboot_pending" and "--allow-reboot" in first.why
     assert first.domains["gpu"]["min"] == 612_000_000, "held as far as 30 W allows"
-    assert published.read(box).state == "reboot_pending"
+    assert clocks_json.read(box).state == "reboot_pending"
     assert jetson.reboots == 0 and not jetson.path(BASELINE).exists()
 
     again = lock(box)
@@ -107,12 +103,12 @@ def test_from_the_factory_to_pinned(tmp_path: Path, profile: str) -> None:
 
     jetson.boot()
     clock.uptime_s = 20.0
-    assert published.read(box).state == "unknown", "the file of the last boot went with it"
+    assert clocks_json.read(box).state == "unknown", "the file of the last boot went with it"
     assert not proven(jetson)
     clocks = lock(box)
     assert (clocks.state, clocks.mode, clocks.why, clocks.repins) == ("pinned", "MAXN", "", 0)
     assert proven(jetson)
-    assert published.read(box) == clocks
+    assert clocks_json.read(box) == clocks
     assert "scaling_min_freq:729600" in jetson.read(BASELINE)
     assert jetson.calls("nvpmodel").count(SETS) == 2
 
@@ -286,7 +282,7 @@ def test_nvpmodel_running_again_does_not_end_an_unlock(maxn: Jetson, box: Box) -
     for act in (lambda: lock(box, unless_unlocked=True), lambda: check(box)):
         seen = act()
         assert (seen.state, seen.repins) == ("unpinned", 0) and seen.why.startswith(UNLOCKED)
-    assert published.read(box).state == "unpinned"
+    assert clocks_json.read(box).state == "unpinned"
     lines: list[str] = []
     assert lock(box, unless_unlocked=True, dry_run=True, report=lines.append).why == seen.why and not lines
     assert lock(box).state == "pinned"
@@ -351,7 +347,7 @@ def test_unpinned_behind_our_back(
     assert (clocks.state, clocks.repins) == ("pinned", 1)
     assert clocks.last_unpin is not None and clocks.last_unpin.at == 660.0
     assert any(line.startswith(what) for line in clocks.last_unpin.what)
-    assert published.read(box) == clocks
+    assert clocks_json.read(box) == clocks
     clock.advance(30)
     assert check(box).repins == 1, "one unpin is one re-pin"
 
@@ -380,7 +376,7 @@ def test_the_seventh_unpin_of_an_hour_is_not_re_pinned(maxn: Jetson, box: Box, c
         assert "tried 6 times within an hour" in seventh.why and "find out who unpins" in seventh.why
         clock.advance(30)
     assert seventh.last_unpin is not None and seventh.last_unpin.at == 600.0 + 7 * 30
-    assert published.read(box).state == "unpinned"
+    assert clocks_json.read(box).state == "unpinned"
     clock.advance(3600 - 7 * 30)
     assert (check(box).state, check(box).repins) == ("pinned", 7)
 
@@ -401,6 +397,36 @@ def test_pinning_that_fails_counts_as_an_attempt_and_not_as_a_re_pin(maxn: Jetso
     for _ in range(9):
         assert (check(box).state, check(box).repins) == ("unpinned", 0)
     assert maxn.calls(PINS).count(PINS) == 7
+
+
+def test_giving_up_makes_a_failure_no_better(maxn: Jetson, box: Box, clock: Clock) -> None:
+    """Pinning fails: FAIL before and after root's check gives up. Somebody unpins: WARN, as he can stop."""
+
+    def found() -> checks.Finding:
+        clock.advance(30)
+        return check_clocks(check(box), take_reading(box), 0.0)
+
+    lock(box)
+    maxn.unpin()
+    maxn.fault("silent_gpu", message=False)
+    findings = [found() for _ in range(9)]
+    assert {(f.level, f.reason) for f in findings[:6]} == {(Level.FAIL, Reason.LOOSE)}
+    assert {(f.level, f.reason) for f in findings[6:]} == {(Level.FAIL, Reason.PINNING_FAILS)}
+    assert all(f.remedy.startswith("run: sudo systemctl restart f5-clocks; ") for f in findings)
+    assert "find out why it fails" in findings[-1].value
+    assert not any("who unpin" in f.value + f.remedy for f in findings)
+
+    maxn.heal("silent_gpu")
+    lock(box)
+    clock.advance(3600)
+    for _ in range(6):
+        maxn.unpin()
+        assert found().level is Level.PASS
+    maxn.unpin()
+    for _ in range(2):
+        last = found()
+        assert (last.level, last.reason) == (Level.WARN, Reason.UNPINNED_AGAIN)
+        assert last.remedy.startswith("run: sudo f5-clock-lock lock; ") and "who unpins" in last.value
 
 
 def test_the_reason_of_failure_is_published_after_the_last_attempt(tmp_path: Path, clock: Clock) -> None:
@@ -491,7 +517,7 @@ def test_not_root(maxn: Jetson) -> None:
 def test_a_gpu_that_fails_silently_is_seen(maxn: Jetson, box: Box, message: bool) -> None:
     maxn.fault("silent_gpu", message=message)
     clocks = lock(box)
-    assert clocks.state == "unpinned" and published.read(box).state == "unpinned"
+    assert clocks.state == "unpinned" and clocks_json.read(box).state == "unpinned"
     assert "gpu: free between 306 MHz and 1300.5 MHz" in clocks.why
     assert ("Error: Failed to max GPU frequency!" in clocks.why) is message
     assert [name for name, domain in clocks.domains.items() if not domain["pinned"]] == ["gpu"]
@@ -536,7 +562,7 @@ def test_a_gpu_that_never_comes_is_waited_for_once(maxn: Jetson, box: Box, clock
 
 @pytest.mark.parametrize("act", [lock, check])
 def test_the_mode_by_name_without_its_tpcs_takes_a_reboot(
-    maxn: Jetson, box: Box, act: Callable[[Box], published.Clocks]
+    maxn: Jetson, box: Box, act: Callable[[Box], clocks_json.Clocks]
 ) -> None:
     maxn.write(maxn.profile.tpc_mask, "240\n")
     for _ in range(2):
@@ -551,7 +577,7 @@ def test_a_tpc_mask_that_cannot_be_read_is_no_reboot(maxn: Jetson, box: Box) -> 
     maxn.path(maxn.profile.tpc_mask).unlink()
     clocks = lock(box)
     assert clocks.state == "unknown" and "TPC mask cannot be read" in clocks.why
-    assert published.read(box).state == "unknown" and check(box).state == "unknown"
+    assert clocks_json.read(box).state == "unknown" and check(box).state == "unknown"
     assert maxn.calls(PINS).count(PINS) == 1, "nothing that a second pin could mend"
 
 
@@ -564,6 +590,30 @@ def test_a_capped_memory_of_jetpack_7_is_not_pinned_over_and_over(tmp_path: Path
         clock.advance(30)
         assert check(box).state == "reboot_pending"
     assert jetson.calls(PINS).count(PINS) == 1
+
+
+def test_a_capped_memory_that_is_held_at_its_cap_is_not_pinned_over_and_over(
+    maxn: Jetson, box: Box, clock: Clock
+) -> None:
+    """Its lower limit at what is within reach holds it as well as the flag: pinning could change nothing."""
+    lock(box)
+    maxn.write(maxn.profile.emc_cap, "2133000000\n")
+    for name, value in (("rate", "2133000000"), ("min_rate", "2133000000"), ("mrq_rate_locked", "0")):
+        maxn.write(f"{EMC}/{name}", f"{value}\n")
+    emc = take_reading(box).domains["emc"]
+    assert (emc.pinned, emc.fixable) == (False, False)
+    assert (
+        emc.why == "capped at 2133 MHz, below 3199 MHz, although MAXN allows it: a thermal cap, or somebody's"
+    )
+    for _ in range(3):
+        clock.advance(30)
+        clocks = check(box)
+        assert (clocks.state, clocks.reason) == ("unpinned", Reason.CAPPED)
+    assert maxn.calls(PINS).count(PINS) == 1
+    maxn.write(f"{EMC}/min_rate", "204000000\n")
+    assert "and not locked" in take_reading(box).domains["emc"].why
+    check(box)
+    assert maxn.calls(PINS).count(PINS) == 2, "free below the cap"
 
 
 def test_a_gpu_that_never_comes_is_not_waited_for_any_longer(maxn: Jetson, box: Box, clock: Clock) -> None:
@@ -632,7 +682,7 @@ def test_a_clock_in_1970_does_not_matter(maxn: Jetson) -> None:
     maxn.fault("clock_1970")
     box = quick(maxn)
     assert box.wall() < 10_000_000
-    assert lock(box).state == "pinned" and published.read(box).state == "pinned"
+    assert lock(box).state == "pinned" and clocks_json.read(box).state == "pinned"
     maxn.unpin()
     assert check(box).repins == 1
 
@@ -662,6 +712,56 @@ def test_a_record_of_another_boot_is_not_believed(maxn: Jetson, box: Box) -> Non
     unlock(box)
     maxn.write("/proc/sys/kernel/random/boot_id", "00000000-0000-4000-8000-000000000000\n")
     assert check(box).state == "pinned"
+
+
+# -- reasons -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", [None, "of-a-later-release"])
+def test_a_state_without_a_known_reason_is_read_with_an_unknown_one(
+    maxn: Jetson, box: Box, word: str | None
+) -> None:
+    published = lock(box)
+    document = json.loads(maxn.read(CLOCKS))
+    assert document.pop("reason") == "" == document["why"]
+    maxn.write(CLOCKS, json.dumps(document if word is None else {**document, "reason": word}))
+    found = clocks_json.read(box)
+    assert (found.state, found.reason) == ("pinned", Reason.UNKNOWN)
+    assert found.domains == published.domains
+
+
+def test_each_state_is_published_with_its_reason(maxn: Jetson, box: Box, clock: Clock) -> None:
+    def reason() -> tuple[str, Reason]:
+        published = clocks_json.read(box)
+        assert json.loads(maxn.read(CLOCKS))["reason"] == published.reason.value
+        return published.state, published.reason
+
+    lock(box)
+    assert reason() == ("pinned", Reason.NONE)
+    unlock(box)
+    assert reason() == ("unpinned", Reason.UNLOCKED)
+    lock(box)
+    maxn.fault("thermal_throttle")
+    check(box)
+    assert reason() == ("unpinned", Reason.CAPPED)
+    maxn.heal("thermal_throttle")
+    maxn.set_mode("MODE_30W")
+    check(box)
+    assert reason() == ("reboot_pending", Reason.REBOOT_DUE)
+    lock(box, allow_reboot=True)
+    assert reason() == ("reboot_pending", Reason.REBOOTING)
+    clock.advance(61)
+    assert clocks_json.read(box).reason is Reason.STALE
+    maxn.boot()
+    assert clocks_json.read(box).reason is Reason.ABSENT
+    conf = maxn.read(NVPMODEL_CONF)
+    for text, expected in (
+        (conf.replace("NAME=MAXN >", "NAME=OEM >"), Reason.NO_TARGET),
+        ("", Reason.WRONG_CONF),
+    ):
+        maxn.write(NVPMODEL_CONF, text)
+        check(box)
+        assert reason() == ("unpinned", expected)
 
 
 # -- one at a time, and rehearsals ---------------------------------------------------------------------------
@@ -723,5 +823,5 @@ def test_jetpack_5_is_refused_and_left_alone(tmp_path: Path) -> None:
     for act in (lock, unlock, check):
         clocks = act(box)
         assert clocks.state == "unsupported" and "JetPack 5" in clocks.why
-    assert published.read(box).state == "unsupported"
+    assert clocks_json.read(box).state == "unsupported"
     assert set(jetson.calls()) == {"nvpmodel -q"}

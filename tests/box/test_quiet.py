@@ -14,10 +14,10 @@ import pytest
 from appliance.box import checks, quiet, versions
 from appliance.box.checks import Level
 from appliance.box.paths import INDICATOR, QUIET
-from tests.box.boxes import well
-from tests.box.in_process import quick
+from tests.box.boxes import quick, well
 from tests.daemons import ROOT
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 
@@ -35,7 +35,7 @@ def script(jetson: Jetson, *options: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **jetson.environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from appliance.box.checks import Level, run_checks
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.acting import BASELINE
 from appliance.box.clocks.pinning import check, lock, unlock
-from appliance.box.clocks.vendor import BASELINE
 from appliance.box.clocks.verdict import take_reading
-from appliance.box.show import status
+from appliance.box.show import clock_status
 from tests.box import r39
 from tests.box.r39 import BWMGR, CPU, GPU, R39
 
@@ -38,9 +38,9 @@ def test_locks_proves_unlocks(orin: R39) -> None:
     assert lock(orin.box()).state == "pinned"
     assert [orin.read(f"{BWMGR}/{kind}_freq") for kind in ("min", "max", "cur")] == ["3199000000"] * 3
     assert orin.read(f"{r39.DEBUGFS}/mrq_rate_locked") == "0", "nobody asks debugfs"
-    shown = status.status(orin.box())
+    shown = clock_status.status(orin.box())
     assert (shown.clocks.state, shown.clocks.why, shown.notes) == ("pinned", "", ())
-    assert status.status(orin.box(user=1000)).clocks.state == "pinned", "all of it is world-readable"
+    assert clock_status.status(orin.box(user=1000)).clocks.state == "pinned", "all of it is world-readable"
     assert orin.path(BASELINE).read_text().startswith("persistence: cannot be stored\n")
     assert unlock(orin.box()).why.startswith("unlocked by a technician")
     after = files(orin)
@@ -95,7 +95,7 @@ def test_what_is_guessed_decides_nothing(orin: R39, path: str, locked: bool) -> 
         else:
             orin.path(path).write_text(value)
         assert take_reading(orin.box()).clocks.state in (before, "unknown"), (path, value)
-        assert status.status(orin.box()).clocks.state in (before, "unknown"), (path, value)
+        assert clock_status.status(orin.box()).clocks.state in (before, "unknown"), (path, value)
 
 
 def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin: R39) -> None:
@@ -104,7 +104,7 @@ def test_a_tpc_mask_that_lies_elsewhere_is_unknown_and_leaves_the_box_alone(orin
     assert lock(orin.box()).state == "unknown"
     calls = len(orin.calls)
     assert check(orin.box()).state == "unknown" and orin.calls[calls:] == ["nvpmodel -q"]
-    assert published.read(orin.box()).why == "tpc: the TPC mask cannot be read"
+    assert clocks_json.read(orin.box()).why == "tpc: the TPC mask cannot be read"
     [found] = run_checks(orin.box(), only={"clocks"})
     assert found.level is Level.WARN and "not all of it can be looked at" in found.value
 

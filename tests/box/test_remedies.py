@@ -14,9 +14,8 @@ from appliance.box import checks
 from appliance.box.checks import Level
 from appliance.box.clocks.pinning import check, lock
 from appliance.box.paths import CONFIG, NVPMODEL_CONF, NVPMODEL_STATUS
-from appliance.box.show import status
-from tests.box.boxes import well
-from tests.box.in_process import quick
+from appliance.box.show import clock_status
+from tests.box.boxes import quick, well
 from tests.fakes.faults import FaultyRoot
 from tests.fakes.jetson import Jetson
 
@@ -196,11 +195,11 @@ def test_the_remedy_mends(jetson: Jetson, row: Row) -> None:
     assert found.level is row.level, found
     assert row.value in found.value and row.remedy in found.remedy, found
     assert checks.exit_code([found]) == row.health
-    assert CODES[status.status(quick(jetson)).clocks.state] == row.clock_lock
+    assert CODES[clock_status.status(quick(jetson)).clocks.state] == row.clock_lock
     row.mend(jetson)
     [after] = checks.run_checks(quick(jetson), only={row.check})
     assert after.level is PASS, after
-    assert status.status(quick(jetson)).clocks.state == "pinned"
+    assert clock_status.status(quick(jetson)).clocks.state == "pinned"
 
 
 def test_a_better_mode_that_nobody_knows_yet_is_never_lowered(jetson: Jetson) -> None:
@@ -237,10 +236,10 @@ def test_a_technician_who_may_not_read_the_configuration(jetson: Jetson) -> None
     lock(quick(jetson))
     mine = quick(jetson, user=lambda: 1000)
     mine = dataclasses.replace(mine, root=Closed(mine.root.folder, private=True))
-    assert status.status(mine).clocks.state == "pinned"
+    assert clock_status.status(mine).clocks.state == "pinned"
     [found] = checks.run_checks(mine, only={"power_mode"})
     assert (found.level, found.value) == (PASS, "MODE_50W, as root's check saw it")
     jetson.path("/run/f5-appliance/clocks.json").unlink()
-    assert status.status(mine).clocks.state == "unknown"
+    assert clock_status.status(mine).clocks.state == "unknown"
     [found] = checks.run_checks(mine, only={"power_mode"})
     assert found.level is Level.SKIP and "needs root" in found.value

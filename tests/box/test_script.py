@@ -24,11 +24,12 @@ from appliance.box.checks import health as health_run
 from tests.box.boxes import answering, well
 from tests.daemons import BUNDLE, ROOT, free_port, running
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 SCRIPT = ROOT / "scripts" / "health"
-KEYS = {"check", "level", "value", "threshold", "remedy", "figures"}
+KEYS = {"check", "level", "value", "threshold", "remedy", "figures", "reason"}
 
 
 def health(
@@ -40,7 +41,7 @@ def health(
         env={**os.environ, **jetson.environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
     assert "Traceback" not in ran.stdout + ran.stderr
     return ran
@@ -195,7 +196,7 @@ def test_watching_until_it_is_enough(tmp_path: Path) -> None:
         assert process.stdout is not None and process.stderr is not None
         seen = [json.loads(process.stdout.readline()) for _ in range(2)]
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=PATIENCE_S)
     assert [document["level"] for document in seen] == ["PASS", "PASS"]
     assert told == ""
 
@@ -207,7 +208,7 @@ def test_colour_on_a_terminal(tmp_path: Path) -> None:
         ours, theirs = pty.openpty()
         environment = {**os.environ, **jetson.environment, "TERM": "xterm", "NO_COLOR": setting}
         command = [sys.executable, "-I", str(SCRIPT), "--only", "lfb"]
-        subprocess.run(command, env=environment, stdout=theirs, timeout=60, check=True)
+        subprocess.run(command, env=environment, stdout=theirs, timeout=PATIENCE_S, check=True)
         shown[setting] = os.read(ours, 4096).decode()
         os.close(ours)
         os.close(theirs)
@@ -231,7 +232,7 @@ def test_with_the_systems_own_python(tmp_path: Path) -> None:
         env={**os.environ, **jetson.environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         cwd=tmp_path,
     )
     assert ran.stderr == ""

@@ -11,6 +11,7 @@ import pytest
 
 from appliance.box import tools
 from appliance.box.tools import Tools
+from tests.patience import PATIENCE_S
 
 ASKED = """\
 #!/bin/sh
@@ -45,5 +46,5 @@ def test_ctrl_c_ends_the_program_asked_first_and_killed_after_that(
     with pytest.raises(KeyboardInterrupt):
         Tools((tmp_path,)).run("slow", timeout_s=60.0, answer="go\n")
     assert (tmp_path / "asked").read_text() == "asked\n"
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive(), "a process of the program's session still runs"

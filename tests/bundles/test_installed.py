@@ -411,7 +411,7 @@ def lives(folder: Path, act: str) -> dict[str, Any]:
 def test_killed_at_any_moment_one_whole_bundle_is_in_use(tmp_path: Path, act: str) -> None:
     for name in "abc":
         variant(tmp_path, name)
-    seen = in_a_process_of_its_own("test_bundles", tmp_path, act)
+    seen = in_a_process_of_its_own("bundles.test_installed", tmp_path, act)
     new = "a" if act == "back" else "c"
     least = {"install": 30, "adopt": 10, "back": 2}[act]
     assert set(seen["in use"]) == {"b", new} and seen["kills"] >= least, seen

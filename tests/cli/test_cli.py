@@ -26,6 +26,7 @@ from appliance.client import CallFailed, Client, Credentials, Header, Reply, Tim
 from appliance.config import SynthesisConfig
 from appliance.contract import bundle
 from tests.daemons import BUNDLE, ROOT, Running, free_port, reference_wav, running, write_config
+from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
 TRANSCRIPT = "Some call me nature, others call me mother nature."
@@ -60,7 +61,7 @@ def test_a_terminal_that_lacks_a_letter_gets_a_mark(box: Running, tmp_path: Path
         [sys.executable, "-m", "appliance", *say],
         cwd=ROOT,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert done.returncode == 0, done.stderr
@@ -235,7 +236,7 @@ def test_the_queue_from_the_shell(box: Running, capsys: pytest.CaptureFixture[st
         code, output, _ = run(capsys, "queue", "clear", "stage", *at)
         assert code == 0 and output.startswith("later ")
         with pytest.raises(CallFailed, match="cleared"):
-            waiting.result(10.0)
+            waiting.result(PATIENCE_S)
     assert run(capsys, "queue", "resume", "stage", *at) == (0, "", "")
 
 
@@ -525,7 +526,11 @@ def test_replay_of_a_case_that_lacks_something(capsys: pytest.CaptureFixture[str
 
 def test_python_m_appliance_helps() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "appliance", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "appliance", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 0
     for command in ("serve", "say", "cancel", "queue", "voices", "admin", "check", "replay", "bench"):
@@ -535,7 +540,7 @@ def test_python_m_appliance_helps() -> None:
 def test_help_does_not_load_the_engine() -> None:
     code = "import sys, appliance.cli; print('onnxruntime' in sys.modules, 'soundfile' in sys.modules)"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert result.stdout == "False False\n"
 

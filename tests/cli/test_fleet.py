@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from appliance.config import VoicesConfig
 from appliance.contract import bundle
 from appliance.voices.store import VoiceStore, open_store
 from tests import fleet
-from tests.daemons import BUNDLE, PATIENCE_S, Running, free_port, reference_wav, running
+from tests.daemons import BUNDLE, Running, free_port, reference_wav, running
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -61,10 +61,7 @@ def check_a_cancelled_call_ends(members: list[fleet.Box], proxy: fleet.Front) ->
             if isinstance(event, Piece):
                 break
         counted = 'f5_requests_total{method="StreamSynthesize",status="CANCELLED"} 1.0'
-        end = time.monotonic() + PATIENCE_S
-        while not any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: any(box.daemon and counted in box.daemon.http("/metrics")[1] for box in members))
 
 
 # Copying voices.
@@ -101,7 +98,7 @@ def test_voices_are_copied_by_content(
     )
     store.create("bea", reference_wav(4.0), TRANSCRIPT)
     with Client(box.address) as client:
-        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT)
+        client.add_voice("zoe", reference_wav(3.5), TRANSCRIPT, timeout=PATIENCE_S)
         assert sync("--dry-run") == (0, {"ann": "add", "bea": "add", "zoe": "extra"})
         assert [voice.name for voice in client.voices()] == ["zoe"]
         assert sync() == (0, {"ann": "add", "bea": "add", "zoe": "extra"})

@@ -45,6 +45,7 @@ from appliance.config import LOOPBACK_GRPC
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from tests.daemons import ROOT, Running, free_port, reference_wav, running
+from tests.patience import PATIENCE_S
 
 TEXT = "Thanks for the follow, welcome to the stream."
 LONG = " ".join([TEXT] * 8)
@@ -149,7 +150,7 @@ def cancelled_calls(box: Running) -> float:
 
 
 def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5.0
+    end = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
@@ -375,7 +376,7 @@ def test_a_moderator_sees_and_changes_the_queue(box: Running, client: Client) ->
         assert [u.request_id for u in client.utterances()] == ["later"]
         assert [u.request_id for u in client.clear("stage")] == ["later"]
         with pytest.raises(CallFailed) as failed:
-            waiting.result(10.0)
+            waiting.result(PATIENCE_S)
     assert (failed.value.status, failed.value.reason) == ("ABORTED", "CLEARED")
     assert client.cancel_of(user="bob") == []
     client.resume("stage")
@@ -610,7 +611,7 @@ def test_import_needs_no_array_library() -> None:
     heavy = {"numpy", "yaml", "onnxruntime", "appliance.config"}
     code = f"import sys, appliance.client; print(*{heavy} & set(sys.modules))"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert result.stdout == "\n"
 
@@ -626,7 +627,7 @@ def test_the_readmes_example(box: Running, tmp_path: Path) -> None:
         input=f"{TEXT}\n\n{TEXT}\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"2 INVALID_REQUEST text: is empty.* None\n", result.stdout)

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.contract import bundle as contract
-from appliance.contract.fields import from_mapping, to_plain
 from appliance.contract.graphs import GRAPHS
 from appliance.contract.mel import MelSpec
 from appliance.errors import BundleError
+from appliance.fields import from_mapping, to_plain
 
 TINY = Path(__file__).resolve().parent.parent / "tiny" / "bundle"
 COMPUTED = {"frequencies", "positions", "cos", "sin"}
@@ -32,11 +32,10 @@ RAW["parity"]["rows"] = RAW["parity"]["rows"][:2]
 Edit = Callable[[dict[str, Any]], Any]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of small files; its hashes are right."""
-    out = tmp_path / "bundle"
-    out.mkdir()
+    out = tmp_path_factory.mktemp("written")
     for name in RAW["files"]:
         (out / name).write_bytes(f"{name} ".encode() * 50)
     shutil.copy(TINY / "vocab.txt", out)
@@ -44,12 +43,17 @@ def folder(tmp_path: Path) -> Path:
     return out
 
 
+@pytest.fixture
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "bundle"))
+
+
 def edited(folder: Path, edit: Edit) -> Path:
     """The folder, its manifest changed."""
     path = folder / "manifest.yaml"
-    raw = yaml.safe_load(path.read_text("utf-8"))
+    raw = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
     edit(raw)
-    path.write_text(yaml.safe_dump(raw, sort_keys=False), "utf-8")
+    path.write_text(yaml.dump(raw, Dumper=yaml.CSafeDumper, sort_keys=False), "utf-8")
     return folder
 
 

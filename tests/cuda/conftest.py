@@ -17,6 +17,7 @@ from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle
 from tests.cuda import libraries, runtime
 from tests.cuda.runtime import Runtime
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKSHOP = ROOT / ".venv/bin/python"
@@ -72,7 +73,7 @@ def base() -> Bundle:
             for stale in filter(Path.is_dir, kept.iterdir()):
                 shutil.rmtree(stale)
             command = (WORKSHOP, "-m", "tests.cuda.base", folder, str(BLOCKS))
-            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+            ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=5 * PATIENCE_S)
             assert ran.returncode == 0, ran.stderr
     return contract.read(folder, verify=False)
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.benchmarks import stand_in
 from tests.cuda.conftest import ROOT
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 
@@ -25,7 +26,7 @@ def test_every_sampling_replies(made: list[Path], tmp_path: Path) -> None:
         "libraries that count",
     ]
     env = os.environ | {stand_in.COUNTING: str(made[0].parent), "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     # ONNX Runtime prints there too.
     assert [line.split(":")[0] for line in ran.stdout.splitlines()[-3:]] == ["exact", "short", "short-kv"]

@@ -30,6 +30,7 @@ from appliance.request import Segment
 from tests.cuda import runtime
 from tests.cuda.conftest import BLOCKS, ROOT
 from tests.cuda.runtime import Card, Runtime
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 ATTENTION = "attention_kernel_batched_impl"
@@ -244,7 +245,7 @@ def test_without_cudnn_the_next_backend_speaks_and_the_log_says_why(made: list[P
     """Some versions fail when they open the provider, later ones at the first convolution."""
     there = [str(path) for path in made if "cudnn" not in path.name]
     command = [sys.executable, "-c", AUTO, str(demo.folder), *there]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == "ort-cpu"
     [line] = [line for line in ran.stderr.splitlines() if line.startswith("WARNING") and "ort-cuda" in line]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts.debian.package import MACHINES
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -25,8 +26,8 @@ needs_dpkg = pytest.mark.skipif(
 )
 
 
-def run(*command: object, timeout: float = 600.0) -> str:
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=timeout)
+def run(*command: object) -> str:
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=5 * PATIENCE_S)
     assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
     return ran.stdout
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.debian.made import run
+from tests.patience import PATIENCE_S
 from tests.systemd.page import BACK, BUILD, IN_THE_CHROOT, INSTALL, KEPT, PURGE, REMOVE, UPGRADE, in_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ class Chroot:
 
     def fails(self, *command: str) -> str:
         ran = subprocess.run(
-            ["chroot", str(self.folder), *command], capture_output=True, text=True, timeout=600
+            ["chroot", str(self.folder), *command], capture_output=True, text=True, timeout=5 * PATIENCE_S
         )
         assert ran.returncode == 1, ran.stdout + ran.stderr
         return ran.stderr
@@ -150,7 +151,9 @@ def chroot(tmp_path: Path, package: Path, later: Path, broken: Path) -> Iterator
         yield made
     finally:
         (folder / "run/systemd/system").mkdir(parents=True, exist_ok=True)
-        subprocess.run(["chroot", str(folder), "systemctl", "stop", "f5-appliance.service"], timeout=60)
+        subprocess.run(
+            ["chroot", str(folder), "systemctl", "stop", "f5-appliance.service"], timeout=PATIENCE_S
+        )
         run("umount", folder / "proc", folder / "dev")
 
 

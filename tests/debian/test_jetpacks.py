@@ -12,6 +12,7 @@ import pytest
 from scripts.debian import package
 from scripts.debian.package import MACHINES, PYTHONS
 from tests.debian.made import ALONE, ARCH, ROOT, needs_dpkg, run
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, needs_dpkg]
 DRIVERS = {"6": "12.6.", "7": "13.2."}
@@ -59,7 +60,7 @@ def interpreter(version: str) -> Path:
 def test_the_gpu_backends_find_their_bindings(library: Path, jetpack: str) -> None:
     """Of this machine's package, under the JetPack's Python: there is no more to miss than a device."""
     command = (interpreter(PYTHONS[jetpack]), *ALONE, "-c", OPEN, library)
-    ran = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     versions, *refusal = ran.stdout.splitlines()
     assert versions.startswith(f"['{DRIVERS[jetpack]}") and versions.count("'") == 2

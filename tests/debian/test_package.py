@@ -16,13 +16,13 @@ import yaml
 
 from tests.daemons import write_config
 from tests.debian.made import ARCH, PYTHON, ROOT, UNPACKED_PYTHON, needs_dpkg, package, run
+from tests.patience import PATIENCE_S, until
 from tests.systemd.staging import stand_in_programs, unit_names, values
 
 pytestmark = [pytest.mark.slow, needs_dpkg]
 SCRIPTS = ("backup", "clock-lock", "health", "quiet", "restore", "support-bundle", "upgrade")
 COMMANDS = tuple(f"f5-{name}" for name in SCRIPTS)
 LIBRARY = "usr/lib/f5-appliance"
-PATIENCE_S = 120.0
 """Its Python packages are compiled when it first starts."""
 
 
@@ -85,7 +85,9 @@ def test_the_units_as_they_are_unpacked(tree: Path, tmp_path: Path) -> None:
     shutil.copytree(tree / LIBRARY / "scripts", root / LIBRARY / "scripts")
     stand_in_programs(root, ("/usr/bin/python3", "/usr/bin/jetson_clocks", "/bin/kill"))
     command = ("systemd-analyze", "verify", f"--root={root}", "--man=no", "--recursive-errors=no")
-    ran = subprocess.run([*command, *unit_names()], cwd="/", capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [*command, *unit_names()], cwd="/", capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
 
 
@@ -112,7 +114,9 @@ def test_it_speaks(tree: Path, tmp_path: Path) -> None:
                     break
             assert daemon.poll() is None and "ready on" in lines[-1], "".join(lines)
             voice = ("slt", demo / "voices/slt.wav", "--transcript", (demo / "voices/slt.txt").read_text())
-            run(*appliance, "voices", "add", *voice, *address)
+            # Again where a busy machine takes longer than an upload's deadline: the same voice is no other.
+            add = (*appliance, "voices", "add", *voice, *address)
+            until(lambda: subprocess.run(add, capture_output=True).returncode == 0)
             said = tmp_path / "said.wav"
             run(*appliance, "say", "Hello from the package.", "--voice", "slt", "--out", said, *address)
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,6 @@ from appliance.engine.loading import load_beside, load_for
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
-from tests.daemons import PATIENCE_S
 from tests.engine.lanes import (
     BATCHED,
     check_a_device_that_fails,
@@ -39,6 +37,7 @@ from tests.fakes.gpu import installed, open_on
 from tests.fakes.gpu.cudart import Runtime, cudaError_t
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 
@@ -196,46 +195,41 @@ def test_an_engine_that_is_loaded_beside_another_is_captured_on_the_thread_that_
 # What is missing
 
 
-def no_provider(_: Runtime, runtime: Any) -> None:
-    runtime.providers = ["CPUExecutionProvider"]
-
-
-def no_device(cuda: Runtime, _: Any) -> None:
-    cuda.start = cudaError_t.cudaErrorNoDevice
-
-
-def no_driver(cuda: Runtime, _: Any) -> None:
-    cuda.start, cuda.device.driver = cudaError_t.cudaErrorInsufficientDriver, 0
-
-
-def old_driver(cuda: Runtime, _: Any) -> None:
-    cuda.start, cuda.version = cudaError_t.cudaErrorInsufficientDriver, 13020
-
-
-def no_bindings(_: Runtime, __: Any) -> None:
-    sys.modules["cuda.bindings"] = None  # type: ignore[assignment]
-
-
-def no_libraries(_: Runtime, runtime: Any) -> None:
-    runtime.libraries_missing = True
+def spoilt(name: str, cuda: Runtime, runtime: Any) -> None:
+    """Let something be missing of CUDA or of ONNX Runtime."""
+    match name:
+        case "provider":
+            runtime.providers = ["CPUExecutionProvider"]
+        case "device":
+            cuda.start = cudaError_t.cudaErrorNoDevice
+        case "driver":
+            cuda.start, cuda.device.driver = cudaError_t.cudaErrorInsufficientDriver, 0
+        case "newer driver":
+            cuda.start, cuda.version = cudaError_t.cudaErrorInsufficientDriver, 13020
+        case "bindings":
+            sys.modules["cuda.bindings"] = None  # type: ignore[assignment]
+        case "libraries":
+            runtime.libraries_missing = True
+        case "cuDNN":
+            runtime.cudnn_missing = True
 
 
 MISSING = {
-    no_provider: "has no CUDAExecutionProvider: install onnxruntime-gpu in place of onnxruntime",
-    no_device: "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
-    no_driver: "cudaGetDeviceCount: cudaErrorInsufficientDriver: .*, and there is no driver$",
-    old_driver: r"cuda-python is of CUDA 13\.2, the driver of 12\.6: the package .* cuda-python==12",
-    no_bindings: r"needs cuda-python \(.*\): the package holds it: sudo apt install --reinstall \./FILE\.deb",
-    no_libraries: "could not be started, ONNX Runtime would compute on CPUExecutionProvider",
+    "provider": "has no CUDAExecutionProvider: install onnxruntime-gpu in place of onnxruntime",
+    "device": "no NVIDIA device can be used: CUDA: cudaGetDeviceCount: cudaErrorNoDevice",
+    "driver": "cudaGetDeviceCount: cudaErrorInsufficientDriver: .*, and there is no driver$",
+    "newer driver": r"cuda-python is of CUDA 13\.2, the driver of 12\.6: the package .* cuda-python==12",
+    "bindings": r"needs cuda-python \(.*\): the package holds it: sudo apt install --reinstall \./FILE\.deb",
+    "libraries": "could not be started, ONNX Runtime would compute on CPUExecutionProvider",
 }
 
 
 @pytest.mark.parametrize("spoil", MISSING)
 def test_what_is_missing_is_named_and_the_cpu_is_not_taken_in_its_place(
-    tiny: Bundle, device: Device, spoil: Callable[[Runtime, Any], None]
+    tiny: Bundle, device: Device, spoil: str
 ) -> None:
     with installed(device) as runtimes:
-        spoil(*runtimes)
+        spoilt(spoil, *runtimes)
         with pytest.raises(BundleError, match=f"^backend 'ort-cuda'.*{MISSING[spoil]}"):
             load_for(tiny, EngineConfig(backend="ort-cuda", threads=1, lanes=1))
 
@@ -245,23 +239,18 @@ def test_a_runtime_without_the_provider_is_refused() -> None:
         open_backend("ort-cuda")
 
 
-def no_cudnn(_: Runtime, runtime: Any) -> None:
-    runtime.cudnn_missing = True
+PASSED_OVER = {**MISSING, "cuDNN": "Conv.*cuDNN is unavailable"}
 
 
-PASSED_OVER = {**MISSING, no_cudnn: "Conv.*cuDNN is unavailable"}
-
-
-@pytest.mark.parametrize("spoil", [None, *PASSED_OVER])
+@pytest.mark.parametrize("spoil", ["", *PASSED_OVER])
 def test_auto_takes_the_first_backend_that_speaks(
     tiny: Bundle,
     device: Device,
-    spoil: Callable[[Runtime, Any], None] | None,
+    spoil: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with installed(device) as runtimes:
-        if spoil:
-            spoil(*runtimes)
+        spoilt(spoil, *runtimes)
         engine = load_for(tiny, EngineConfig(backend="auto", threads=1, lanes=1))
         assert solo(engine, segment(60, nfe=1)).size
         engine.shutdown()

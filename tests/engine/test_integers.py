@@ -17,7 +17,9 @@ from appliance.contract.bundle import Bundle, Precision
 from appliance.engine import ort
 from appliance.engine.loading import load_for
 from appliance.errors import BundleError
+from tests.patience import PATIENCE_S
 
+pytestmark = pytest.mark.once
 QEMU = shutil.which("qemu-x86_64")
 PLAIN = "0"
 """Value of the session option that leaves products as quick, and as wrong, as the processor has them."""
@@ -95,5 +97,5 @@ def test_the_real_runtime_is_exact_with_avx2_alone() -> None:
         "ort.integer_product(runtime, ort.session_options(runtime, 1)))"
     )
     command = [str(QEMU), "-cpu", "Haswell", sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.split() == ["4194176", "8290560"], done.stderr

@@ -88,7 +88,7 @@ def test_the_quicker_arithmetic_is_taken(monkeypatch: pytest.MonkeyPatch, bf16_s
 
 
 def test_a_product_is_timed_in_both_arithmetics() -> None:
-    assert all(1e-5 < product_s(precision) < 1.0 for precision in get_args(Precision))
+    assert all(product_s(precision) > 1e-5 for precision in get_args(Precision))
 
 
 @pytest.fixture

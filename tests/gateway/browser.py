@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_S = 20.0
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -100,7 +101,7 @@ class Browser:
         with contextlib.suppress(OSError):
             os.close(self._commands)
         try:
-            self.process.wait(5.0)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

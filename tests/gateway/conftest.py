@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-import signal
-import subprocess
-import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.daemons import PATIENCE_S, ROOT, Running, free_port, running
+from tests.daemons import Program, Running, followed, free_port, running, start
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -37,13 +32,11 @@ class Answer:
 
 
 @dataclass
-class Gateway:
+class Gateway(Program):
     """A gateway that was started, and its daemon."""
 
-    process: subprocess.Popen[str]
     daemon: Running
     address: str
-    lines: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -61,19 +54,6 @@ class Gateway:
             with error:
                 return Answer(error.code, error.headers, error.read())
 
-    def until(self, pattern: str) -> None:
-        """Wait for a line of the log."""
-        end = time.monotonic() + PATIENCE_S
-        while not any(re.search(pattern, line) for line in self.lines):
-            assert self.process.poll() is None, "".join(self.lines)
-            assert time.monotonic() < end, "".join(self.lines)
-            time.sleep(0.01)
-
-    def stop(self) -> int:
-        """Ask it to end; its exit status."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE_S)
-
 
 @contextlib.contextmanager
 def gateway_of(daemon: Running, **keys: Any) -> Iterator[Gateway]:
@@ -81,29 +61,9 @@ def gateway_of(daemon: Running, **keys: Any) -> Iterator[Gateway]:
     address = keys.setdefault("listen", f"127.0.0.1:{free_port()}")
     path = daemon.folder / f"gateway-{address.rpartition(':')[2]}.yaml"
     path.write_text(yaml.safe_dump({**daemon.config, "gateway": keys}))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "appliance", "gateway", "--config", str(path)],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    gateway = Gateway(process, daemon, address)
-    stderr = process.stderr
-    assert stderr is not None
-    reader = threading.Thread(target=lambda: gateway.lines.extend(stderr))
-    reader.start()
-    try:
-        gateway.until("ready on")
+    gateway = Gateway(start("-m", "appliance", "gateway", "--config", path), daemon, address)
+    with followed(gateway):
         yield gateway
-    except BaseException:
-        print("".join(gateway.lines))
-        raise
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        reader.join()
-        stderr.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.daemons import PATIENCE_S, running
+from tests.daemons import running
 from tests.gateway.conftest import Gateway, gateway_of
 from tests.gateway.test_openai import LINE
+from tests.patience import PATIENCE_S, scaled
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -32,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 COUNT = int(os.environ.get("F5_HOSTILE", "300"))
 CONTROL_EVERY = 50
 GROWTH_BYTES = 48 << 20
-STALL_S = 5.0
+STALL_S = scaled(5.0)
 BODY_BYTES = 64 << 10
 
 

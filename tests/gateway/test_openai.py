@@ -7,7 +7,6 @@ import io
 import json
 import socket
 import threading
-import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ import soundfile
 from appliance.client import Client, PausedChannels, UtteranceBegin
 from appliance.gateway.body import MAX_COMPARED, Fields
 from appliance.rpc.appliance_pb2 import Playout
-from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Answer, Gateway
+from tests.patience import PATIENCE_S, until
 
 LINE = {"model": "tts-1", "input": "One, two, three.", "voice": "ann", "seed": 7, "nfe": 2}
 BOTH = {**LINE, "text": LINE["input"], "ref_audio_path": "ann.wav"}
@@ -400,11 +399,3 @@ def test_what_is_skipped_is_no_whole_reply(gateway: Gateway) -> None:
     (answer,) = answers
     assert answer.status == 409, answer.body
     assert answer.headers["x-should-retry"] == "false"
-
-
-def until(check: object) -> None:
-    """Wait until it is true."""
-    end = time.monotonic() + PATIENCE_S
-    while not check():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.01)

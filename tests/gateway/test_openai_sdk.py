@@ -16,7 +16,8 @@ import soundfile
 from appliance.client import Client
 from tests.daemons import ROOT
 from tests.gateway.conftest import Gateway
-from tests.gateway.test_openai import KINDS, said, until
+from tests.gateway.test_openai import KINDS, said
+from tests.patience import PATIENCE_S, until
 
 CLIENTS = ROOT / ".venvs" / "clients" / "bin" / "python"
 pytestmark = [
@@ -33,7 +34,7 @@ def found(gateway: Gateway) -> Any:
     script = Path(__file__).with_name("with_openai.py")
     # Isolated, or this checkout's packages would be found before its own.
     command = [str(CLIENTS), "-I", str(script), f"{gateway.url}/v1"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd="/")
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 

@@ -20,16 +20,17 @@ import pytest
 
 from appliance import access
 from appliance.access import Role
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.box.sensors import hwmon as sensors
 from appliance.box.system import seconds_since_boot
 from appliance.client import Client, UtteranceAudio
 from appliance.config import DeviceConfig
 from appliance.gateway.pages import box_status
 from tests.box.boxes import well
-from tests.daemons import PATIENCE_S, ROOT, free_port
+from tests.daemons import ROOT, free_port
 from tests.gateway.browser import CHROMIUM, Browser, Page, chromium
 from tests.gateway.conftest import Gateway, gateway_of
+from tests.patience import PATIENCE_S
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -109,8 +110,8 @@ def test_a_jetsons_clocks_and_temperatures(tmp_path: Path) -> None:
     jetson = well(tmp_path)
     box = jetson.box()
     gpu = {"current": 1_300_500_000, "pinned": True, "why": ""}
-    now = published.Clocks("pinned", mode="MAXN", domains={"gpu": gpu})
-    published.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
+    now = clocks_json.Clocks("pinned", mode="MAXN", domains={"gpu": gpu})
+    clocks_json.publish(dataclasses.replace(box, uptime=seconds_since_boot), now)
     status = box_status(DeviceConfig(sysroot=jetson.root))
     assert "Orin" in status["jetson"]
     assert (status["clocks"]["state"], status["clocks"]["mode"]) == ("pinned", "MAXN")

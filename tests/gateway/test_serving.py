@@ -9,8 +9,8 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,10 @@ from appliance.gateway import app, serving
 from appliance.gateway.refusals import REASONS, STATUSES, refusal_of
 from appliance.rpc.status import TABLE, reason_of
 from appliance.serve.notify import Notifier
-from tests.daemons import PATIENCE_S, Running, free_port, running, write_config
+from tests.daemons import Running, free_port, running, write_config
 from tests.gateway.conftest import Gateway, gateway_of
-from tests.gateway.test_openai import LINE, until
+from tests.gateway.test_openai import LINE
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -147,14 +148,14 @@ def test_open_to_network_is_said_in_its_own_section() -> None:
 def test_the_exit_statuses_are_those_of_its_table() -> None:
     for arguments, status in ((["--set", "gateway.listen=0.0.0.0:1"], 78), (["--set", "gateway.x=1"], 78)):
         command = [sys.executable, "-m", "appliance", "gateway", *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert (ran.returncode, ran.stderr.count("\n")) == (status, 1), ran.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         arguments = ["--set", f"gateway.listen=127.0.0.1:{taken.getsockname()[1]}"]
         command = [sys.executable, "-m", "appliance", "gateway", *arguments]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert ran.returncode == 75 and "cannot listen on" in ran.stderr
 
 
@@ -200,27 +201,31 @@ def test_one_request_more_than_allowed_is_told_when_to_come_back(gateway: Gatewa
         asking.join()
 
 
+@pytest.fixture(scope="module")
+def impatient(gateway: Gateway) -> Iterator[Gateway]:
+    with gateway_of(gateway.daemon, stall_s=0.3) as other:
+        yield other
+
+
 @pytest.mark.parametrize(
     "begun", [b"", b"POST /tts HTTP/1.1\r\nhost: x\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET"]
 )
-def test_who_makes_no_progress_is_cut_off(gateway: Gateway, begun: bytes) -> None:
-    with gateway_of(gateway.daemon, stall_s=0.2) as other:
-        host, port = other.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            connection.sendall(begun)
-            try:
-                while connection.recv(4096):
-                    pass
-            except ConnectionResetError:
-                pass
+def test_who_makes_no_progress_is_cut_off(impatient: Gateway, begun: bytes) -> None:
+    host, port = impatient.address.split(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
+        contextlib.suppress(ConnectionResetError),
+    ):
+        connection.sendall(begun)
+        while connection.recv(4096):
+            pass
 
 
-def test_a_body_that_does_not_come_is_a_408(gateway: Gateway) -> None:
-    with gateway_of(gateway.daemon, stall_s=0.3) as other:
-        host, port = other.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
-            connection.sendall(b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
-            assert connection.recv(4096).startswith(b"HTTP/1.1 408")
+def test_a_body_that_does_not_come_is_a_408(impatient: Gateway) -> None:
+    host, port = impatient.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
+        connection.sendall(b"POST /tts HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
 
 
 def test_the_defaults() -> None:
@@ -246,9 +251,8 @@ def test_a_burst_on_one_channel_keeps_its_order_also_as_the_first_thing_after_a_
                 body = json.dumps(sent).encode()
                 head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
                 connection.sendall(head.encode() + body)
-            end = time.monotonic() + PATIENCE_S
-            while len(waiting := client.utterances("burst")) < len(words):
-                assert time.monotonic() < end, waiting
+            until(lambda: len(client.utterances("burst")) == len(words))
+            waiting = client.utterances("burst")
             assert [utterance.text.strip(" .").lower() for utterance in waiting] == words
             client.clear("burst")
         client.resume("burst")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from appliance.client import Client
-from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Gateway
-from tests.gateway.test_openai import LINE, said, until
+from tests.gateway.test_openai import LINE, said
+from tests.patience import PATIENCE_S, until
 
 # On one Python: what comes over HTTP is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]

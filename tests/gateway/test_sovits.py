@@ -16,8 +16,8 @@ import soundfile
 
 from appliance.client import Client
 from appliance.gateway.sovits import name_in
-from tests.daemons import PATIENCE_S
 from tests.gateway.conftest import Gateway
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.once
 

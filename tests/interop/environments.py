@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.daemons import ROOT
+from tests.patience import PATIENCE_S
 
 CLIENTS = Path(__file__).parent / "clients"
-PATIENCE_S = 120.0
 
 
 def interpreter(name: str) -> Path:
@@ -53,7 +53,7 @@ def node_modules() -> Path:
         folder.mkdir(parents=True)
         (folder / "package.json").write_text(wanted)
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=3 * PATIENCE_S)
         if done.returncode:
             pytest.skip(f"npm could not install the clients: {done.stderr.strip()[-200:]}")
         stamp.write_text(wanted)

@@ -40,6 +40,7 @@ from appliance.voices.prompts import Prompts
 from appliance.voices.store import VoiceStore
 from tests.daemons import BUNDLE
 from tests.fakes_engine import FakeEngine, segment
+from tests.patience import PATIENCE_S
 
 RATE_HZ = 24_000
 SPEC = MelSpec("vocos")
@@ -82,7 +83,7 @@ class Box:
 
     async def soon(self, true: Callable[[], bool]) -> None:
         """Wait for another thread, or for another task."""
-        end = time.monotonic() + 10.0
+        end = time.monotonic() + PATIENCE_S
         while not true():
             assert time.monotonic() < end, "it did not happen"
             await asyncio.sleep(0.002)
@@ -91,7 +92,7 @@ class Box:
     def held(self) -> Iterator[Event]:
         """The engine stays in its next step until the event is set or the context ends."""
         go = Event()
-        self.engine.on_step = lambda: go.wait(30.0) and None
+        self.engine.on_step = lambda: go.wait(PATIENCE_S) and None
         try:
             yield go
         finally:

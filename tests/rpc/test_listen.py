@@ -15,6 +15,7 @@ from appliance.audio.phrases import Phrases
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import listen as rpc
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection
 from tests.rpc.test_queue import Moderator, moderator, on
 from tests.rpc.test_scheduling import SMALL_WINDOW, sentences
@@ -22,7 +23,6 @@ from tests.rpc.test_synthesizer import Stub, refusal, request, start
 
 __all__ = ["moderator"]
 
-PATIENCE_S = 20.0
 PCM = {"encoding": pb.PCM16}
 
 

@@ -16,6 +16,7 @@ from appliance.audio.phrases import Phrases
 from appliance.request import Request, Segment
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, speech_wav
 from tests.rpc.test_synthesizer import refusal, request, start
 
@@ -146,7 +147,7 @@ async def test_a_phrase_supersedes_what_waits(synthesizer: Stub, box: Box, phras
     with box.held():
         waiting = start(synthesizer.Synthesize(request("slow", channel="live", supersede_key="score")))
         await box.soon(lambda: bool(box.scheduler.load.running))
-        assert (await asyncio.wait_for(synthesizer.Synthesize(kept), 10.0)).header.cached
+        assert (await asyncio.wait_for(synthesizer.Synthesize(kept), PATIENCE_S)).header.cached
         error, _ = await refusal(waiting)
         assert error.code() is grpc.StatusCode.ABORTED
 

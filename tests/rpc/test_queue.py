@@ -17,14 +17,13 @@ from appliance.errors import Cancelled
 from appliance.request import RequestCounts
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection
 from tests.rpc.test_scheduling import SMALL_WINDOW, large_buffer, lazy, read, sentences
 from tests.rpc.test_synthesizer import DETAILS_KEY, Stub, refusal, request, start
 
 README = (Path(__file__).parents[2] / "appliance/rpc/README.md").read_text("utf-8")
 Moderator = appliance_pb2_grpc.QueueStub
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from appliance.rpc.status import TABLE, reason_of
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box
 
 FOLDER = Path(__file__).resolve().parents[2] / "appliance" / "rpc"
@@ -36,7 +37,7 @@ async def run(folder: Path, *command: str) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    output, _ = await asyncio.wait_for(process.communicate(CHAT.encode()), 120)
+    output, _ = await asyncio.wait_for(process.communicate(CHAT.encode()), PATIENCE_S)
     assert process.returncode == 0, output.decode()
     return output.decode()
 

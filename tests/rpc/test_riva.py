@@ -31,6 +31,7 @@ from appliance.rpc.server import riva_services
 from appliance.voices.prompts import Prompts
 from appliance.voices.store import VoiceStore
 from tests.fakes_engine import samples_of, segment
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, connection, speech_wav
 
 NFE = SynthesisConfig().nfe
@@ -124,7 +125,7 @@ async def test_texts_of_one_connection_are_taken_in_order_though_a_prompt_takes_
 
     def slowly(store: VoiceStore, *prompt: Any) -> Any:
         asked_for.set()
-        assert go.wait(10.0)
+        assert go.wait(PATIENCE_S)
         return prepare(store, *prompt)
 
     monkeypatch.setattr(VoiceStore, "unstored", slowly)

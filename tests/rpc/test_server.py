@@ -28,6 +28,7 @@ from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc import server as module
 from appliance.rpc.roles import CallAccess
 from appliance.rpc.server import SERVICES, listen
+from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import request
 
@@ -205,7 +206,7 @@ async def test_a_compressed_message_is_refused_before_it_is_inflated(box: Box) -
     client = await asyncio.create_subprocess_exec(
         sys.executable, "-c", GZIP_CLIENT, box.address, stdout=asyncio.subprocess.PIPE
     )
-    output, _ = await asyncio.wait_for(client.communicate(), 30)
+    output, _ = await asyncio.wait_for(client.communicate(), PATIENCE_S)
     assert output.decode().startswith("UNIMPLEMENTED Compression algorithm 'gzip' is disabled")
     assert peak_mib() - before < 20
 
@@ -227,7 +228,7 @@ async def test_a_client_may_ping_a_quiet_connection_as_often_as_it_likes(box: Bo
     for number in range(PINGS):
         writer.write(frame(PING, number.to_bytes(8, "big")))
         while True:
-            head = await asyncio.wait_for(reader.readexactly(9), 30)
+            head = await asyncio.wait_for(reader.readexactly(9), PATIENCE_S)
             data = await reader.readexactly(int.from_bytes(head[:3], "big"))
             assert head[3] != GOAWAY, data
             if head[3] == PING and head[4] & ACK:
@@ -309,14 +310,14 @@ async def freezable(address: str) -> AsyncIterator[Proxy]:
         yield way
     finally:
         proxy.close()
-        await asyncio.wait_for(ended.wait(), 5.0)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize("pings", [0, 3])
 async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch, pings: int) -> None:
     """Also after several pings with no message between them."""
-    monkeypatch.setattr(module, "KEEPALIVE_MS", 100)
-    monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", 300)
+    monkeypatch.setattr(module, "KEEPALIVE_MS", int(scaled(100)))
+    monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_MS", int(scaled(500)))
     async with (
         served(appliance_pb2_grpc.VoicesServicer()) as address,
         freezable(address) as way,
@@ -330,7 +331,7 @@ async def test_a_client_that_freezes_is_dropped(monkeypatch: pytest.MonkeyPatch,
             assert not way.closed.is_set()
             await asyncio.sleep(0.02)
         way.frozen = True
-        await asyncio.wait_for(way.closed.wait(), 5.0)
+        await asyncio.wait_for(way.closed.wait(), PATIENCE_S)
 
 
 async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +347,7 @@ async def test_idle_connections_are_closed_and_watches_are_not_idle(monkeypatch:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(way.closed.wait(), 0.7)
         watch.cancel()
-        await asyncio.wait_for(way.closed.wait(), 5.0)
+        await asyncio.wait_for(way.closed.wait(), PATIENCE_S)
 
 
 async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,6 +355,6 @@ async def test_a_connection_that_never_says_a_word_is_closed(monkeypatch: pytest
     async with served(appliance_pb2_grpc.VoicesServicer()) as address:
         host, port = address.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        await asyncio.wait_for(reader.read(), 5.0)
+        await asyncio.wait_for(reader.read(), PATIENCE_S)
         writer.close()
         await writer.wait_closed()

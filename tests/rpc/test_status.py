@@ -21,6 +21,7 @@ from appliance.errors import (
 )
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import TABLE, reason_of, rule_for, to_status
+from tests.patience import PATIENCE_S, scaled
 from tests.rpc.conftest import Box
 from tests.rpc.test_synthesizer import refusal, request, start
 
@@ -111,7 +112,7 @@ async def test_a_missed_deadline_is_not_counted_as_cancelled(
         await box.soon(lambda: box.scheduler.load.running == 1)
         ask: Any = synthesizer.StreamSynthesize if stream else synthesizer.Synthesize
         # gRPC sends what is over a second in steps of 10 ms, rounded up.
-        call = ask(request("late"), timeout=1.001 if deadline else 30.0)
+        call = ask(request("late"), timeout=scaled(1.001) if deadline else PATIENCE_S)
         waiting = asyncio.ensure_future(_until_the_end(call, stream))
         await box.soon(lambda: box.scheduler.load.waiting == 1)
         if not deadline:

@@ -23,6 +23,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.status import DETAILS_KEY
 from tests.fakes_engine import samples_of, segment
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box
 
 Stub = appliance_pb2_grpc.SynthesizerStub
@@ -51,7 +52,7 @@ async def reply_of(call: Any) -> Any:
 async def refusal(call: Any) -> tuple[grpc.aio.AioRpcError, dict[str, Any]]:
     """The error of a call and its details, by type."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await asyncio.wait_for(reply_of(call), 15.0)
+        await asyncio.wait_for(reply_of(call), PATIENCE_S)
     error = caught.value
     found = {}
     for key, value in error.trailing_metadata() or ():
@@ -279,7 +280,7 @@ async def test_a_client_that_cancels_frees_the_engine_within_one_call(
     def hold() -> None:
         if box.engine.calls.count("step") == 2:
             reached.set()
-            go.wait(5.0)
+            go.wait(PATIENCE_S)
 
     box.engine.on_step = hold
     call = (synthesizer.StreamSynthesize if stream else synthesizer.Synthesize)(request(nfe_steps=32))

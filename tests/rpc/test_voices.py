@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.voices import UPLOAD_THREADS, UPLOADS_WAITING
 from appliance.voices.store import Voice
+from tests.patience import PATIENCE_S
 from tests.rpc.conftest import Box, speech_wav
 from tests.rpc.test_synthesizer import refusal, reply_of, request
 
@@ -138,9 +138,7 @@ BAD = {
 async def test_audio_that_cannot_be_a_reference(voices: Stub, box: Box) -> None:
     for what, (make, message) in BAD.items():
         audio = make()
-        begun = time.monotonic()
         error, details = await refusal(voices.CreateVoice(create(audio=audio)))
-        assert time.monotonic() - begun < 2.0, what
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, what
         assert details["BadRequest"].field_violations[0].field == "audio"
         assert message in str(error.details()), what
@@ -212,10 +210,10 @@ async def test_speech_and_lists_do_not_wait_for_uploads(
     voices: Stub, synthesizer: Any, box: Box, uploads: Uploads
 ) -> None:
     calls = await fill(voices, uploads, box)
-    assert (await synthesizer.Synthesize(request(), timeout=2.0)).audio
-    assert len((await voices.ListVoices(pb.ListVoicesRequest(), timeout=2.0)).voices) == 1
-    assert (await voices.GetVoice(pb.GetVoiceRequest(name="ann"), timeout=2.0)).name == "ann"
-    await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"), timeout=2.0)
+    assert (await synthesizer.Synthesize(request(), timeout=PATIENCE_S)).audio
+    assert len((await voices.ListVoices(pb.ListVoicesRequest(), timeout=PATIENCE_S)).voices) == 1
+    assert (await voices.GetVoice(pb.GetVoiceRequest(name="ann"), timeout=PATIENCE_S)).name == "ann"
+    await voices.DeleteVoice(pb.DeleteVoiceRequest(name="ann"), timeout=PATIENCE_S)
     uploads.go.set()
     made = await asyncio.gather(*calls)
     assert sorted(voice.name for voice in made) == box.store.names()

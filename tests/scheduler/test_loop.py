@@ -34,9 +34,9 @@ from appliance.scheduler.job import Demand, Job, Result
 from appliance.scheduler.loop import BIAS, HORIZON_S, MARGIN_S, Scheduler
 from appliance.scheduler.proof import earliest, shortfall_s
 from tests.fakes_engine import FakeEngine, samples_of, segment
+from tests.patience import PATIENCE_S, scaled
 from tests.scheduler.bench import CALL_S, Bench, pieces
 
-PATIENCE_S = 30.0
 MAIN = {"channel": "main", "playout": Playout.SERIAL}
 """A serial channel."""
 
@@ -786,7 +786,7 @@ def test_a_deadline_wakes_an_idle_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         Terms("a"),
         lambda result: missed.set() if isinstance(result, DeadlineMissed) else None,
         now,
-        deadline=now + 0.3,
+        deadline=now + scaled(0.5),
         buffer_s=-1.0,
     )
     with looping() as scheduler:

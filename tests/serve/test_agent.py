@@ -12,6 +12,7 @@ import pytest
 from appliance.client import CallFailed, Client, Header
 from appliance.serve.agent import AgentServer, line
 from tests.daemons import Running, free_port, running
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 def answer_of(address: str) -> str:
     host, port = address.split(":")
     with (
-        socket.create_connection((host, int(port)), timeout=5.0) as connection,
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection,
         connection.makefile() as answer,
     ):
         return answer.read()
@@ -59,11 +60,11 @@ def test_a_daemon_says_ready_then_drain(tmp_path: Path) -> None:
         speaking = threading.Event()
         thread = threading.Thread(target=_speak_long, args=(daemon, speaking))
         thread.start()
-        assert speaking.wait(10.0)
+        assert speaking.wait(PATIENCE_S)
         daemon.process.send_signal(signal.SIGTERM)
         daemon.until("draining")
         assert answer_of(agent) == "drain\n"
-        assert daemon.process.wait(30.0) == 0
+        assert daemon.process.wait(PATIENCE_S) == 0
         thread.join()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +12,17 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from appliance.box.clocks import pinning, published
-from appliance.box.clocks.published import Clocks, Unpin
+from appliance.box.clocks import clocks_json, pinning
+from appliance.box.clocks.clocks_json import Clocks, Unpin
 from appliance.box.paths import CLOCKS
 from appliance.box.root import Root
 from appliance.box.system import Box
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.clockwatch import STATES, ClockWatch
-from tests.box.in_process import quick
-from tests.daemons import PATIENCE_S, Running, running
+from tests.box.boxes import quick
+from tests.daemons import Running, running
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -55,8 +55,8 @@ def watch(box: Box) -> ClockWatch:
         ("unsupported", "clocks-unknown"),
     ],
 )
-def test_a_published_state_on_a_jetson(jetson: Jetson, state: published.State, degraded: str) -> None:
-    published.publish(jetson.box(), Clocks(state, why="told by root"))
+def test_a_published_state_on_a_jetson(jetson: Jetson, state: clocks_json.State, degraded: str) -> None:
+    clocks_json.publish(jetson.box(), Clocks(state, why="told by root"))
     status = watch(jetson.box()).status
     assert (status.clocks.state, status.degraded) == (state, degraded)
     assert ("told by root" in status.message) == bool(degraded)
@@ -75,7 +75,7 @@ def test_a_damaged_file_is_not_knowing(jetson: Jetson, text: str) -> None:
 
 
 def test_a_file_that_is_old_or_from_another_boot_is_not_believed(jetson: Jetson) -> None:
-    published.publish(jetson.box(), Clocks("pinned"))
+    clocks_json.publish(jetson.box(), Clocks("pinned"))
     now = jetson.box().uptime()
     assert watch(jetson.box(uptime=lambda: now + 59.0)).status.degraded == ""
     assert watch(jetson.box(uptime=lambda: now + 61.0)).status.degraded == "clocks-unknown"
@@ -95,27 +95,27 @@ def test_a_laptop_without_the_file_is_well(tmp_path: Path, caplog: pytest.LogCap
 def test_changes_are_logged_once_with_why_and_who(jetson: Jetson, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     box = jetson.box()
-    published.publish(box, Clocks("pinned"))
+    clocks_json.publish(box, Clocks("pinned"))
     clocks = watch(box)
     clocks.refresh()
     assert not caplog.records
     for _ in range(3):
-        published.publish(box, UNPINNED)
+        clocks_json.publish(box, UNPINNED)
         clocks.refresh()
     (warning,) = caplog.records
     assert warning.levelno == logging.WARNING
     for words in ("clocks are unpinned", "gpu: min 306000000", "cpu0", "nvpmodel.service ran again"):
         assert words in warning.getMessage()
-    published.publish(box, Clocks("pinned", repins=1, last_unpin=UNPINNED.last_unpin))
+    clocks_json.publish(box, Clocks("pinned", repins=1, last_unpin=UNPINNED.last_unpin))
     clocks.refresh()
     assert (caplog.records[-1].levelno, len(caplog.records)) == (logging.INFO, 2)
 
 
 def test_a_repin_between_two_looks_is_logged_too(jetson: Jetson, caplog: pytest.LogCaptureFixture) -> None:
     box = jetson.box()
-    published.publish(box, Clocks("pinned"))
+    clocks_json.publish(box, Clocks("pinned"))
     clocks = watch(box)
-    published.publish(box, Clocks("pinned", repins=1, last_unpin=UNPINNED.last_unpin))
+    clocks_json.publish(box, Clocks("pinned", repins=1, last_unpin=UNPINNED.last_unpin))
     clocks.refresh()
     (warning,) = caplog.records
     assert "pinned again" in warning.getMessage() and "nvpmodel.service ran again" in warning.getMessage()
@@ -160,10 +160,7 @@ class Seen:
         self.await_true(lambda: self.health("clocks") == status)
 
     def await_true(self, true: Callable[[], bool]) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not true():
-            assert time.monotonic() < end, "".join(self.daemon.lines)
-            time.sleep(0.05)
+        until(true, lambda: self.daemon.log)
 
 
 def degraded_of(call: grpc.Call) -> str | None:
@@ -190,7 +187,7 @@ def test_states_as_they_are_published(seen: Seen) -> None:
         (Clocks("reboot_pending", why="MAXN waits for a reboot", repins=1), "clocks-reboot-pending"),
         (Clocks("pinned", repins=1), None),
     ):
-        published.publish(box, clocks)
+        clocks_json.publish(box, clocks)
         seen.await_state(clocks.state)
         seen.await_health("NOT_SERVING" if word else "SERVING")
         assert seen.trailers() == (word, word)
@@ -210,7 +207,7 @@ def test_the_box_unpinned_behind_its_back_and_pinned_again(seen: Seen) -> None:
     jetson = seen.jetson
     box = quick(jetson, sleep=lambda seconds: None)
     # So that `pinned`, below, is known to be this box's, with its count of re-pins.
-    published.publish(box, UNPINNED)
+    clocks_json.publish(box, UNPINNED)
     seen.await_state("unpinned")
     if pinning.lock(box, allow_reboot=True).state == "reboot_pending":
         jetson.boot()

@@ -33,12 +33,12 @@ from appliance.errors import BundleError, ConfigError
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc.status import DETAILS_KEY
 from tests.daemons import BUNDLE, ROOT, Running, running
+from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 COUNT = int(os.environ.get("F5_HOSTILE", "500"))
 CONTROL_EVERY = 50
-TIMEOUT_S = 30.0
 GROWTH_BYTES = 48 << 20
 """Of the daemon's memory, from when it has seen some of everything: allocators keep what was once needed."""
 SERVICES = {
@@ -79,7 +79,7 @@ class Victim:
         path = f"/{SERVICES[method].full_name}/{method}"
         make = self.channel.unary_stream if method == "StreamSynthesize" else self.channel.unary_unary
         try:
-            reply = make(path)(raw, timeout=TIMEOUT_S)
+            reply = make(path)(raw, timeout=PATIENCE_S)
             for _ in reply if method == "StreamSynthesize" else ():
                 pass
         except grpc.RpcError as error:
@@ -100,7 +100,7 @@ class Victim:
             text="One, two, three.", voice="ann", nfe_steps=2, seed=7, channel="control"
         )
         with self.daemon.channel() as own:
-            return self.daemon.synthesizer(own).Synthesize(asked, timeout=TIMEOUT_S).audio
+            return self.daemon.synthesizer(own).Synthesize(asked, timeout=PATIENCE_S).audio
 
     def resident(self) -> int:
         """Bytes of the daemon's memory."""
@@ -335,7 +335,7 @@ def test_sessions_out_of_order(victim: Victim, begun: bool, steps: list[pb.Sessi
     configure = base(text="", nfe_steps=1, max_spoken_seconds=3.0)
     messages = [pb.SessionRequest(configure=configure)] * begun + steps
     with victim.daemon.channel() as channel:
-        call = victim.daemon.synthesizer(channel).Session(iter(messages), timeout=TIMEOUT_S)
+        call = victim.daemon.synthesizer(channel).Session(iter(messages), timeout=PATIENCE_S)
         try:
             for _ in call:
                 pass

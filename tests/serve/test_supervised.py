@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,12 +23,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from appliance.rpc import appliance_pb2 as pb
 from appliance.serve.daemon import Exit
-from tests.daemons import BUNDLE, PATIENCE_S, ROOT, Running, write_config
+from tests.daemons import BUNDLE, Running, followed, start, write_config
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S, scaled, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-WATCHDOG_S = 6.0
+WATCHDOG_S = scaled(6.0)
 PERIOD_S = WATCHDOG_S / 10
 """Time between two messages to the watchdog."""
 LONG = ("Thanks for the follow, welcome to the stream. " * 12).strip()
@@ -48,15 +48,8 @@ class Supervised(Running):
             if text.startswith(f"{kind}=") and at >= since
         ]
 
-    def becomes_true(self, true: Callable[[], bool], within_s: float) -> bool:
-        """Poll a condition until it is true or the time is over."""
-        end = time.monotonic() + within_s
-        while not (found := true()) and time.monotonic() < end:
-            time.sleep(0.02)
-        return found
-
     def await_true(self, true: Callable[[], bool]) -> None:
-        assert self.becomes_true(true, PATIENCE_S), f"{self.received}\n{''.join(self.lines)}"
+        until(true, lambda: f"{self.received}\n{self.log}")
 
     def await_message(self, kind: str, since: float = 0.0, count: int = 1) -> None:
         self.await_true(lambda: len(self.messages(kind, since)) >= count)
@@ -64,7 +57,9 @@ class Supervised(Running):
     def is_fed(self) -> bool:
         """True if the watchdog is fed within a few periods from now."""
         now = time.monotonic()
-        return self.becomes_true(lambda: bool(self.messages("WATCHDOG", now)), 3 * PERIOD_S)
+        while not (fed := self.messages("WATCHDOG", now)) and time.monotonic() < now + 3 * PERIOD_S:
+            time.sleep(0.02)
+        return bool(fed)
 
     def health(self) -> str:
         with self.channel() as channel:
@@ -102,36 +97,20 @@ def supervised(
     address = str(folder / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(address)
-        process = subprocess.Popen(
-            [*within, sys.executable, "-X", "faulthandler", "-m", "tests.wedging", str(folder), str(path)],
-            cwd=ROOT,
-            env={**os.environ, "NOTIFY_SOCKET": address, "WATCHDOG_USEC": f"{WATCHDOG_S * 1e6:.0f}"},
-            stderr=subprocess.PIPE,
-            text=True,
+        process = start(
+            *("-X", "faulthandler", "-m", "tests.wedging", folder, path),
+            within=within,
+            NOTIFY_SOCKET=address,
+            WATCHDOG_USEC=f"{WATCHDOG_S * 1e6:.0f}",
         )
         daemon = Supervised(process, yaml.safe_load(path.read_text()), folder)
-        readers = [
-            threading.Thread(target=_read_log, args=(daemon,)),
-            threading.Thread(target=_listen, args=(daemon, supervisor)),
-        ]
-        for reader in readers:
-            reader.start()
+        listener = threading.Thread(target=_listen, args=(daemon, supervisor))
+        listener.start()
         try:
-            yield daemon
+            with followed(daemon, ready=False):
+                yield daemon
         finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            for reader in readers:
-                reader.join()
-            assert process.stderr is not None
-            process.stderr.close()
-
-
-def _read_log(daemon: Supervised) -> None:
-    assert daemon.process.stderr is not None
-    for line in daemon.process.stderr:
-        daemon.lines.append(line)
+            listener.join()
 
 
 def _listen(daemon: Supervised, supervisor: socket.socket) -> None:
@@ -204,7 +183,7 @@ def test_a_wedged_engine_stops_the_feeding_and_is_seen_in_the_trace_of_an_abort(
             assert box.process.wait(PATIENCE_S) == -signal.SIGABRT
             with pytest.raises(grpc.RpcError):
                 call.result()
-        box.await_true(lambda: "in _make" in "".join(box.lines) and "in hang" in "".join(box.lines))
+        box.await_true(lambda: "in _make" in box.log and "in hang" in box.log)
 
 
 def test_a_wedged_event_loop_stops_them_too(tmp_path: Path) -> None:
@@ -239,7 +218,7 @@ def test_sigterm_says_stopping_and_finishes_what_was_begun(tmp_path: Path) -> No
         assert box.process.wait(PATIENCE_S) == Exit.OK
         assert [text for text in box.messages("STATUS") if text.startswith("draining: 1 speaking")]
         assert box.messages("STOPPING") == ["1"]
-        assert "Traceback" not in "".join(box.lines)
+        assert "Traceback" not in box.log
 
 
 NETWORK = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
@@ -256,7 +235,9 @@ def test_an_address_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         box.await_true(lambda: any("has no address 192.0.2.1" in text for text in box.messages("STATUS")))
         box.await_message("EXTEND_TIMEOUT_USEC")
         inside = ["nsenter", "--net", "--target", str(box.process.pid)]
-        subprocess.run([*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=60)
+        subprocess.run(
+            [*inside, "ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True, timeout=PATIENCE_S
+        )
         box.await_message("READY")
 
 

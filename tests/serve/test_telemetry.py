@@ -6,18 +6,17 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import lookups
 from tests.daemons import write_config
+from tests.patience import PATIENCE_S, until
 
 REPORTS_FROM = (1, 31)
 MODEL = "appliance/demo/bundle/vocoder.onnx"
 PLAIN = f"import onnxruntime; onnxruntime.InferenceSession({MODEL!r}, providers=['CPUExecutionProvider'])"
-PATIENCE_S = 90.0
 
 reports = pytest.mark.skipif(
     tuple(map(int, importlib.metadata.version("onnxruntime").split(".")[:2])) < REPORTS_FROM,
@@ -33,7 +32,7 @@ def environment(home: Path) -> dict[str, str]:
 def run(code: str, home: Path) -> set[str]:
     """Run Python code as a new user; return the files that it has left at home."""
     home.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-c", code], env=environment(home), check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], env=environment(home), check=True, timeout=PATIENCE_S)
     return {path.name for path in home.rglob("*") if path.is_file()}
 
 
@@ -72,19 +71,18 @@ def test_a_daemon_looks_up_no_name(tmp_path: Path) -> None:
         "daemon": ["-m", "appliance", "serve", "--config", str(config)],
         "control": ["-c", f"{PLAIN}; import time; time.sleep({PATIENCE_S})"],
     }
-    started = [
-        lookups.start(names[name], command, environment(tmp_path / f"{name} home"))
-        for name, command in commands.items()
-    ]
+    log = names["daemon"].with_suffix(".log")
+    started = []
     try:
-        until = time.monotonic() + PATIENCE_S
-        while len(names["control"].read_text().split()) < 2 and time.monotonic() < until:
-            time.sleep(0.2)
-        log = names["daemon"].with_suffix(".log").read_text()
-        assert len(names["control"].read_text().split()) >= 2
-        assert started[0].poll() is None and "ready" in log, log
-        assert names["daemon"].read_text() == ""
+        for name, happened in (
+            ("daemon", lambda: "ready on" in log.read_text()),
+            ("control", lambda: len(names["control"].read_text().split()) >= 2),
+        ):
+            home = environment(tmp_path / f"{name} home")
+            started.append(lookups.start(names[name], commands[name], home))
+            until(happened, log.read_text)
+        assert started[0].poll() is None and names["daemon"].read_text() == ""
     finally:
         for process in started:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE_S)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "systemd"
 SYSTEM_UNITS = Path("/usr/lib/systemd/system")
@@ -102,13 +104,15 @@ class Staged:
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         # From / : a name would be taken for a file of that name in the current folder.
-        return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @functools.cache
 def systemd() -> int:
     """Version of the systemd that is installed here."""
-    ran = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        ["systemctl", "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     return int(ran.stdout.split()[1])
 
 
@@ -141,5 +145,7 @@ def stage(folder: Path) -> Staged:
         elif path.name.endswith(".service.d"):
             shutil.copytree(path, ours / path.name)
     names = [*(f"{name}.service" for name in NVIDIA), *ENABLED]
-    subprocess.run(["systemctl", f"--root={folder}", "--quiet", "enable", *names], check=True, timeout=60)
+    subprocess.run(
+        ["systemctl", f"--root={folder}", "--quiet", "enable", *names], check=True, timeout=PATIENCE_S
+    )
     return staged

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.systemd.staging import SOURCE, SYSTEM_UNITS
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 CGROUPS = next(
     (path for path in map(Path, ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup")) if path.is_dir()), None
 )
-PATIENCE_S = 30.0
 EMPTY = ("sysinit.target", "basic.target", "shutdown.target", "network.target")
 """Targets that are empty, so that nothing of this machine is started."""
 BOOT = """\

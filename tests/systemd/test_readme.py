@@ -20,6 +20,7 @@ import pytest
 from tests.daemons import Running, reference_wav, running
 from tests.debian.made import UNPACKED_PYTHON, needs_dpkg, package, run
 from tests.fakes.jetson import Jetson
+from tests.patience import PATIENCE_S
 from tests.systemd.page import IN_THE_CHROOT, INSTALL, in_blocks, in_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
         )
 
     def must_run(self, command: str) -> str:

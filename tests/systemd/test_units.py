@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from appliance.box.clocks import published
+from appliance.box.clocks import clocks_json
 from appliance.config import GatewayConfig, ServerConfig
+from appliance.exits import Exit
 from appliance.gateway import serving
 from appliance.serve import daemon
-from appliance.serve.daemon import Exit
 from appliance.serve.notify import Notifier
 from appliance.serve.supervision import SILENCE_S, Supervision
 from scripts.debian.package import COMMANDS
+from tests.patience import PATIENCE_S
 from tests.systemd.staging import ENABLED, ROOT, SOURCE, Staged, stage, unit_names, values
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -107,7 +108,7 @@ def test_a_circle_in_the_boot_order_would_be_found(
 
 def exposure(unit: Path) -> tuple[int, float]:
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=35", str(unit)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", ran.stdout)
     assert found, ran.stdout + ran.stderr
     return ran.returncode, float(found[1])
@@ -128,7 +129,9 @@ def test_what_serves_is_exposed_to_little(staged: Staged, name: str) -> None:
 @needs_systemd
 def test_the_night_is_a_time_that_systemd_knows() -> None:
     (when,) = values((SOURCE / "f5-guard.timer").read_text(), "OnCalendar")
-    ran = subprocess.run(["systemd-analyze", "calendar", when], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        ["systemd-analyze", "calendar", when], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert ran.returncode == 0 and "03:30:00" in ran.stdout
 
 
@@ -173,7 +176,7 @@ def test_systemds_own_watchdog_is_on(tmp_path: Path) -> None:
     place = tmp_path / "usr/lib/systemd/system.conf.d"
     shutil.copytree(SOURCE / "system.conf.d", place)
     command = ["systemd-analyze", "cat-config", f"--root={tmp_path}", "systemd/system.conf"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert values(ran.stdout, "RuntimeWatchdogSec") == ["30s"], ran.stderr
     spans = [*values(ran.stdout, "RuntimeWatchdogSec"), *values(ran.stdout, "RebootWatchdogSec")]
     assert subprocess.run(["systemd-analyze", "timespan", *spans], capture_output=True).returncode == 0
@@ -192,7 +195,7 @@ def test_the_gateway_outlives_its_daemon_and_feeds_its_watchdog() -> None:
     (watchdog,) = values(GATEWAY, "WatchdogSec")
     assert seconds(watchdog) > 2 * serving.BEAT_S
     (prevented,) = values(GATEWAY, "RestartPreventExitStatus")
-    assert [int(code) for code in prevented.split()] == [serving.STORAGE, serving.CONFIG]
+    assert [int(code) for code in prevented.split()] == [Exit.STORAGE, Exit.CONFIG]
 
 
 def test_without_systemd_the_engine_is_given_the_same_time() -> None:
@@ -202,7 +205,7 @@ def test_without_systemd_the_engine_is_given_the_same_time() -> None:
 
 def test_the_check_comes_as_often_as_readers_of_its_file_count_on() -> None:
     timer = (SOURCE / "f5-clocks-check.timer").read_text()
-    assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [published.CHECK_PERIOD_S]
+    assert [seconds(value) for value in values(timer, "OnUnitActiveSec")] == [clocks_json.CHECK_PERIOD_S]
 
 
 def test_clocks_wait_for_what_unpins_and_for_nothing_late_in_the_boot() -> None:
@@ -274,6 +277,8 @@ def test_the_daemon_starts_by_the_units_own_command(tmp_path: Path) -> None:
     isolated = [sys.executable, "-I", "-c", "import appliance"]
     if subprocess.run(isolated, cwd=tmp_path, capture_output=True).returncode:
         arguments.remove("-I")
-    ran = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert ran.returncode == Exit.CONFIG, ran.stderr
     assert f"{config}: no such file" in ran.stderr

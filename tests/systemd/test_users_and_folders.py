@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.systemd.staging import SOURCE
 
 pytestmark = [
@@ -47,7 +48,7 @@ def make(root: Path) -> None:
         ("systemd-tmpfiles", "tmpfiles", ("--create",)),
     ):
         command = [program, f"--root={root}", *arguments, str(SOURCE / f"f5-appliance.{kind}.conf")]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert ran.returncode == 0, ran.stderr
 
 

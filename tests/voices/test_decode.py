@@ -16,7 +16,10 @@ from appliance.errors import InvalidReference
 from appliance.voices import decode as decode_module
 from appliance.voices.decode import decode
 from appliance.voices.reference import prepare
+from tests.patience import scaled
 from tests.sounds import burst, to_file
+
+pytestmark = pytest.mark.once
 
 
 @pytest.mark.parametrize(
@@ -118,16 +121,15 @@ def test_a_flac_of_unknown_length_is_refused():
         decode(bytes(audio))
 
 
-def test_a_forty_minute_file_is_refused_before_it_is_decoded(tmp_path):
+def test_a_forty_minute_file_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
     path = tmp_path / "long.flac"
     with soundfile.SoundFile(path, "w", 16_000, 1, format="FLAC", subtype="PCM_16") as file:
         for _ in range(40):
             file.write(np.zeros(60 * 16_000, np.int16))
     audio = path.read_bytes()
-    start = time.perf_counter()
+    monkeypatch.setattr(soundfile.SoundFile, "read", lambda *_, **__: pytest.fail("it was decoded"))
     with pytest.raises(InvalidReference, match="lasts 2400 s"):
         decode(audio)
-    assert time.perf_counter() - start < 0.5
 
 
 @pytest.mark.parametrize(
@@ -192,10 +194,10 @@ def test_a_flac_that_is_shorter_than_it_says_is_cut_off():
 )
 def test_twelve_mebibytes_of_joined_silent_files_are_read_in_bounded_time(format, subtype):
     one = to_file(np.zeros((60 * 16_000, 1)), 16_000, format, subtype)
-    start = time.perf_counter()
+    start = time.thread_time()
     with contextlib.suppress(InvalidReference):
         assert len(decode(one * ((12 << 20) // len(one))).samples) <= decode_module.MAX_SAMPLES
-    assert time.perf_counter() - start < 2.0
+    assert time.thread_time() - start < scaled(2.0)
 
 
 FUZZED = [

@@ -1,13 +1,13 @@
 """Health checks of the box. Standard library only: they run when the daemon's environment is what is broken.
 
 finding      the result of a check: level, value, threshold, remedy
-clocks heat power storage wear reset quiet fitness daemon speed jtop
+clocks heat power storage wear reset quietness fitness readiness speed jtop
              the checks: pure functions from readings to findings
-history      counters that only rise, and their rates
-run          reads the box once and runs every check on it
+counters     counts that only rise, and their rates
+runner       reads the box once and runs every check on it
 application  runs the application's own checks in another process
 health       one run of f5-health: both together
-published    health.json: written by that run, read by the next one and by the daemon
+health_json  health.json: written by that run, read by the next one and by the daemon
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from appliance.box.checks.finding import (
     passed,
     skipped,
 )
-from appliance.box.checks.run import CHECKS, crashed, run_checks
+from appliance.box.checks.runner import CHECKS, crashed, run_checks
 
 __all__ = [
     "CHECKS",

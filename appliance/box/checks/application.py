@@ -31,7 +31,7 @@ class Application:
     def run(
         self, box: Box, *arguments: str, command: tuple[str, ...] = ("check",), timeout_s: float = ANSWER_S
     ) -> list[Finding]:
-        """Run `appliance check`, or another command that prints findings as JSON. Does not raise."""
+        """Run a command that prints findings as JSON. Does not raise."""
         config = ("--config", self.config) if self.config else ()
         # Isolated (-I): as root, nothing is imported from the current folder.
         whole = (self.python, "-I", "-c", FROM_FOLDER, self.folder, *command, "--json", *arguments, *config)
@@ -55,7 +55,6 @@ def has_user(box: Box) -> bool:
 
 
 def find(box: Box, folder: Path, python: str = "", config: str = "") -> Application:
-    """Return the application in a folder, with the installed configuration unless another is named."""
     if not config and box.root.exists(paths.CONFIG):
         config = str(box.root.at(paths.CONFIG))
     return Application(python or "python3", str(folder), config)

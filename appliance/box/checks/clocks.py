@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.clocks.published import FRESH_S, Clocks
-from appliance.box.clocks.verdict import ClockReading, grouped, megahertz
-from appliance.box.platform import Platform, refusal
+from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.decision import LOCK_COMMAND
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import Cause, Verdict, grouped, megahertz
+from appliance.box.platform import Platform
 
-LOCK = "run: sudo f5-clock-lock lock"
-REBOOT = "when the box may be away for two minutes, run: sudo f5-clock-lock lock --allow-reboot"
-RESTART = "run: sudo systemctl restart f5-clocks"
+LOCK = f"run: {LOCK_COMMAND}"
+REBOOT = f"when the box may be away for two minutes, run: {LOCK_COMMAND} --allow-reboot"
+RESTART_COMMAND = "sudo systemctl restart f5-clocks"
+RESTART = f"run: {RESTART_COMMAND}"
+TIMER_COMMAND = "sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
+TIMER = f"run: {TIMER_COMMAND}"
 REMAKE_CONF = (
     "have this module's file made anew, which is done only where none lies: sudo rm /etc/nvpmodel.conf && "
     "sudo systemctl restart nvpower nvpmodel && sudo f5-clock-lock lock"
@@ -31,30 +38,26 @@ HELD_DOWN = (
     "air; else something holds them down: `systemctl --type=service` shows what runs (jtop?); "
     "then sudo systemctl restart f5-clocks"
 )
-FIND_CAUSE = "`sudo journalctl -u f5-clocks-check -u nvpmodel -n 50` shows who unpinned them"
+LOG_COMMAND = "sudo journalctl -u f5-clocks-check -u nvpmodel -n 50"
+FIND_CAUSE = f"`{LOG_COMMAND}` shows who unpinned them"
 SEND = "look with `sudo f5-clock-lock status`; if it stays, send the maker a bundle: sudo f5-support-bundle"
-TIMER = "run: sudo systemctl enable --now f5-clocks.service f5-clocks-check.timer"
-DELIBERATE = ("unlocked by a technician", "within an hour")
-"""Parts of the published reason if root's check could pin and does not."""
 COUNTS = ("cores", "tpc")
-"""Domains that count units and are not clocks."""
+"""Units, not clocks."""
 ALLOWED = "at the most that module and power mode allow"
 
 
 def check_platform(platform: Platform) -> Finding:
-    """Module, L4T and JetPack."""
     named = [platform.module or platform.model, platform.release and f"L4T {platform.release[1:]}"]
     named.append(platform.jetpack and f"JetPack {platform.jetpack}")
     value = ", ".join(part for part in named if part) or "unknown"
     figures = {"module": platform.module, "l4t": list(platform.l4t), "jetpack": platform.jetpack}
-    if not (wrong := refusal(platform)):
+    if not (wrong := platform.refusal):
         return passed("platform", value, figures=figures)
-    problem, _, supported = wrong.partition("; ")
     remedy = "flash the module with JetPack 6.2 or 7.2, then install its package: sudo apt install ./FILE.deb"
-    return Finding("platform", Level.FAIL, f"{value}: {problem}", supported, remedy, figures)
+    return Finding("platform", Level.FAIL, f"{value}: {wrong.problem}", wrong.supported, remedy, figures)
 
 
-def check_mode(reading: ClockReading, published: Clocks, indicator: str) -> Finding:
+def check_mode(reading: Verdict, published: Clocks, indicator: str) -> Finding:
     """Compare the mode with the best or configured one. `indicator`: the running desktop menu, "" if none."""
     limit = reading.target_mode.name if reading.target_mode else "MAXN_SUPER or MAXN"
     figures = {"mode": reading.mode, "best": limit, "by_site": reading.target.by_site}
@@ -64,7 +67,7 @@ def check_mode(reading: ClockReading, published: Clocks, indicator: str) -> Find
         return Finding("power_mode", level, value, limit, remedy, figures)
 
     if reading.wrong_conf:
-        causes = [domain.why for domain in reading.domains.values() if domain.cause == "conf"]
+        causes = [domain.why for domain in reading.domains.values() if domain.cause is Cause.CONF]
         value = "; ".join(dict.fromkeys(filter(None, [reading.mode_fault, *causes])))
         return finding(Level.FAIL, value, REMAKE_CONF)
     if reading.target.needs_root:
@@ -82,7 +85,6 @@ def check_mode(reading: ClockReading, published: Clocks, indicator: str) -> Find
 
 
 def check_reboot(published: Clocks) -> Finding:
-    """FAIL if the power mode takes effect only after a reboot."""
     if published.state == "unknown":
         return skipped("reboot", published.why)
     if published.state == "reboot_pending":
@@ -91,22 +93,22 @@ def check_reboot(published: Clocks) -> Finding:
     return passed("reboot", "none pending")
 
 
-def check_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Finding:
+def check_clocks(published: Clocks, reading: Verdict, age_s: float) -> Finding:
     """Clocks are pinned and root's check still runs. `age_s`: age of the published state."""
     limit = f"every clock {ALLOWED}, and checked"
     figures = {"published": published.state, "seen": reading.state, "repins": published.repins}
 
     def finding(level: Level, value: str, remedy: str = "") -> Finding:
-        return Finding("clocks", level, value, limit, remedy, figures)
+        return Finding("clocks", level, value, limit, remedy, figures, published.reason)
 
     if reading.refusal:
         return skipped("clocks", "the platform is not supported")
     faults = "; ".join(_faults(reading))
-    if published.state == "unknown" and published.boot_id and age_s <= FRESH_S:
+    if published.state == "unknown" and published.reason is Reason.UNREADABLE:
         return finding(Level.WARN, f"not all of it can be looked at: {published.why}", SEND)
     if published.state == "unknown":
         if faults:
-            return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER[5:]}")
+            return finding(Level.FAIL, f"{faults}; {published.why}", f"{RESTART}; then {TIMER_COMMAND}")
         return finding(Level.WARN, f"nothing loose to be seen, but nobody checks: {published.why}", TIMER)
     if published.state == "reboot_pending":
         return finding(Level.WARN, f"as high as the present power mode allows; {published.why}", REBOOT)
@@ -115,17 +117,18 @@ def check_clocks(published: Clocks, reading: ClockReading, age_s: float) -> Find
     if faults and reading.only_capped:
         return finding(Level.WARN, f"held down in the last {age_s:.0f} s: {faults}", HELD_DOWN)
     if faults:
-        remedy = f"root's check pins them again within 30 s; if not, {RESTART[5:]}; {FIND_CAUSE}"
+        remedy = f"root's check pins them again within 30 s; if not, {RESTART_COMMAND}; {FIND_CAUSE}"
         return finding(Level.WARN, f"came loose in the last {age_s:.0f} s: {faults}", remedy)
     return finding(Level.PASS, _pinned_summary(published, reading, age_s))
 
 
-def check_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
-    """Limits below the hardware's maximum. `emc_cap_hz`: None if there is none or it cannot be read."""
+def check_caps(reading: Verdict) -> Finding:
+    """Limits below the hardware's maximum."""
+    emc = reading.seen.emc
     found = {}
     for name, domain in reading.domains.items():
         ceiling = domain.values.get("ceiling")
-        cap = emc_cap_hz if name == "emc" else domain.values.get("max")
+        cap = domain.values.get("max") if name != "emc" else emc.cap if emc else None
         if ceiling and cap and cap < ceiling:
             found[name] = f"at most {megahertz(cap)} of {megahertz(ceiling)}"
     capped = grouped(found)
@@ -138,13 +141,12 @@ def check_caps(reading: ClockReading, emc_cap_hz: int | None) -> Finding:
     return Finding("caps", Level.WARN, "; ".join(capped), limit, remedy)
 
 
-def check_cores(reading: ClockReading, published: Clocks) -> Finding:
-    """Online CPU cores and GPU clusters (TPC)."""
+def check_cores(reading: Verdict, published: Clocks) -> Finding:
     domains = {name: reading.domains[name] for name in COUNTS if name in reading.domains}
     figures = {name: dict(domain.values) for name, domain in domains.items()}
     limit = "as many as the power mode that is to be has"
     faults = grouped({name: domain.why for name, domain in domains.items() if domain.pinned is False})
-    if any(domain.cause == "conf" for domain in domains.values()):
+    if any(domain.cause is Cause.CONF for domain in domains.values()):
         return Finding("cores", Level.WARN, "; ".join(faults), limit, REMAKE_CONF, figures)
     if faults:
         pending = published.state == "reboot_pending" or domains["cores"].pinned is not False
@@ -157,28 +159,32 @@ def check_cores(reading: ClockReading, published: Clocks) -> Finding:
     return Finding("cores", Level.PASS, value, limit, figures=figures)
 
 
-def _faults(reading: ClockReading) -> tuple[str, ...]:
+def _faults(reading: Verdict) -> tuple[str, ...]:
     """Faults of clocks. Those of cores and mode, which have their own checks, only if there are no others."""
     loose = {n: d.why for n, d in reading.domains.items() if d.pinned is False and n not in COUNTS}
     return grouped(loose) or reading.faults
 
 
-def _not_pinned(published: Clocks, reading: ClockReading) -> tuple[Level, str, str]:
-    """Level, value and remedy if root's check could not pin the clocks."""
+NOT_PINNED: Mapping[Reason, tuple[Level, str, str]] = {
+    Reason.CAPPED: (Level.WARN, "held down: ", HELD_DOWN),
+    Reason.WRONG_CONF: (Level.FAIL, "", REMAKE_CONF),
+    Reason.NO_TARGET: (Level.FAIL, "", NAME_MODE),
+}
+"""Level, start of the value and remedy if pinning cannot help."""
+
+
+def _not_pinned(published: Clocks, reading: Verdict) -> tuple[Level, str, str]:
+    """Level, value and remedy."""
     if not reading.faults:
         return Level.WARN, "pinned again; root's check has yet to see it", "wait 30 s and look again"
-    if any(words in published.why for words in DELIBERATE):
+    if published.reason in (Reason.UNLOCKED, Reason.UNPINNED_AGAIN):
         return Level.WARN, published.why, f"{LOCK}; {FIND_CAUSE}"
-    if reading.only_capped:
-        return Level.WARN, f"held down: {published.why}", HELD_DOWN
-    if reading.wrong_conf:
-        return Level.FAIL, published.why, REMAKE_CONF
-    if reading.target_mode is None:
-        return Level.FAIL, published.why, NAME_MODE
-    return Level.FAIL, f"pinning failed: {published.why}", f"{RESTART}; {FIND_CAUSE}"
+    failed = (Level.FAIL, "pinning failed: ", f"{RESTART}; `{LOG_COMMAND}` shows why")
+    level, start, remedy = NOT_PINNED.get(reading.reason, failed)
+    return level, f"{start}{published.why}", remedy
 
 
-def _pinned_summary(published: Clocks, reading: ClockReading, age_s: float) -> str:
+def _pinned_summary(published: Clocks, reading: Verdict, age_s: float) -> str:
     parts = [f"pinned in {reading.mode}"]
     gpu = reading.domains.get("gpu")
     if gpu is not None and gpu.values.get("max"):

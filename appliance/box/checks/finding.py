@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from appliance.box.clocks.reason import Reason
+from appliance.fields import from_mapping
+
 SCHEMA = 1
-"""Version of the JSON document: raised when a key is removed or changes its meaning."""
+"""Raised when a key is removed or changes its meaning."""
 
 
 class Level(str, enum.Enum):
@@ -20,7 +23,7 @@ class Level(str, enum.Enum):
 
     @property
     def rank(self) -> int:
-        """Severity: SKIP < PASS < WARN < FAIL."""
+        """SKIP < PASS < WARN < FAIL."""
         return (Level.SKIP, Level.PASS, Level.WARN, Level.FAIL).index(self)
 
 
@@ -29,13 +32,20 @@ class Finding:
     check: str
     level: Level
     value: str
-    """Measured value; for a SKIP, the reason."""
     threshold: str = ""
     """Allowed values; empty if nothing is compared."""
     remedy: str = ""
     """Commands in it can be typed as printed."""
     figures: Mapping[str, Any] = field(default_factory=dict)
     """Numbers behind the value; names end in the unit."""
+    reason: Reason = Reason.NONE
+    """Why the level is what it is, for programs; NONE of most checks."""
+
+
+@dataclass(frozen=True)
+class _Document:
+    findings: tuple[Finding, ...]
+    schema: int
 
 
 def passed(check: str, value: str, threshold: str = "", figures: Mapping[str, Any] | None = None) -> Finding:
@@ -53,7 +63,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]:
-    """Combine two lists, each check once: of two findings the worse, of equals the second."""
+    """Of two findings of a check the worse, of equals the second."""
     found = {finding.check: finding for finding in first}
     for finding in second:
         other = found.get(finding.check)
@@ -63,7 +73,6 @@ def merged(first: Iterable[Finding], second: Iterable[Finding]) -> list[Finding]
 
 
 def document(findings: Iterable[Finding]) -> dict[str, Any]:
-    """JSON document of f5-health --json and health.json."""
     listed = list(findings)
     worst = max((finding.level for finding in listed), key=lambda level: level.rank, default=Level.PASS)
     return {
@@ -71,34 +80,15 @@ def document(findings: Iterable[Finding]) -> dict[str, Any]:
         "level": worst.value,
         "exit": exit_code(listed),
         "findings": [
-            {
-                "check": finding.check,
-                "level": finding.level.value,
-                "value": finding.value,
-                "threshold": finding.threshold,
-                "remedy": finding.remedy,
-                "figures": dict(finding.figures),
-            }
+            {**asdict(finding), "level": finding.level.value, "reason": finding.reason.value}
             for finding in listed
         ],
     }
 
 
-def from_document(raw: Any) -> list[Finding]:
+def from_document(raw: object) -> list[Finding]:
     """Inverse of `document`. Raises ValueError."""
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA or not isinstance(raw.get("findings"), list):
+    read: _Document = from_mapping(_Document, raw, where="findings", error=ValueError, ignore_unknown=True)
+    if read.schema != SCHEMA:
         raise ValueError(f"not findings of schema {SCHEMA}")
-    try:
-        return [
-            Finding(
-                str(item["check"]),
-                Level(item["level"]),
-                str(item["value"]),
-                str(item["threshold"]),
-                str(item["remedy"]),
-                dict(item["figures"]),
-            )
-            for item in raw["findings"]
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("a finding is damaged") from error
+    return list(read.findings)

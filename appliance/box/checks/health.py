@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from appliance.box.checks import application
 from appliance.box.checks.application import Application
-from appliance.box.checks.daemon import READYZ, merge_application
 from appliance.box.checks.finding import Finding, skipped
-from appliance.box.checks.run import CHECKS, run_checks
+from appliance.box.checks.readiness import READYZ, merge_application
+from appliance.box.checks.runner import CHECKS, run_checks
 from appliance.box.system import Box
 
 APPLICATION_CHECKS = ("config", "bundle", "voices", "engines", "daemon", "synthesis")
@@ -27,7 +27,7 @@ class Selection:
 
 
 def run_health(box: Box, app: Application, selection: Selection) -> list[Finding]:
-    """Run the selected checks of box and application. Does not raise."""
+    """Does not raise."""
     only = selection.only
     findings = run_checks(box, readyz=selection.readyz, only=only) if not only or only & set(CHECKS) else []
     names = [name for name in APPLICATION_CHECKS if not only or name in only]
@@ -42,6 +42,6 @@ def run_health(box: Box, app: Application, selection: Selection) -> list[Finding
 
 
 def measure_speed(box: Box, app: Application, *, set_baseline: bool = False) -> list[Finding]:
-    """Compare the speed of the box with the baseline in the application's journal. Does not raise."""
+    """Does not raise."""
     options = ("--set-baseline",) if set_baseline else ()
     return app.run(box, *options, command=("bench", "guard"), timeout_s=application.MEASURE_S)

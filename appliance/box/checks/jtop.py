@@ -12,7 +12,7 @@ from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, passed, skipped
-from appliance.box.clocks.verdict import ClockReading
+from appliance.box.clocks.verdict import Verdict
 from appliance.box.system import Box
 
 ANSWER_S = 15.0
@@ -36,17 +36,15 @@ print(json.dumps(report))
 
 @dataclass(frozen=True)
 class Report:
-    """State of the box as jetson-stats reports it."""
-
     version: str = ""
     pinned: bool = False
     mode: str = ""
     problem: str = ""
-    """Why there is no report; empty if there is one."""
+    """Why there is no report, if so."""
 
 
 def query(box: Box) -> Report:
-    """Ask jetson-stats, if its service runs. Does not raise."""
+    """Does not raise."""
     if not box.root.exists(paths.JTOP_SOCKET):
         return Report(problem="jtop.service is not running")
     # -I: nothing is imported from the current folder or our environment.
@@ -62,7 +60,7 @@ def query(box: Box) -> Report:
 
 
 def _python(box: Box) -> tuple[str, ...]:
-    """Interpreter in the first line of jtop, run as the user who owns it; else the system's Python."""
+    """Interpreter of jtop's first line, run as its owner; else the system's."""
     found = INTERPRETER.match(box.root.text(paths.JTOP) or "")
     try:
         place = box.root.at(found[1] or found[2]) if found else None
@@ -79,7 +77,7 @@ def _python(box: Box) -> tuple[str, ...]:
     return ("setpriv", *identity, str(place))
 
 
-def check_jtop(report: Report, reading: ClockReading) -> Finding:
+def check_jtop(report: Report, reading: Verdict) -> Finding:
     """WARN if jetson-stats disagrees with the kernel's files, which are right."""
     if report.problem:
         return skipped("jtop", report.problem)

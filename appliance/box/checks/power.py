@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from appliance.box import paths
+from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.history import Rise
 
 HOUR_S = 3600.0
 MINUTE_S = 60.0

@@ -22,7 +22,7 @@ LAST_WORDS = (
 
 
 def name(root: Root) -> str:
-    """Return the name of the reset source; empty if the kernel gives none."""
+    """Empty if the kernel gives none."""
     return next(filter(None, map(root.text, paths.RESET_REASONS)), "")
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.clocks.published import number
+from appliance.box.clocks.clocks_json import Number
 from appliance.box.system import Box
+from appliance.fields import Ranged, from_mapping
 
 LAST_S = 36 * 3600.0
 """Age at which a measurement is ignored; the guard measures every night."""
@@ -16,19 +19,28 @@ WARN_AT, FAIL_AT = 1.15, 1.4
 MEASURE = "sudo f5-health --guard"
 
 
+@dataclass(frozen=True)
+class _Line(Ranged):
+    boot_id: str
+    uptime_s: Number
+    level: Level
+    value: str
+    rtf: Any
+    first_audio_s: Any
+
+
 def last(box: Box) -> Finding:
-    """Return the last measurement of this boot, with its age."""
     never = skipped("speed", f"not measured in the last day; {MEASURE} does")
     lines = (box.root.text(paths.JOURNAL) or "").splitlines()
     try:
-        entry = json.loads(lines[-1])
-        age_s = box.uptime() - number(entry["uptime_s"])
-        level, value = Level(entry["level"]), str(entry["value"])
-        figures = {name: entry[name] for name in ("rtf", "first_audio_s")}
-    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
+        raw = json.loads(lines[-1])
+        line: _Line = from_mapping(_Line, raw, where=paths.JOURNAL, error=ValueError, ignore_unknown=True)
+    except (IndexError, ValueError, RecursionError):
         return never
-    if entry.get("boot_id") != box.boot_id or not 0.0 <= age_s <= LAST_S:
+    age_s = box.uptime() - line.uptime_s
+    if line.boot_id != box.boot_id or not 0.0 <= age_s <= LAST_S:
         return never
-    remedy = f"see to the cause that it names, then measure again: {MEASURE}"
-    is_bad = level in (Level.WARN, Level.FAIL)
-    return Finding("speed", level, f"{value} ({age_s / 3600:.0f} h ago)", "", remedy * is_bad, figures)
+    figures = {"rtf": line.rtf, "first_audio_s": line.first_audio_s}
+    is_bad = line.level in (Level.WARN, Level.FAIL)
+    remedy = f"see to the cause that it names, then measure again: {MEASURE}" if is_bad else ""
+    return Finding("speed", line.level, f"{line.value} ({age_s / 3600:.0f} h ago)", "", remedy, figures)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.history import Rise
 from appliance.box.sensors.disk import Volume
-from appliance.box.sensors.memory import Memory
+from appliance.box.sensors.ram import Memory
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -78,7 +78,6 @@ def check_swap(memory: Memory | None, pages: Rise | None) -> Finding:
 
 
 def check_disk(volumes: Sequence[Volume]) -> Finding:
-    """Worst finding of the file systems in use."""
     findings = [_check_volume(volume) for volume in volumes]
     if not findings:
         return skipped("disk", "no file system could be asked")

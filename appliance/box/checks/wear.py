@@ -44,5 +44,5 @@ def _check_disk(root: Root, disk: str) -> Finding | None:
 
 
 def _numbers(text: str | None) -> list[int]:
-    """Return the numbers of "0x01 0x02"; those of another form are left out."""
+    """ "0x01 0x02" → 1, 2."""
     return [int(word, 16) for word in (text or "").split() if re.fullmatch(r"0x[0-9a-fA-F]{1,2}", word)]

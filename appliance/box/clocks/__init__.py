@@ -1,9 +1,9 @@
-"""The Jetson's clocks: read, judged, pinned, released, published.
+"""The Jetson's clocks, in the order of a check.
 
-readings modes                what the kernel reports; the power modes of nvpmodel.conf
-verdict                       one reading of all clocks: are they pinned?
-pin_record assessment         what root remembers of this boot; a reading judged against it
-pinning vendor                lock, unlock and check; NVIDIA's nvpmodel and jetson_clocks
-suspects minima               evidence of who unpinned; unlock without a baseline
-published                     /run/f5-appliance/clocks.json, for unprivileged readers
+pinning                       lock, unlock and check: each goes through the five below
+readings modes                read: all of it once; power modes of nvpmodel.conf
+verdict reason                judge: are they pinned, and why not?
+decision pin_record suspects  decide, with root's record of this boot; evidence of who unpinned
+acting                        act: nvpmodel, jetson_clocks and the files that they leave out
+clocks_json                   publish: /run/f5-appliance/clocks.json, for unprivileged readers
 """

@@ -1,4 +1,4 @@
-"""Power modes of nvpmodel.conf: the one that is set, and the target, which this box is to be in.
+"""Power modes of nvpmodel.conf, and the target, which this box is to be in: parsed and chosen, not read.
 
 The target is chosen by name: ids differ between modules, and the highest power has not the highest id. A site
 may name a lower one for its supply or cooling: `device.power_mode` of the daemon's configuration.
@@ -11,22 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from appliance.box import paths
-from appliance.box.root import Root, error_text
-from appliance.box.system import Box
+from appliance.box.root import error_text, parse_int
 from appliance.box.tools import Completed
 
 BEST = ("MAXN_SUPER", "MAXN")
 """The mode without limits, preferred name first."""
 INDICATOR = "nvpmodel_ind"
-"""Process of the desktop's power mode menu, nvpmodel_indicator: the kernel cuts names at 15."""
+"""The desktop's power mode menu: the kernel cuts names at 15."""
 POWER_MODE_LINE = (
     "`device:` on a line of its own, and below it, indented, `power_mode: NAME` or `power_mode: null`"
 )
 UNCAPPED = (2**31 - 1, 2**63 - 1)
-"""Values for "no limit" beside -1: the largest whole number of a size."""
-QUERY_S = 10.0
+""""No limit", beside -1."""
 HARMLESS = re.compile(r"NVPM ERROR: Error opening \S+\s*: 13\b")
-"""Error of `nvpmodel -q` about files that only root may open; the mode that it prints is right."""
+"""About files that only root may open; the mode that it prints is right."""
 
 Setting = tuple[str, str]
 """A parameter and its argument, e.g. ("GPU", "MAX_FREQ")."""
@@ -49,19 +47,19 @@ class Mode:
 
     @property
     def tpc_mask(self) -> int | None:
-        """A bit for each GPU cluster that is off; None when the mode names none."""
+        """A bit for each GPU cluster that is off."""
         return parse_int(self.settings.get(("TPC_POWER_GATING", "TPC_PG_MASK")))
 
     def cap(self, parameter: str) -> int | None:
-        """MAX_FREQ of a parameter, CPU in kHz, GPU and EMC in Hz; None when uncapped."""
+        """MAX_FREQ: CPU in kHz, GPU and EMC in Hz; None when uncapped."""
         return limit_or_none(parse_int(self.settings.get((parameter, "MAX_FREQ"))))
 
     def floor(self, parameter: str) -> int | None:
-        """MIN_FREQ in the same units; None when the mode names none."""
+        """MIN_FREQ in the same units."""
         return limit_or_none(parse_int(self.settings.get((parameter, "MIN_FREQ"))))
 
     def allows(self, other: Mode) -> bool:
-        """Return True if this mode has every core and TPC of the other, and no cap below the other's."""
+        """It has every core and TPC of the other, and no cap below the other's."""
         caps = [(self.cap(name), other.cap(name)) for name, kind in self.settings if kind == "MAX_FREQ"]
         return (
             set(self.cores) >= set(other.cores)
@@ -72,12 +70,12 @@ class Mode:
 
 @dataclass(frozen=True)
 class Conf:
-    """nvpmodel.conf: the kernel's file of each setting, and the modes."""
+    """nvpmodel.conf."""
 
     paths: Mapping[Setting, str]
     modes: tuple[Mode, ...]
     default: int | None = None
-    """Id of the mode of a box in which none has been set."""
+    """Id; of a box in which none has been set."""
 
     def by_id(self, number: int) -> Mode | None:
         return next((mode for mode in self.modes if mode.id == number), None)
@@ -90,7 +88,7 @@ class Conf:
         return ", ".join(mode.name for mode in self.modes) or "none"
 
     def cpu_parameter(self, core: int) -> str:
-        """Return the parameter of a core's cluster: the last cluster that begins at or before the core."""
+        """Of the last cluster that begins at or before the core."""
         clusters = {
             int(found[1]): parameter
             for (parameter, argument), path in self.paths.items()
@@ -100,13 +98,24 @@ class Conf:
 
 
 @dataclass(frozen=True)
+class Site:
+    """What the daemon's configuration says of the power mode."""
+
+    name: str = ""
+    """Empty: the best one."""
+    problem: str = ""
+    """Reason why it is unknown."""
+    needs_root: bool = False
+
+
+@dataclass(frozen=True)
 class TargetMode:
     mode: Mode | None = None
     by_site: bool = False
-    """True if the configuration names it: its caps are then intended."""
+    """Its caps are then intended."""
     problem: str = ""
     needs_root: bool = False
-    """True if only root can read the configuration; the mode is then the one that is set."""
+    """The mode is then the one that is set."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,47 @@ class CurrentMode:
     name: str = ""
     id: int | None = None
     problem: str = ""
-    """Error lines of `nvpmodel -q`; not a reason to doubt a name that is there."""
+    """No reason to doubt a name that is there."""
+
+
+@dataclass(frozen=True)
+class PowerModes:
+    conf: Conf | None = None
+    """None when nvpmodel.conf cannot be used."""
+    current: CurrentMode = field(default_factory=CurrentMode)
+    target: TargetMode = field(default_factory=TargetMode)
+
+
+def power_modes(conf: str | Exception, site: str | Exception, asked: Completed, status: str) -> PowerModes:
+    """Parse the texts of nvpmodel.conf, the site's configuration, nvpmodel and its status file, and choose.
+
+    An exception in place of a text: why it cannot be read.
+    """
+    try:
+        parsed = parse_conf(_text(conf))
+    except (OSError, ValueError) as error:
+        why = f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)})"
+        target = TargetMode(problem=f"{why}; nvpower.service makes it for this module")
+        return PowerModes(None, current_mode(asked, status, None), target)
+    current = current_mode(asked, status, parsed)
+    return PowerModes(parsed, current, target_mode(parse_site(site), parsed, current.name))
+
+
+def parse_site(text: str | Exception) -> Site:
+    try:
+        return Site(power_mode(_text(text)))
+    except FileNotFoundError:
+        return Site()
+    except PermissionError:
+        return Site(needs_root=True)
+    except (OSError, ValueError) as error:
+        return Site(problem=f"{paths.CONFIG}: {error_text(error)}")
+
+
+def _text(read: str | Exception) -> str:
+    if isinstance(read, Exception):
+        raise read
+    return read
 
 
 def parse_conf(text: str) -> Conf:
@@ -145,31 +194,17 @@ def parse_conf(text: str) -> Conf:
     return Conf(paths, tuple(Mode(*mode) for mode in modes), default)
 
 
-def read_conf(root: Root) -> Conf:
-    """Raises OSError, and ValueError as parse_conf."""
-    return parse_conf(root.read(paths.NVPMODEL_CONF))
-
-
-def target_mode(root: Root, conf: Conf, current: str) -> TargetMode:
-    """Choose the mode that the site's configuration names, else the one without limits. Does not raise.
-
-    The mode that is set is kept if it allows all that the best known one does: it may be a newer one.
-    """
-    try:
-        name = power_mode(root.read(paths.CONFIG))
-    except FileNotFoundError:
-        name = ""
-    except PermissionError:
-        return TargetMode(
-            conf.by_name(current), by_site=True, problem="its configuration needs root", needs_root=True
-        )
-    except (OSError, ValueError) as error:
-        problem = f"which power mode it is to be in is unknown: {paths.CONFIG}: {error_text(error)}"
-        return TargetMode(problem=problem)
-    if name:
-        if mode := conf.by_name(name):
+def target_mode(site: Site, conf: Conf, current: str) -> TargetMode:
+    """The site's, else the best known, or the present one if it allows as much: it may be newer."""
+    if site.needs_root:
+        problem = "its configuration needs root"
+        return TargetMode(conf.by_name(current), by_site=True, problem=problem, needs_root=True)
+    if site.problem:
+        return TargetMode(problem=f"which power mode it is to be in is unknown: {site.problem}")
+    if site.name:
+        if mode := conf.by_name(site.name):
             return TargetMode(mode, by_site=True)
-        problem = f"no power mode {name}, which device.power_mode of {paths.CONFIG} asks for"
+        problem = f"no power mode {site.name}, which device.power_mode of {paths.CONFIG} asks for"
         return TargetMode(problem=f"{paths.NVPMODEL_CONF} has {problem}; it has {conf.names}")
     best = next((mode for known in BEST if (mode := conf.by_name(known))), None)
     if best is None:
@@ -200,25 +235,24 @@ def power_mode(text: str) -> str:
     return "" if not found or found[0] in ("null", "~") else found[0]
 
 
-def current_mode(box: Box, conf: Conf | None) -> CurrentMode:
-    """Ask nvpmodel for the mode that is set, else its status file. Does not raise.
+def current_mode(asked: Completed, status: str, conf: Conf | None) -> CurrentMode:
+    """Take the answer of `nvpmodel -q`, else the mode of its status file.
 
     The default of nvpmodel.conf counts only where nvpmodel is not installed: a hanging or garbled nvpmodel
     does not mean the default mode.
     """
-    completed = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
-    answer, errors = parse_query(completed.text), nvpmodel_errors(completed)
+    answer, errors = parse_query(asked.text), nvpmodel_errors(asked)
     if answer.name:
         return CurrentMode(answer.name, answer.id, errors)
-    number = parse_status(box.root.text(paths.NVPMODEL_STATUS) or "")
-    if number is None and conf is not None and completed.missing:
+    number = parse_status(status)
+    if number is None and conf is not None and asked.missing:
         number = conf.default
     mode = conf.by_id(number) if conf is not None and number is not None else None
-    return CurrentMode(mode.name if mode else "", number, errors or completed.summary)
+    return CurrentMode(mode.name if mode else "", number, errors or asked.summary)
 
 
 def parse_query(text: str) -> CurrentMode:
-    """Parse `nvpmodel -q`: a line with the name, and the id alone on a later line."""
+    """A line with the name, and the id alone on a later line."""
     found = re.search(r"^(?:NVPM VERB: Current mode: )?NV Power Mode:[ \t]*(\S+)", text, re.MULTILINE)
     if not found:
         return CurrentMode()
@@ -233,19 +267,10 @@ def parse_status(text: str) -> int | None:
 
 
 def nvpmodel_errors(completed: Completed) -> str:
-    """Join its error lines, without those that only say that we are not root."""
+    """Without those that only say that we are not root."""
     lines = (line.strip() for line in completed.text.splitlines())
     return "; ".join(line for line in lines if "NVPM ERROR" in line and not HARMLESS.search(line))
 
 
-def parse_int(text: str | None) -> int | None:
-    """Parse a whole number, decimal or 0x…; None for anything else."""
-    found = re.fullmatch(r"(-?[0-9]{1,19})|(0x[0-9a-fA-F]{1,16})", (text or "").strip())
-    if not found:
-        return None
-    return int(found[1]) if found[1] else int(found[2], 16)
-
-
 def limit_or_none(value: int | None) -> int | None:
-    """Map the numbers that stand for no limit to None."""
     return None if value is None or value <= 0 or value in UNCAPPED else value

@@ -11,84 +11,73 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from appliance.box import paths
-from appliance.box.clocks.published import Unpin, number, parse_unpin
-from appliance.box.private import is_private_file, private_folder
+from appliance.box.clocks.clocks_json import NUMBERS, Count, Number, Unpin
+from appliance.box.root import error_text
 from appliance.box.system import Box
+from appliance.fields import Ranged
 
-HOUR_S = 3600.0
-REPINS_PER_HOUR = 6
+Report = Callable[[str], None]
+"""Gets a line for each step."""
 MUTEX_WAIT_S = 120.0
-"""Pinning takes up to a minute when the GPU is late, and the tools' time-outs on top."""
+"""Pinning takes a minute when the GPU is late, and time-outs on top."""
 MUTEX_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
-class PinRecord:
+class PinRecord(Ranged):
     """The fields are the keys of the file."""
 
     boot_id: str = ""
-    unlocked_at: float | None = None
-    """Time at which a technician unlocked; None if locked since."""
+    unlocked_at: Annotated[float | None, NUMBERS] = None
+    """By a technician; None if locked since."""
     reboot_for: str = ""
-    """The power mode that nvpmodel wants a reboot for; it is asked once in a boot."""
-    attempts: tuple[float, ...] = ()
-    """Times of the timer's pinning in the last hour."""
-    repins: int = 0
-    """Number of times that clocks were pinned again after an unpin."""
-    held_at: float | None = None
-    """Time of the last reading as pinned; None after a reading as unpinned."""
+    """Mode that nvpmodel wants a reboot for; asked once in a boot."""
+    attempts: tuple[Number, ...] = ()
+    """Of the timer's check, in the last hour."""
+    repins: Count = 0
+    held_at: Annotated[float | None, NUMBERS] = None
+    """Last reading as pinned; None after one as unpinned."""
     mode: str = ""
-    """The power mode at that time."""
     lost: bool = False
-    """True from an unpin until clocks are pinned again."""
+    """From an unpin until clocks are pinned again."""
     last_unpin: Unpin | None = None
     problem: str = ""
     """Errors of the last pinning."""
 
-    def with_pinned(self, now: float, mode: str, *, by_us: bool = False) -> PinRecord:
-        """`by_us`: we have pinned them, which after an unpin counts as a re-pin."""
-        repins = self.repins + int(self.lost and by_us)
-        return dataclasses.replace(self, held_at=now, mode=mode, lost=False, repins=repins, problem="")
 
-    def with_unpin(self, unpin: Unpin) -> PinRecord:
-        return dataclasses.replace(self, held_at=None, lost=True, last_unpin=unpin)
-
-    def with_attempt(self, now: float) -> PinRecord:
-        return dataclasses.replace(self, attempts=(*self._last_hour(now), now))
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until the timer's check may pin again; 0 when it may now."""
-        recent = self._last_hour(now)
-        return 0.0 if len(recent) < REPINS_PER_HOUR else HOUR_S - (now - recent[-REPINS_PER_HOUR])
-
-    def _last_hour(self, now: float) -> tuple[float, ...]:
-        return tuple(at for at in self.attempts if 0 <= now - at < HOUR_S)
+def save(box: Box, record: PinRecord) -> None:
+    """Raises OSError."""
+    box.root.private_folder(paths.ROOTS_RUN)
+    box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
 
 
-def load(box: Box) -> PinRecord:
-    """Load this boot's record; a new one when it is absent, damaged or of another boot.
-
-    Raises PermissionError when others than root may have written it.
-    """
+def load(box: Box, report: Report) -> PinRecord:
+    """Load this boot's record; a new one when it is absent, damaged, of another boot, or others may have
+    written it, which is reported."""
     fresh = PinRecord(box.boot_id)
-    if not is_private_file(box.root, paths.PIN_RECORD):
-        return fresh
     try:
-        record = _parse(box.root.record(paths.PIN_RECORD))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if not box.root.is_private(paths.PIN_RECORD):
+            return fresh
+        record = box.root.load(paths.PIN_RECORD, PinRecord)
+    except OSError as error:
+        report(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
+        return fresh
+    except ValueError:
         return fresh
     return record if record.boot_id == box.boot_id else fresh
 
 
-def save(box: Box, record: PinRecord) -> None:
-    """Raises OSError."""
-    private_folder(box.root, paths.ROOTS_RUN)
-    box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
+def try_save(box: Box, record: PinRecord, report: Report) -> None:
+    """Pinning matters more."""
+    try:
+        save(box, record)
+    except OSError as error:
+        report(f"cannot write {paths.PIN_RECORD}, so re-pins are not counted: {error_text(error)}")
 
 
 @contextlib.contextmanager
@@ -97,7 +86,7 @@ def mutex(box: Box) -> Iterator[None]:
 
     Raises TimeoutError after MUTEX_WAIT_S, OSError when the file cannot be made.
     """
-    folder = private_folder(box.root, paths.ROOTS_RUN)
+    folder = box.root.private_folder(paths.ROOTS_RUN)
     name = os.path.basename(paths.CLOCK_MUTEX)
     handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -113,15 +102,3 @@ def mutex(box: Box) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _parse(document: dict[str, Any]) -> PinRecord:
-    last = document.pop("last_unpin")
-    attempts = tuple(number(at) for at in document.pop("attempts"))
-    for name in ("unlocked_at", "held_at"):
-        document[name] = None if document[name] is None else number(document[name])
-    document["repins"] = int(number(document["repins"]))
-    for name in ("boot_id", "reboot_for", "mode", "problem"):
-        if not isinstance(document[name], str):
-            raise TypeError(f"{name} is no text")
-    return PinRecord(**document, attempts=attempts, last_unpin=None if last is None else parse_unpin(last))

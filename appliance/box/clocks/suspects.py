@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from appliance.box import paths
+from appliance.box.clocks.decision import Assessment
 from appliance.box.clocks.modes import INDICATOR
 from appliance.box.system import Box
 
@@ -18,12 +20,14 @@ MOVES_CLOCKS = re.compile(
 )
 """Commands that move clocks; the last three run nvpmodel.service again."""
 JOURNAL_LINE = re.compile(r"\[\s*(\d+\.\d+)\]\s+\S+\s+([^\s:\[]+)(?:\[\d+\])?:\s+(.*)")
+MENU = "nvpmodel_indicator, the desktop's power mode menu,"
 MAX_SUSPECTS = 8
 MAX_CHARACTERS = 200
 
 
-def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[str, ...]:
-    """Describe what may have moved clocks after `since`, in seconds since boot. Does not raise."""
+def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
+    """Circumstances since the clocks were read as pinned. Does not raise."""
+    since, mode_before, mode_now = now.record.held_at or 0.0, now.record.mode, now.reading.mode
     found = []
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
@@ -36,17 +40,17 @@ def suspects(box: Box, since: float, mode_before: str, mode_now: str) -> tuple[s
     found += _journal(box, since)
     if box.tools.run("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S).output.strip() == "active":
         found.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
-    found += _processes(box)
+    found += (line for _, line in _processes(box))
     return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(found))[:MAX_SUSPECTS]
 
 
 def indicator(box: Box) -> str:
-    """Describe the desktop's power mode menu if it runs: it changes modes and holds nvpmodel's lock."""
-    return next((line for line in _processes(box) if line.startswith(INDICATOR)), "")
+    """The desktop's power mode menu, if it runs: it changes modes and holds nvpmodel's lock."""
+    return next((line for name, line in _processes(box) if name == INDICATOR), "")
 
 
 def _journal(box: Box, since: float) -> Iterator[str]:
-    """Read the journal in seconds since boot: the wall clock may have been set in between."""
+    """In seconds since boot: the wall clock may have been set in between."""
     arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
     arguments += [word for name in JOURNALLED for word in ("-t", name)]
     completed = box.tools.run("journalctl", *arguments, timeout_s=QUERY_S)
@@ -61,10 +65,11 @@ def _journal(box: Box, since: float) -> Iterator[str]:
             yield f"{message.partition(':')[0].strip()} ran: sudo {command[1].strip()}"
 
 
-def _processes(box: Box) -> Iterator[str]:
-    for number in box.root.names("/proc"):
-        name = (box.root.text(f"/proc/{number}/comm") or "") if number.isdecimal() else ""
+def _processes(box: Box) -> Iterator[tuple[str, str]]:
+    """Name and description of each process that can move clocks."""
+    for number in box.root.names(paths.PROCESSES):
+        name = (box.root.text(f"{paths.PROCESSES}/{number}/comm") or "") if number.isdecimal() else ""
         if name.startswith(INDICATOR):
-            yield f"nvpmodel_indicator, the desktop's power mode menu, is running, process {number}"
+            yield INDICATOR, f"{MENU} is running, process {number}"
         elif name in TOOLS:
-            yield f"{name} is running, process {number}"
+            yield name, f"{name} is running, process {number}"

@@ -1,4 +1,4 @@
-"""The verdict on the clocks, from the kernel's files, never from what a tool has reported.
+"""Judge the readings of the clocks, which are the kernel's, never what a tool has reported. Pure.
 
 Pinned means: the target power mode with all its cores and TPCs; online CPUs, GPU and EMC each fixed at the
 maximum that mode and module allow; idle states of the cores forbidden; the GPU's power kept on. There are no
@@ -8,35 +8,47 @@ limit below it is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import enum
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from appliance.box import paths, platform
-from appliance.box.clocks import modes, readings
-from appliance.box.clocks.modes import Conf, CurrentMode, Mode, TargetMode
-from appliance.box.clocks.published import Clocks, State
-from appliance.box.clocks.readings import Cpu, Emc, Range
+from appliance.box import paths
+from appliance.box.clocks import readings
+from appliance.box.clocks.clocks_json import Clocks, State
+from appliance.box.clocks.modes import Conf, Mode, PowerModes, TargetMode
+from appliance.box.clocks.readings import KHZ, Cpu, Emc, Range, Readings
+from appliance.box.clocks.reason import Reason
 from appliance.box.platform import Platform
-from appliance.box.root import error_text
 from appliance.box.system import Box
 
 NEEDS_ROOT = "needs root"
 
 
+class Cause(enum.Enum):
+    """Kind of a fault, or of what hides a domain."""
+
+    OTHER = enum.auto()
+    CAP = enum.auto()
+    """Something limits the clock."""
+    CONF = enum.auto()
+    """nvpmodel.conf is that of another module."""
+    ROOT = enum.auto()
+    """Only root can read it."""
+
+
 @dataclass(frozen=True)
 class Domain:
-    """A clock, or a count of units, and its verdict."""
+    """A clock, or a count of units."""
 
-    values: Mapping[str, Any]
+    values: Mapping[str, int | None]
     pinned: bool | None
     """None: it could not be read."""
     why: str = ""
-    """Fault, or reason why it could not be read."""
+    """Or why it could not be read."""
     fixable: bool = False
-    """True if running jetson_clocks would change it. A cap cannot be lifted by it."""
-    cause: Literal["", "cap", "conf"] = ""
-    """cap: something limits the clock; conf: nvpmodel.conf is that of another module."""
+    """By jetson_clocks, which cannot lift a cap."""
+    cause: Cause = Cause.OTHER
 
     @property
     def published(self) -> dict[str, Any]:
@@ -44,19 +56,26 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class ClockReading:
-    """All clocks at one moment, and the verdict."""
-
-    platform: Platform
-    refusal: str
-    """Reason why this box is not supported, if so."""
-    conf: Conf | None = None
-    target: TargetMode = field(default_factory=TargetMode)
-    mode: str = ""
-    """Mode that is set; empty when unknown."""
+class Verdict:
+    seen: Readings
+    refusal: str = ""
+    """Why this box is not supported, if so."""
     mode_fault: str = ""
-    """Reason why that is not the target mode, if so."""
+    """Why the mode that is set is not the target, if so."""
     domains: Mapping[str, Domain] = field(default_factory=dict)
+
+    @property
+    def platform(self) -> Platform:
+        return self.seen.platform
+
+    @property
+    def mode(self) -> str:
+        """Empty when unknown."""
+        return self.seen.modes.current.name
+
+    @property
+    def target(self) -> TargetMode:
+        return self.seen.modes.target
 
     @property
     def target_mode(self) -> Mode | None:
@@ -65,14 +84,15 @@ class ClockReading:
 
     @property
     def wrong_conf(self) -> bool:
-        """True if nvpmodel.conf cannot be used, or is that of another module."""
-        return self.conf is None or any(domain.cause == "conf" for domain in self.domains.values())
+        """nvpmodel.conf cannot be used, or is another module's."""
+        return self.seen.modes.conf is None or any(d.cause is Cause.CONF for d in self.domains.values())
 
     @property
     def only_capped(self) -> bool:
-        """True if the only fault is that something limits clocks, e.g. heat."""
+        """The only fault is that something limits clocks, e.g. heat."""
         bad = [domain for domain in self.domains.values() if domain.pinned is False]
-        return not self.mode_fault and bool(bad) and all(d.cause == "cap" and not d.fixable for d in bad)
+        capped = all(domain.cause is Cause.CAP and not domain.fixable for domain in bad)
+        return not self.mode_fault and bool(bad) and capped
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -85,8 +105,13 @@ class ClockReading:
 
     @property
     def fixable(self) -> bool:
-        """True if a clock can move, or a core of the present mode is off."""
+        """A clock can move, or a core of the present mode is off."""
         return any(domain.fixable for domain in self.domains.values())
+
+    @property
+    def is_free(self) -> bool:
+        """True if every clock can move."""
+        return all(domain.fixable for domain in self.domains.values() if "max" in domain.values)
 
     @property
     def in_target_mode(self) -> bool:
@@ -94,15 +119,21 @@ class ClockReading:
 
     @property
     def target_in_effect(self) -> bool:
-        """True once the target mode is set on the GPU too, which may take a reboot."""
+        """On the GPU too, which may take a reboot."""
         tpc = self.domains.get("tpc")
         return self.in_target_mode and (tpc is None or tpc.pinned is not False)
 
     @property
     def tpcs_differ(self) -> bool:
-        """True if the GPU has other TPCs than the target mode, until a reboot."""
+        """Until a reboot."""
         tpc = self.domains.get("tpc")
         return tpc is not None and tpc.values["value"] not in (None, tpc.values["expected"])
+
+    @property
+    def cores_off(self) -> tuple[int, ...]:
+        """Of the target mode, once it is set."""
+        wanted = self.target_mode.cores if self.target_mode and self.in_target_mode else ()
+        return tuple(core.number for core in self.seen.cpus if core.number in wanted and not core.online)
 
     @property
     def state(self) -> State:
@@ -114,31 +145,38 @@ class ClockReading:
         return "unknown" if self.unknowns else "pinned"
 
     @property
+    def reason(self) -> Reason:
+        if self.state == "unpinned":
+            return self._fault
+        return {"unsupported": Reason.UNSUPPORTED, "unknown": Reason.UNREADABLE}.get(self.state, Reason.NONE)
+
+    @property
+    def _fault(self) -> Reason:
+        if self.only_capped:
+            return Reason.CAPPED
+        if self.wrong_conf:
+            return Reason.WRONG_CONF
+        if self.target_mode is None:
+            return Reason.NO_TARGET
+        return Reason.WRONG_MODE if self.mode_fault else Reason.LOOSE
+
+    @property
     def clocks(self) -> Clocks:
         domains = {name: domain.published for name, domain in self.domains.items()}
-        why = self.refusal or "; ".join(self.faults or self.unknowns)
-        return Clocks(self.state, mode=self.mode, domains=domains, why=why)
+        parts = (self.refusal,) if self.refusal else self.faults or self.unknowns
+        return Clocks.because(self.state, self.reason, parts, mode=self.mode, domains=domains)
 
 
-def take_reading(box: Box) -> ClockReading:
-    """Read and judge all clocks; without root the state is `unknown` at best. Does not raise."""
-    machine = platform.identify(box.root)
-    refusal = platform.refusal(machine)
-    if not machine.is_jetson:
-        return ClockReading(machine, refusal)
-    conf, problem = None, ""
-    try:
-        conf = modes.read_conf(box.root)
-    except (OSError, ValueError) as error:
-        problem = (
-            f"{paths.NVPMODEL_CONF} cannot be used ({error_text(error)}); "
-            "nvpower.service makes it for this module"
-        )
-    current = modes.current_mode(box, conf)
-    target = modes.target_mode(box.root, conf, current.name) if conf else TargetMode(problem=problem)
-    domains = dict(_domains(box, conf, target, current.name))
-    fault = _mode_fault(target, current)
-    return ClockReading(machine, refusal, conf, target, current.name, fault, domains)
+def take_reading(box: Box) -> Verdict:
+    """Read and judge; without root the state is `unknown` at best. Does not raise."""
+    return judge(readings.read(box))
+
+
+def judge(seen: Readings) -> Verdict:
+    refusal = str(seen.platform.refusal or "")
+    if not seen.platform.is_jetson:
+        return Verdict(seen, refusal)
+    return Verdict(seen, refusal, _mode_fault(seen.modes), dict(_domains(seen, seen.modes)))
 
 
 def megahertz(hz: int | None) -> str:
@@ -146,7 +184,7 @@ def megahertz(hz: int | None) -> str:
 
 
 def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
-    """Join domains with the same fault in one line: `cpu0–cpu7: …`."""
+    """One line for domains with the same fault: `cpu0–cpu7: …`."""
     names: dict[str, list[str]] = {}
     for name, why in faults.items():
         names.setdefault(why, []).append(name)
@@ -154,11 +192,12 @@ def grouped(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def span(names: list[str]) -> str:
-    """Join the first and the last name: `cpu0–cpu7`."""
+    """First and last name: `cpu0–cpu7`."""
     return names[0] if len(names) == 1 else f"{names[0]}–{names[-1]}"
 
 
-def _mode_fault(target: TargetMode, current: CurrentMode) -> str:
+def _mode_fault(modes: PowerModes) -> str:
+    target, current = modes.target, modes.current
     if target.mode is None:
         return "" if target.needs_root else target.problem
     if not current.name:
@@ -168,35 +207,29 @@ def _mode_fault(target: TargetMode, current: CurrentMode) -> str:
     return ""
 
 
-def _domains(box: Box, conf: Conf | None, target: TargetMode, current: str) -> Iterator[tuple[str, Domain]]:
-    root, mode = box.root, target.mode
-    unreadable = "" if box.is_root else NEEDS_ROOT
-    if target.needs_root:
-        yield "mode", Domain({}, None, NEEDS_ROOT)
-    limits = Limits(conf, target, current)
-    cores = readings.cpus(root)
-    online = [core for core in cores if core.online]
+def _domains(seen: Readings, modes: PowerModes) -> Iterator[tuple[str, Domain]]:
+    mode, limits = modes.target.mode, Limits(modes.conf, modes.target, modes.current.name)
+    hidden = Domain({}, None, NEEDS_ROOT, cause=Cause.ROOT)
+    if modes.target.needs_root:
+        yield "mode", hidden
+    online = [core for core in seen.cpus if core.online]
     for core in online:
         yield f"cpu{core.number}", _clock(core.range, limits.cpu_ceiling(core), limits)
-    gpu = readings.gpu(root)
-    if gpu is None:
+    if seen.gpu is None:
         yield "gpu", Domain({}, False, "has no devfreq node: the GPU's driver is not up", fixable=True)
     else:
-        yield "gpu", _clock(gpu, limits.ceiling("GPU", gpu), limits)
-    if (railgate := readings.railgate(root)) is not None:
-        yield "railgate", _railgate(railgate)
-    emc = readings.emc(root)
-    if emc is not None:
-        yield "emc", _emc(emc, limits)
+        yield "gpu", _clock(seen.gpu, limits.ceiling("GPU", seen.gpu), limits)
+    if seen.railgate is not None:
+        yield "railgate", _railgate(seen.railgate)
+    if seen.emc is not None:
+        yield "emc", _emc(seen.emc, limits)
     else:
-        yield "emc", Domain({}, None if unreadable else False, unreadable or readings.emc_absent(root))
-    yield "cores", _cores(cores, mode, current)
-    if idle := [states for core in online if (states := readings.idle_states(root, core.number))]:
-        yield "idle", _idle(idle)
+        yield "emc", Domain({}, False, seen.emc_problem) if seen.is_root else hidden
+    yield "cores", _cores(seen.cpus, mode, modes.current.name)
+    if states := [state for core in online for state in core.idle]:
+        yield "idle", _idle(states)
     if mode is not None and mode.tpc_mask is not None:
-        # Unreadable for root too on JetPack 7, whose file for it is not known.
-        why = unreadable or "the TPC mask cannot be read"
-        yield "tpc", _tpc(readings.tpc_mask(root, conf), mode.tpc_mask, why)
+        yield "tpc", _tpc(seen, mode.tpc_mask)
 
 
 @dataclass(frozen=True)
@@ -208,24 +241,23 @@ class Limits:
     current: str
 
     def cpu_ceiling(self, core: Cpu) -> int | None:
-        """Maximum that mode and hardware allow; None when the hardware's is unknown."""
+        """What mode and hardware allow; None when the hardware's is unknown."""
         parameter = self.conf.cpu_parameter(core.number) if self.conf else ""
         cap = self.target.mode.cap(parameter) if self.target.mode and parameter else None
-        return _lower(core.range.top, cap * readings.KHZ if cap else None)
+        return _lower(core.range.top, cap * KHZ if cap else None)
 
     def ceiling(self, parameter: str, clock: Range) -> int | None:
-        """The same for GPU and EMC."""
         return _lower(clock.top, self.target.mode.cap(parameter) if self.target.mode else None)
 
     @property
     def suspicion(self) -> str:
-        """Likely reason of a limit below the ceiling."""
+        """Of a limit below the ceiling."""
         if self.target.mode is not None and self.current == self.target.mode.name:
             return f"although {self.current} allows it: a thermal cap, or somebody's"
         return f"in power mode {self.current or 'unknown'}"
 
     def conf_fault(self, ceiling: int | None, hardware: int | None) -> str:
-        """Report a cap in the mode without limits. A mode that the site has named may have them."""
+        """A cap in the mode without limits. One that the site has named may have them."""
         if ceiling is None or hardware is None or ceiling == hardware or self.target.by_site:
             return ""
         caps = f"caps it at {megahertz(ceiling)}, below the hardware's {megahertz(hardware)}"
@@ -233,7 +265,7 @@ class Limits:
 
 
 def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
-    """Judge a CPU's or the GPU's clock: both limits are to be at the ceiling."""
+    """Both limits of a CPU or the GPU are to be at the ceiling."""
     values = {"min": clock.min, "max": clock.max, "current": clock.current, "ceiling": ceiling}
     conf_fault = limits.conf_fault(ceiling, clock.top)
     capped = clock.max is not None and ceiling is not None and clock.max < ceiling
@@ -250,7 +282,7 @@ def _clock(clock: Range, ceiling: int | None, limits: Limits) -> Domain:
         why = f"held at {megahertz(clock.max)}, above the {megahertz(ceiling)} of the power mode"
     else:
         why = conf_fault
-    cause: Literal["", "cap", "conf"] = "conf" if conf_fault else "cap" if capped else ""
+    cause = Cause.CONF if conf_fault else Cause.CAP if capped else Cause.OTHER
     return Domain(values, not why, why, not clock.fixed, cause)
 
 
@@ -273,7 +305,7 @@ def _emc(emc: Emc, limits: Limits) -> Domain:
         why = f"locked at {megahertz(clock.current)}, not at {megahertz(ceiling)}"
     else:
         why = conf_fault
-    cause: Literal["", "cap", "conf"] = "conf" if conf_fault else "cap" if reach != ceiling else ""
+    cause = Cause.CONF if conf_fault else Cause.CAP if reach != ceiling else Cause.OTHER
     return Domain(values, not why, why, not locked or clock.current != reach, cause)
 
 
@@ -290,26 +322,30 @@ def _cores(cores: tuple[Cpu, ...], mode: Mode | None, current: str) -> Domain:
         why = f"{_cpus(off)} offline, which {mode.name if mode else 'this box'} has"
     # A lower mode has them off on purpose: there only the mode is at fault.
     fixable = bool(off) and mode is not None and current == mode.name
-    return Domain(values, not why, why, fixable, "conf" if absent else "")
+    return Domain(values, not why, why, fixable, Cause.CONF if absent else Cause.OTHER)
 
 
-def _idle(states: Sequence[tuple[int, int]]) -> Domain:
-    """Idle states are forbidden: waking up from one delays a burst."""
-    forbidden, known = (sum(counts) for counts in zip(*states, strict=True))
+def _idle(states: list[bool]) -> Domain:
+    """Waking up from one delays a burst."""
+    forbidden, known = sum(states), len(states)
     why = "" if forbidden == known else f"{known - forbidden} of {known} idle states of the cores are allowed"
     return Domain({"value": forbidden, "expected": known}, not why, why, fixable=bool(why))
 
 
 def _railgate(enabled: int) -> Domain:
-    """The power of an idle GPU is kept on: waking it up delays a burst."""
+    """Waking up an idle GPU delays a burst."""
     why = "the GPU may be powered down when idle (railgate_enable is 1)" if enabled else ""
     return Domain({"value": enabled, "expected": 0}, not why, why, fixable=bool(why))
 
 
-def _tpc(mask: int | None, expected: int, unreadable: str) -> Domain:
+def _tpc(seen: Readings, expected: int) -> Domain:
+    mask = seen.tpc_mask
     values = {"value": mask, "expected": expected}
+    if mask is None and not seen.is_root:
+        return Domain(values, None, NEEDS_ROOT, cause=Cause.ROOT)
     if mask is None:
-        return Domain(values, None, unreadable)
+        # For root too on JetPack 7, whose file for it is not known.
+        return Domain(values, None, "the TPC mask cannot be read")
     why = "" if mask == expected else f"TPC mask is {mask}, not {expected} (it changes only by a reboot)"
     return Domain(values, not why, why)
 

@@ -15,7 +15,7 @@ class Volume:
     mount: str
     total_bytes: int
     free_bytes: int
-    """Free space for processes other than root's."""
+    """For others than root."""
     inodes: int
     """0 for a file system without a fixed number."""
     free_inodes: int
@@ -23,7 +23,7 @@ class Volume:
 
 
 def volumes(box: Box) -> tuple[Volume, ...]:
-    """Read each file system that holds a folder of paths.WRITTEN, once. Raises OSError."""
+    """Of each folder of paths.WRITTEN, once. Raises OSError."""
     mounts = _mounts(box)
     found = {
         mount: _volume(box, mount, options)
@@ -33,7 +33,7 @@ def volumes(box: Box) -> tuple[Volume, ...]:
 
 
 def _mounts(box: Box) -> dict[str, tuple[str, ...]]:
-    """Map mount points to options; of several on one point the last one counts."""
+    """Mount point → options; of several on one the last counts."""
     lines = (line.split() for line in (box.root.text(paths.MOUNTS) or "").splitlines())
     return {fields[1]: tuple(fields[3].split(",")) for fields in lines if len(fields) >= 4}
 

@@ -22,7 +22,7 @@ NO_RAIL = "NC"
 """Label of an unconnected input."""
 OVER_CURRENT = (1, 2, 3)
 ALERTS = ("hot-surface-alert",)
-"""Cooling devices that only raise an alarm."""
+"""They only raise an alarm."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Fan:
 
 
 def temperatures(root: Root) -> dict[str, float]:
-    """Read °C by zone (cpu, gpu, tj, soc0, tboard …), without unpowered zones."""
+    """°C by zone (cpu, gpu, tj, soc0 …), without unpowered ones."""
     degrees: dict[str, float] = {}
     for folder in _entries(root, paths.THERMAL, "thermal_zone"):
         kind, milli = root.text(f"{folder}/type"), root.number(f"{folder}/temp")
@@ -45,18 +45,18 @@ def temperatures(root: Root) -> dict[str, float]:
 
 
 def zone_name(kind: str) -> str:
-    """Normalise a zone's name: CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
+    """CPU-therm, cpu-thermal → cpu; Tboard_tegra → tboard."""
     return re.sub(r"(-thermal|-therm|_thermal|_tegra)$", "", kind.lower())
 
 
 def junction(root: Root) -> float | None:
-    """Read °C of the hottest place on the chip: zone tj, or else the hottest zone."""
+    """°C of the hottest place on the chip: tj, else the hottest zone."""
     degrees = temperatures(root)
     return degrees.get("tj", max(degrees.values(), default=None))
 
 
 def rails(root: Root) -> dict[str, float]:
-    """Read mW by the label of the rail (VDD_GPU_SOC, VDD_CPU_CV …), of all power monitors."""
+    """mW by the label of the rail (VDD_GPU_SOC …), of all monitors."""
     return {
         label: milliwatts
         for folder in _chips(root, "ina3221")
@@ -65,7 +65,7 @@ def rails(root: Root) -> dict[str, float]:
 
 
 def total_power(root: Root) -> float | None:
-    """Read mW that the module draws: the sum of the first monitor's rails, less than the wall supplies."""
+    """mW of the module: the sum of the first monitor's rails."""
     measured = [
         milliwatts
         for folder in _chips(root, "ina3221")
@@ -76,7 +76,7 @@ def total_power(root: Root) -> float | None:
 
 
 def over_current(root: Root) -> dict[str, int]:
-    """Count events since boot: oc1 under-voltage, oc2 average and oc3 instantaneous over-current."""
+    """Since boot: oc1 under-voltage, oc2 average, oc3 instantaneous over-current."""
     counts: dict[str, int] = {}
     for folder in _chips(root, "soctherm_oc"):
         for number in OVER_CURRENT:
@@ -87,7 +87,7 @@ def over_current(root: Root) -> dict[str, int]:
 
 
 def cooling(root: Root) -> dict[str, int] | None:
-    """Map each device slowed because of heat to its state, without fans and alarms; None if unreadable."""
+    """Device slowed by heat → its state, without fans and alarms; None if unreadable."""
     states: dict[str, int] = {}
     is_readable = False
     for folder in _entries(root, paths.THERMAL, "cooling_device"):
@@ -109,7 +109,7 @@ def fan(root: Root) -> Fan | None:
 
 
 def _speed(root: Root, fan_folder: str) -> int | None:
-    """Read turns a minute of the fan, else of a tachometer, which is a chip of its own."""
+    """Of the fan, else of a tachometer, which is a chip of its own."""
     own = root.number(f"{fan_folder}/fan1_input")
     if own is not None:
         return own
@@ -127,7 +127,7 @@ def _rails_of(root: Root, folder: str) -> Iterator[tuple[str, float]]:
 
 
 def _address(root: Root, folder: str) -> str:
-    """Return a chip's bus address: 0040 of the device 1-0040; empty without one."""
+    """0040 of the device 1-0040; empty without one."""
     try:
         device = root.at(f"{folder}/device").resolve().name
     except (OSError, RuntimeError):

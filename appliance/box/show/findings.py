@@ -1,4 +1,4 @@
-"""Table of findings, with remedies and colour."""
+"""Table of findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wants_colour(is_terminal: bool, environment: Mapping[str, str]) -> bool:
 
 
 def table(findings: Sequence[Finding], *, colour: bool = False) -> str:
-    """Return a line for each finding, one for each reason of skipped ones, and the totals."""
+    """A line a finding, one for each reason of skipped ones, and the totals."""
     checked = [finding for finding in findings if finding.level is not Level.SKIP]
     width = max((len(finding.check) for finding in checked), default=0)
     lines = [line for finding in checked for line in _lines(finding, width, colour)]
@@ -38,7 +38,7 @@ def _lines(finding: Finding, width: int, colour: bool) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Replace control characters by spaces: output of other programs must not control root's terminal."""
+    """Output of other programs must not control root's terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 

@@ -80,7 +80,7 @@ HOME = re.compile(r"/(?:home|media|mnt)/[^\s\"']+")
 
 
 def outline(message: str) -> str:
-    """Keep technical words, and numbers that follow one, of a message of unknown origin."""
+    """Keep technical words, and numbers that follow one."""
     kept: list[str] = []
     for token in message.split():
         word = token.strip(EDGES)
@@ -93,7 +93,7 @@ def outline(message: str) -> str:
 
 
 def journal(text: str) -> str:
-    """Journal lines without the host name; messages of programs outside of SYSTEM as outlines."""
+    """Without host names; messages of programs outside of SYSTEM as outlines."""
     lines = []
     for line in text.splitlines():
         if found := JOURNAL.match(line):
@@ -104,7 +104,7 @@ def journal(text: str) -> str:
 
 
 def kernel(text: str) -> str:
-    """Kernel lines about heat, current, GPU, memory and disks."""
+    """About heat, current, GPU, memory and disks."""
     lines = []
     for line in text.splitlines():
         if (found := JOURNAL.match(line)) and KERNEL.match(message := found[3]):
@@ -115,7 +115,7 @@ def kernel(text: str) -> str:
 
 
 def configuration(text: str) -> str:
-    """Known keys with values of a known kind; of everything else only that it is there. Raises OSError."""
+    """Of unknown keys and values only that they are there. Raises OSError."""
     return "\n".join(_settings(text)) + "\n"
 
 
@@ -132,7 +132,7 @@ def _settings(text: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, str]]:
-    """Section, key, value of each line that says something; a section's own has no key, others' are `…`."""
+    """Section, key, value; a section's own line has no key, a line of another form `…`."""
     section = ""
     for line in text.splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).rstrip()
@@ -159,7 +159,7 @@ class Scrubber:
 
 
 def scrubber(box: Box) -> Scrubber:
-    """Return the scrubber for this box. Does not raise."""
+    """Does not raise."""
     secrets = {secret.strip() for secret in _identities(box)}
     ours = {"root", "f5-appliance", "localhost", "audio", "voice"}
     return Scrubber(
@@ -168,7 +168,6 @@ def scrubber(box: Box) -> Scrubber:
 
 
 def _identities(box: Box) -> Iterator[str]:
-    """Host name, serial numbers, user names, hardware addresses, and names in the voices' records."""
     root = box.root
     files = (paths.ETC_HOST_NAME, paths.MACHINE_ID, paths.SERIAL_NUMBER, paths.HOST_NAME)
     yield from ((root.text(path) or "").strip("\0") for path in files)

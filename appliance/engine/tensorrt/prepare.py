@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from appliance.contract.bundle import Bundle, identity
-from appliance.contract.fields import from_mapping
 from appliance.contract.graphs import STEPS, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
@@ -31,6 +30,7 @@ from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, files
 from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory, StorageError
+from appliance.fields import from_mapping
 
 logger = logging.getLogger(__name__)
 

@@ -28,18 +28,19 @@ from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import build, gate, prepare
 from appliance.engine.tensorrt.trt import TrtBackend
 from appliance.errors import BundleError, EngineFault, Interrupted, StorageError
-from tests.daemons import PATIENCE_S, write_config
+from tests.daemons import ROOT, write_config
 from tests.engine.lanes import BATCHED, relative, segment, solo
 from tests.fakes.gpu import installed
 from tests.fakes.gpu.device import Device
 from tests.fakes.gpu.tensorrt import TensorRT
+from tests.patience import PATIENCE_S
 
 # On one Python: what is built and compared is no matter of its version.
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 Array = NDArray[Any]
 Falsify = Callable[[str, dict[str, Array], Array], Array]
-DEMO = Path(__file__).resolve().parents[2] / "appliance/demo/bundle"
+DEMO = ROOT / "appliance/demo/bundle"
 ENGINES = ("condition", "step", "step_keys", "step_reply", "update", "vocoder")
 
 
@@ -482,7 +483,7 @@ def test_a_daemon_that_is_stopped_while_it_builds_ends_well(
                 break
         daemon.send_signal(signal.SIGTERM)
         left = daemon.stderr.read()
-        assert daemon.wait(30) == 0, left
+        assert daemon.wait(PATIENCE_S) == 0, left
     assert "stopped while engines were built; the next start goes on" in left
     assert "Traceback" not in left
 

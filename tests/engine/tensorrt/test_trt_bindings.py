@@ -153,16 +153,6 @@ def test_a_library_that_cannot_start_is_a_type_error(tensorrt: tuple[str, dict[s
     assert (found["Builder()"], found["Runtime()"]) == ("TypeError", "TypeError")
 
 
-@pytest.mark.torch
-@pytest.mark.parametrize("path", USED, ids=".".join)
-def test_an_attribute_that_is_used_exists(rtx: Any, path: tuple[str, ...]) -> None:
-    name, *attributes = path
-    found = getattr(rtx, OBJECTS[name]) if OBJECTS[name] else rtx
-    for attribute in attributes:
-        assert hasattr(found, attribute), f"{found} has no {attribute}"
-        found = getattr(found, attribute)
-
-
 def test_the_list_is_of_all_that_is_used() -> None:
     assert {name for name, *_ in USED} == set(OBJECTS)
     assert {path for module in (build, trt) for path in used(module)} - set(USED) == WEAK

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from appliance.contract.fields import AtLeast, Between, Ranged, from_mapping, to_plain
+from appliance.fields import AtLeast, Between, Ranged, from_mapping, to_plain
 
 
 @dataclass(frozen=True)

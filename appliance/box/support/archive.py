@@ -18,17 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from appliance.box import paths, services
+from appliance.box import paths
 from appliance.box.checks import reset
 from appliance.box.checks.application import Application
-from appliance.box.checks.daemon import merge_application
 from appliance.box.checks.finding import document
 from appliance.box.checks.health import APPLICATION_CHECKS
-from appliance.box.checks.run import run_checks
-from appliance.box.clocks import verdict
+from appliance.box.checks.readiness import merge_application
+from appliance.box.checks.runner import run_checks
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import take_reading
 from appliance.box.support import redact
 from appliance.box.support.redact import outline
-from appliance.box.system import Box
+from appliance.box.system import Box, unit
 from appliance.durable import replace_file
 
 UNITS = (
@@ -56,7 +58,7 @@ BOOT = re.compile(
 OURS_AND_NVIDIAS = re.compile(r"f5-appliance|(?:nvidia|cuda|tensorrt|(?:python3-)?lib(?:nv|cu))")
 INSTALLED = ("version", "l4t", "jetpack", "module", "tensorrt", "python")
 PLAIN = re.compile(r"[\w.+() -]{0,60}")
-"""Values of units and of installed.json that are shown."""
+"""Of units and installed.json."""
 VERSIONS = (
     "import importlib.metadata as m, sys; sys.path.insert(0, sys.argv[1]); "
     "print('\\n'.join(sorted({f'{d.metadata[\"Name\"]}=={d.version}' for d in m.distributions()})))"
@@ -69,7 +71,7 @@ TOOL_LINES = {
     ),
     "tegrastats": re.compile(r"(?:\d\d-\d\d-\d{4} \d\d:\d\d:\d\d )?RAM [\w/%@,.:\[\]() +-]*"),
 }
-"""Lines of each tool's output that are shown."""
+"""Shown lines."""
 BUNDLE_FILE = re.compile(
     r"(?:(?:condition|modulation|step|vocoder)[\w.-]{0,20}\.onnx(?:\.data)?|manifest\.yaml|vocab\.txt)"
 )
@@ -78,7 +80,7 @@ RELEASE_LINE = re.compile(r"# R\d+ \(release\), [\w:., -]*|# KERNEL_VARIANT: \w*
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the archive, or the reason why it is missing."""
+    """A file, or the reason why it is missing."""
 
     name: str
     text: str = ""
@@ -91,7 +93,7 @@ def collect(box: Box, app: Application) -> list[Part]:
     texts: Mapping[str, Callable[[], str]] = {
         "health.json": lambda: _health(box, app),
         "clocks.json": lambda: _published_clocks(box),
-        "clock-status.json": lambda: _json(dataclasses.asdict(verdict.take_reading(box).clocks)),
+        "clock-status.json": lambda: _json(clocks_json.document(take_reading(box).clocks)),
         "nvpmodel.txt": lambda: _tool(box, "nvpmodel", "-q", "--verbose"),
         "jetson_clocks.txt": lambda: _tool(box, "jetson_clocks", "--show"),
         "tegrastats.txt": lambda: _tool(box, "tegrastats", "--interval", "200", most=1, timeout_s=1.5),
@@ -126,7 +128,7 @@ def _part(name: str, text: Callable[[], str], scrub: redact.Scrubber) -> Part:
 
 
 def index(parts: Iterable[Part]) -> str:
-    """Return a line for each part: its size and name, or that it is missing and why."""
+    """A line for each part."""
     lines = [
         f"MISSING  {part.name}: {part.problem}"
         if part.problem
@@ -151,7 +153,7 @@ def write(out: Path, parts: Iterable[Part], wall_s: float) -> None:
 
 
 def default_name(wall_s: float) -> str:
-    """Return a file name with the time and without the name of the box."""
+    """Without the name of the box."""
     return time.strftime("f5-support-%Y%m%d-%H%M%S.tar.gz", time.gmtime(wall_s))
 
 
@@ -166,7 +168,7 @@ def _health(box: Box, app: Application) -> str:
     of_box = []
     for finding in run_checks(box):
         # The other values are made from our own words; these may quote other programs.
-        if finding.check in ("jtop", "speed") or finding.value.startswith("could not be checked"):
+        if finding.check in ("jtop", "speed") or finding.reason is Reason.CRASHED:
             finding = dataclasses.replace(finding, value=outline(finding.value), figures={})
         of_box.append(finding)
     names = ",".join(name for name in APPLICATION_CHECKS if name != "synthesis")
@@ -187,7 +189,7 @@ def _published_clocks(box: Box) -> str:
 
 
 def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
-    """Return at most `most` lines of a tool's output, of a known form."""
+    """At most `most` lines of a known form."""
     ran = box.tools.run(name, *arguments, timeout_s=timeout_s)
     if ran.missing:
         raise Unavailable(ran.summary)
@@ -206,8 +208,8 @@ def _release(box: Box) -> str:
 def _units(box: Box) -> str:
     shown = {}
     for name in UNITS:
-        unit = services.unit(box, name)
-        properties = unit.properties if unit else {"problem": "systemd does not tell"}
+        state = unit(box, name)
+        properties = state.properties if state else {"problem": "systemd does not tell"}
         shown[name] = {key: value for key, value in properties.items() if PLAIN.fullmatch(value)}
     return _json(shown)
 
@@ -238,7 +240,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
 
 
 def _boots(box: Box) -> str:
-    """Return the reset reason, and the times of each boot without its id."""
+    """Reset reason, and the times of each boot without its id."""
     ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
@@ -248,7 +250,7 @@ def _boots(box: Box) -> str:
 
 
 def _packages(box: Box) -> str:
-    """Return our packages and NVIDIA's, with version and dpkg's state."""
+    """Ours and NVIDIA's, with version and dpkg's state."""
     found = re.findall(
         r"^Package: (\S+)\n(?:.+\n)*?Status: (.+)\n(?:.+\n)*?Version: (\S+)$",
         box.root.read(paths.PACKAGES),
@@ -277,7 +279,7 @@ def _installed(box: Box) -> str:
 
 
 def _contents(box: Box) -> str:
-    """Return numbers and sizes of the stored voices' files, and the files of the model."""
+    """Numbers and sizes of the voices' files, and files of the model."""
     voices: dict[str, Any] = {"problem": "needs root"}
     if box.is_root:
         files = [path for path in box.root.at(paths.VOICES).rglob("*") if path.is_file()]

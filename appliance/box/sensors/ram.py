@@ -40,7 +40,7 @@ def memory(root: Root) -> Memory | None:
 
 
 def swapped_in_pages(root: Root) -> int | None:
-    """Count pages read back from swap since boot; None when /proc/vmstat lacks the value."""
+    """Since boot; None when /proc/vmstat lacks it."""
     found = re.search(r"^pswpin ([0-9]{1,18})$", root.text(paths.PAGING) or "", re.MULTILINE)
     return int(found[1]) if found else None
 

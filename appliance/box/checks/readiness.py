@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from appliance.box import paths
+from appliance.box.checks.counters import Rise
 from appliance.box.checks.finding import Finding, Level, merged, passed, skipped
-from appliance.box.checks.history import Rise
 from appliance.box.root import error_text
-from appliance.box.services import Unit
+from appliance.box.system import Unit
+from appliance.exits import NOT_RETRIED, Exit
 
 READYZ = "127.0.0.1:9464"
 ANSWER_S = 3.0
@@ -20,22 +21,21 @@ LOG = "read why: sudo journalctl -u f5-appliance -n 50"
 RESTART = "sudo systemctl restart f5-appliance"
 ANSWERS = "answers"
 """Figure of a finding: false if nothing answers at /readyz."""
-STATUS_REMEDIES = {
-    65: "the bundle is missing or damaged: copy it to /var/lib/f5-appliance/bundle again",
-    68: "no interface has its address: `ip -br address` shows which there are; server.listen names it",
-    74: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
-    75: "its address is in use: `sudo ss -ltnp` shows by whom",
-    78: f"the configuration cannot be used: `sudo appliance check --config {paths.CONFIG}` says where",
+STATUS_REMEDIES: Mapping[int, str] = {
+    Exit.BUNDLE: "the bundle is missing or damaged: copy it to /var/lib/f5-appliance/bundle again",
+    Exit.ADDRESS_NOT_OURS: "no interface has its address: `ip -br address` shows which there are; "
+    "server.listen names it",
+    Exit.STORAGE: "a folder cannot be used: see the check disk, and sudo systemd-tmpfiles --create",
+    Exit.ADDRESS_IN_USE: "its address is in use: `sudo ss -ltnp` shows by whom",
+    Exit.CONFIG: "the configuration cannot be used: "
+    f"`sudo appliance check --config {paths.CONFIG}` says where",
 }
-"""Exit status of the daemon → remedy."""
-NOT_RETRIED = (65, 74, 78)
-"""The unit's RestartPreventExitStatus: systemd does not restart after these."""
 RETRIES = 4
 """Our unit has no start limit: if it failed after so many restarts, the site has set one."""
 
 
 def http_status(address: str, path: str) -> int | str:
-    """GET a path of the daemon's metrics server: the HTTP status, or why there was no response."""
+    """GET: the HTTP status, or why there was no response."""
     try:
         connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
         try:
@@ -104,7 +104,6 @@ def _restart_command(unit: Unit | None) -> str:
 
 
 def check_restarts(unit: Unit | None, restarts: Rise | None) -> Finding:
-    """Restarts by systemd in the last hour."""
     if unit is None or not unit.installed or restarts is None:
         return skipped("restarts", f"systemd knows no {UNIT} here")
     limit = f"in an hour: WARN from {RESTARTS_WARN}, FAIL from {RESTARTS_FAIL}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from appliance.box import paths
-from appliance.box.clocks.published import number
-from appliance.box.private import is_private_file, private_folder
+from appliance.box.clocks.clocks_json import Count, Number
 from appliance.box.system import Box
+from appliance.fields import Ranged
 
 SCHEMA = 1
 KEPT_S = 2 * 3600.0
@@ -24,15 +24,22 @@ LEAST_S = 30.0
 
 
 @dataclass(frozen=True)
-class Sample:
-    at: float
-    counts: Mapping[str, int]
+class Sample(Ranged):
+    at: Number
+    counts: Mapping[str, Count]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The fields are the keys of the file."""
+
+    schema: int
+    boot_id: str
+    samples: tuple[Sample, ...]
 
 
 @dataclass(frozen=True)
 class Rise:
-    """Increase of a counter over a time."""
-
     count: int
     span_s: float
     recorded: bool
@@ -65,7 +72,7 @@ def rise(samples: Sequence[Sample], now: Sample, name: str, over_s: float) -> Ri
 
 
 def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sample]:
-    """Samples from the newest back to the last reset of the counter."""
+    """Newest first, back to the last reset of the counter."""
     count = now.counts[name]
     for sample in reversed(samples):
         if name not in sample.counts or sample.counts[name] > count or sample.at > now.at:
@@ -75,34 +82,25 @@ def _unbroken(samples: Sequence[Sample], now: Sample, name: str) -> Iterator[Sam
 
 
 def read(box: Box) -> tuple[Sample, ...]:
-    """Return this boot's samples, oldest first; () if there are none or they cannot be used."""
+    """Samples of this boot, oldest first."""
     try:
-        if not is_private_file(box.root, paths.COUNTERS):
+        if not box.root.is_private(paths.COUNTERS):
             return ()
-        raw = box.root.record(paths.COUNTERS)
-        if raw["schema"] != SCHEMA or raw["boot_id"] != box.boot_id:
-            return ()
-        return tuple(
-            Sample(number(sample["at"]), {name: int(number(n)) for name, n in sample["counts"].items()})
-            for sample in raw["samples"]
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = box.root.load(paths.COUNTERS, _Record)
+    except (OSError, ValueError):
         # The mean since boot is reported instead, and labelled so.
         return ()
+    return record.samples if (record.schema, record.boot_id) == (SCHEMA, box.boot_id) else ()
 
 
 def keep(box: Box, samples: Sequence[Sample], now: Sample) -> None:
-    """Append a sample, unless the last one is too recent. Raises OSError."""
+    """Raises OSError."""
     if samples and 0.0 <= now.at - samples[-1].at < APART_S:
         return
-    kept = [sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S]
-    document = {
-        "schema": SCHEMA,
-        "boot_id": box.boot_id,
-        "samples": [{"at": round(sample.at, 3), "counts": dict(sample.counts)} for sample in (*kept, now)],
-    }
-    private_folder(box.root, paths.ROOTS_RUN)
-    box.root.replace(paths.COUNTERS, json.dumps(document) + "\n", mode=0o600)
+    kept = (sample for sample in samples if 0.0 <= now.at - sample.at <= KEPT_S)
+    record = _Record(SCHEMA, box.boot_id, (*kept, replace(now, at=round(now.at, 3))))
+    box.root.private_folder(paths.ROOTS_RUN)
+    box.root.replace(paths.COUNTERS, json.dumps(asdict(record)) + "\n", mode=0o600)
 
 
 def _duration(seconds: float) -> str:

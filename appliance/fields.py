@@ -1,20 +1,19 @@
-"""Strict reading of YAML and JSON into frozen dataclasses, whose annotations are the schema.
+"""Strict reading of parsed YAML and JSON into frozen dataclasses, whose annotations are the schema.
 
-Read with it: the manifest, the configuration, records of voices and of prepared engines, descriptions of
-architectures. A range stands beside the type: `lanes: Annotated[int, Between(1, 64)] = 8`.
+A range stands beside the type: `lanes: Annotated[int, Between(1, 64)] = 8`. Standard library only: root's
+commands read their records with it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-
-import yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +55,12 @@ class Ranged:
                     bound.check(name, value)
 
 
-def parse_yaml(text: bytes | str, where: object, error: type[Exception]) -> Any:
-    """Parse YAML. Raises `error` with `where` in front of a message of one line."""
-    try:
-        return yaml.safe_load(text.decode("utf-8") if isinstance(text, bytes) else text)
-    except (ValueError, RecursionError, yaml.YAMLError) as invalid:
-        raise error(f"{where}: unreadable: {' '.join(str(invalid).split())}") from invalid
-
-
 def from_mapping(
     cls: type[Any], raw: object, *, where: str, error: type[Exception], ignore_unknown: bool = False
 ) -> Any:
     """Build a dataclass from parsed YAML or JSON. Unknown keys are errors that name the valid ones.
 
-    `ignore_unknown` is for files of other programs, whose further keys do not matter here.
+    `ignore_unknown`: further keys, in nested mappings too, do not matter, as in files of other programs.
     Raises `error` with `where` and the dotted key in front of the message.
     """
     if not isinstance(raw, Mapping):
@@ -80,7 +71,9 @@ def from_mapping(
     if unknown and not ignore_unknown:
         raise error(f"{where}: unknown key {_list(unknown)}; valid keys: {_list(fields)}")
     values = {
-        name: _convert(hints[name], raw[name], f"{where}: {name}", error) for name in fields if name in raw
+        name: _convert(hints[name], raw[name], f"{where}: {name}", error, ignore_unknown)
+        for name in fields
+        if name in raw
     }
     required = [
         f.name
@@ -95,26 +88,36 @@ def from_mapping(
         raise error(f"{where}: {invalid}") from invalid
 
 
-def _convert(hint: Any, value: object, where: str, error: type[Exception]) -> Any:
+def _convert(hint: Any, value: object, where: str, error: type[Exception], ignore_unknown: bool) -> Any:
+    def convert(part: Any, inner: object, key: str = "") -> Any:
+        return _convert(part, inner, f"{where}{key}", error, ignore_unknown)
+
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
     if origin is Annotated:
-        return _convert(args[0], value, where, error)
+        return convert(args[0], value)
     if dataclasses.is_dataclass(hint):
-        return from_mapping(typing.cast(type, hint), value, where=where, error=error)
+        cls = typing.cast(type, hint)
+        return from_mapping(cls, value, where=where, error=error, ignore_unknown=ignore_unknown)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return _convert(next(a for a in args if a is not type(None)), value, where, error)
+        return convert(next(a for a in args if a is not type(None)), value)
     if origin is Literal:
         if value not in args:
             raise error(f"{where}: must be one of {_list(args)}, not {value!r}")
         return value
     if origin is tuple and isinstance(value, list):
-        return tuple(_convert(args[0], item, where, error) for item in value)
-    if origin is dict and isinstance(value, Mapping):
-        return {str(k): _convert(args[1], v, f"{where}.{k}", error) for k, v in value.items()}
+        return tuple(convert(args[0], item) for item in value)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return {str(k): convert(args[1], v, f".{k}") for k, v in value.items()}
+    if origin is None and isinstance(value, str) and issubclass(hint, enum.Enum):
+        try:
+            return hint(value)
+        except ValueError:
+            allowed = _list(member.value for member in hint)
+            raise error(f"{where}: must be one of {allowed}, not {value!r}") from None
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             return float(value)

@@ -17,7 +17,7 @@ def check_sleep(root: Root) -> Finding:
 
 
 def check_desktop(root: Root) -> Finding:
-    """A desktop takes memory and GPU time, and its indicator changes power modes."""
+    """It takes memory and GPU time, and its indicator changes power modes."""
     target = quiet.default_target(root)
     if not target:
         return skipped("desktop", "no default.target can be read")

@@ -9,36 +9,36 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from appliance.box import paths, platform, services, versions
+from appliance.box import paths, platform, versions
 from appliance.box.checks import clocks as pinned
 from appliance.box.checks import (
-    daemon,
+    counters,
     fitness,
     heat,
-    history,
     jtop,
     power,
-    quiet,
+    quietness,
+    readiness,
     reset,
     speed,
     storage,
     wear,
 )
 from appliance.box.checks.application import has_user
-from appliance.box.checks.daemon import READYZ
+from appliance.box.checks.counters import Rise, Sample
 from appliance.box.checks.finding import Finding, Level, skipped
-from appliance.box.checks.history import Rise, Sample
-from appliance.box.clocks import published, readings, verdict
-from appliance.box.clocks.published import Clocks
+from appliance.box.checks.readiness import READYZ
+from appliance.box.clocks import clocks_json, verdict
+from appliance.box.clocks.clocks_json import Clocks
+from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.suspects import indicator
-from appliance.box.clocks.verdict import ClockReading
+from appliance.box.clocks.verdict import Verdict
 from appliance.box.platform import Platform
 from appliance.box.root import error_location
-from appliance.box.sensors import disk, memory
+from appliance.box.sensors import disk, ram
 from appliance.box.sensors import hwmon as sensors
-from appliance.box.sensors.memory import Memory
-from appliance.box.services import Unit
-from appliance.box.system import Box
+from appliance.box.sensors.ram import Memory
+from appliance.box.system import Box, Unit, unit
 from appliance.box.versions import BuildInfo
 
 FAN_SERVICE = "nvfancontrol.service"
@@ -46,12 +46,12 @@ NOT_A_JETSON = "not a Jetson"
 
 
 class Snapshot:
-    """Readings of one run; each is made when a check first needs it, and only once."""
+    """Readings of one run, each made once, when a check needs it."""
 
     def __init__(self, box: Box, readyz: str = READYZ) -> None:
         self.box, self.root = box, box.root
         self.readyz = readyz
-        self.samples = history.read(box)
+        self.samples = counters.read(box)
 
     @cached_property
     def platform(self) -> Platform:
@@ -59,15 +59,15 @@ class Snapshot:
 
     @cached_property
     def published(self) -> Clocks:
-        return published.read(self.box)
+        return clocks_json.read(self.box)
 
     @cached_property
     def age_s(self) -> float:
-        """Age of the published clock state."""
+        """Of the published clock state."""
         return max(self.box.uptime() - self.published.checked_at, 0.0)
 
     @cached_property
-    def reading(self) -> ClockReading:
+    def reading(self) -> Verdict:
         return verdict.take_reading(self.box)
 
     @cached_property
@@ -76,11 +76,11 @@ class Snapshot:
 
     @cached_property
     def memory(self) -> Memory | None:
-        return memory.memory(self.root)
+        return ram.memory(self.root)
 
     @cached_property
     def unit(self) -> Unit | None:
-        return services.unit(self.box, daemon.UNIT)
+        return unit(self.box, readiness.UNIT)
 
     @cached_property
     def speed(self) -> Finding:
@@ -93,7 +93,7 @@ class Snapshot:
     @cached_property
     def lower_mode(self) -> str:
         """Name of the power mode with the most watts below the current one's; empty if none is named so."""
-        conf = self.reading.conf
+        conf = self.reading.seen.modes.conf
         watts = {mode.name: _watts(mode.name) for mode in conf.modes} if conf else {}
         most = _watts(self.reading.mode) or math.inf
         return max((name for name, w in watts.items() if 0 < w < most), key=watts.__getitem__, default="")
@@ -101,7 +101,7 @@ class Snapshot:
     @cached_property
     def counters(self) -> Sample:
         counts = dict(sensors.over_current(self.root))
-        swapped = memory.swapped_in_pages(self.root)
+        swapped = ram.swapped_in_pages(self.root)
         if swapped is not None:
             counts["pswpin"] = swapped
         if self.unit is not None:
@@ -109,7 +109,7 @@ class Snapshot:
         return Sample(self.box.uptime(), counts)
 
     def rise(self, name: str, over_s: float) -> Rise | None:
-        return history.rise(self.samples, self.counters, name, over_s)
+        return counters.rise(self.samples, self.counters, name, over_s)
 
 
 def _watts(mode: str) -> int:
@@ -120,7 +120,7 @@ def _watts(mode: str) -> int:
 
 def _fan(now: Snapshot) -> Finding:
     fan = sensors.fan(now.root)
-    service = services.unit(now.box, FAN_SERVICE)
+    service = unit(now.box, FAN_SERVICE)
     pwm, rpm = (fan.pwm, fan.rpm) if fan else (None, None)
     return heat.check_fan(pwm, rpm, service.active if service else "", now.junction_c)
 
@@ -128,11 +128,6 @@ def _fan(now: Snapshot) -> Finding:
 def _bursts(now: Snapshot) -> Finding:
     slower = now.speed.level in (Level.WARN, Level.FAIL)
     return power.check_bursts(now.rise("oc3", power.INSTANT_S), slower, now.lower_mode)
-
-
-def _caps(now: Snapshot) -> Finding:
-    emc = readings.emc(now.root)
-    return pinned.check_caps(now.reading, emc.cap if emc else None)
 
 
 def _gpu(now: Snapshot) -> Finding:
@@ -150,9 +145,9 @@ def _time(now: Snapshot) -> Finding:
 
 
 def _daemon(now: Snapshot) -> Finding:
-    ready = daemon.http_status(now.readyz, "/readyz")
-    alive = daemon.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
-    return daemon.check_daemon(ready, alive, now.readyz, now.unit)
+    ready = readiness.http_status(now.readyz, "/readyz")
+    alive = readiness.http_status(now.readyz, "/livez") if isinstance(ready, int) else ready
+    return readiness.check_daemon(ready, alive, now.readyz, now.unit)
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,7 @@ CHECKS: Mapping[str, Check] = {
     "power_mode": Check(lambda now: pinned.check_mode(now.reading, now.published, indicator(now.box))),
     "reboot": Check(lambda now: pinned.check_reboot(now.published)),
     "clocks": Check(lambda now: pinned.check_clocks(now.published, now.reading, now.age_s)),
-    "caps": Check(_caps),
+    "caps": Check(lambda now: pinned.check_caps(now.reading)),
     "cores": Check(lambda now: pinned.check_cores(now.reading, now.published)),
     "temperature": Check(lambda now: heat.check_temperature(now.junction_c, sensors.temperatures(now.root))),
     "cooling": Check(lambda now: heat.check_cooling(sensors.cooling(now.root))),
@@ -180,36 +175,36 @@ CHECKS: Mapping[str, Check] = {
     ),
     "fan": Check(_fan),
     "memory": Check(lambda now: storage.check_memory(now.memory)),
-    "lfb": Check(lambda now: storage.check_large_blocks(memory.free_large_blocks(now.root))),
+    "lfb": Check(lambda now: storage.check_large_blocks(ram.free_large_blocks(now.root))),
     "swap": Check(lambda now: storage.check_swap(now.memory, now.rise("pswpin", storage.SWAP_S))),
     "disk": Check(lambda now: storage.check_disk(disk.volumes(now.box))),
     "wear": Check(lambda now: wear.check_wear(now.root)),
     "reset": Check(lambda now: reset.check_reset(now.root)),
-    "sleep": Check(lambda now: quiet.check_sleep(now.root)),
-    "desktop": Check(lambda now: quiet.check_desktop(now.root)),
-    "journal": Check(lambda now: quiet.check_journal(now.root)),
-    "packages": Check(lambda now: quiet.check_packages(now.root)),
+    "sleep": Check(lambda now: quietness.check_sleep(now.root)),
+    "desktop": Check(lambda now: quietness.check_desktop(now.root)),
+    "journal": Check(lambda now: quietness.check_journal(now.root)),
+    "packages": Check(lambda now: quietness.check_packages(now.root)),
     "versions": Check(lambda now: fitness.check_versions(now.build, versions.installed(now.root))),
     "gpu_node": Check(_gpu),
     "time": Check(_time),
     "jtop": Check(lambda now: jtop.check_jtop(jtop.query(now.box), now.reading)),
     "daemon": Check(_daemon, needs_jetson=False),
     "restarts": Check(
-        lambda now: daemon.check_restarts(now.unit, now.rise("restarts", daemon.HOUR_S)), needs_jetson=False
+        lambda now: readiness.check_restarts(now.unit, now.rise("restarts", readiness.HOUR_S)),
+        needs_jetson=False,
     ),
     "speed": Check(lambda now: now.speed, needs_jetson=False),
 }
-"""Checks by name, in the order of the table."""
 
 
 def run_checks(box: Box, *, readyz: str = READYZ, only: Collection[str] = ()) -> list[Finding]:
-    """Run every check, or those named in `only`; root keeps the counters for the next run. Does not raise."""
+    """`only`: names; empty for all. As root, keep the counters for the next run. Does not raise."""
     snapshot = Snapshot(box, readyz)
     findings = list(_findings(snapshot, only))
     if box.is_root and snapshot.platform.is_jetson and not only:
         # /run may be full or a counter unreadable: the next rates are then means since boot, labelled so.
         with contextlib.suppress(Exception):
-            history.keep(box, snapshot.samples, snapshot.counters)
+            counters.keep(box, snapshot.samples, snapshot.counters)
     return findings
 
 
@@ -227,7 +222,8 @@ def _findings(snapshot: Snapshot, only: Collection[str]) -> Iterator[Finding]:
 
 
 def crashed(name: str, error: Exception) -> Finding:
-    """FAIL of a check that raised; the error is in the figures, for the maker."""
+    """The error is in the figures, for the maker."""
     figures = {"error": f"{type(error).__name__}: {error}", "at": error_location(error)}
     value = f"could not be checked: a fault in this program, at {figures['at']}"
-    return Finding(name, Level.FAIL, value, "", "send the maker a bundle: sudo f5-support-bundle", figures)
+    remedy = "send the maker a bundle: sudo f5-support-bundle"
+    return Finding(name, Level.FAIL, value, "", remedy, figures, Reason.CRASHED)

@@ -1,7 +1,6 @@
 """Clock status for technicians: a reading made now, completed by what root's check has published.
 
 Without root EMC cannot be read: the published state is used instead while it is fresh, with a note.
-With root the reading is compared with `jetson_clocks --show`; a difference makes it "unpinned".
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.box import paths
-from appliance.box.clocks import published
-from appliance.box.clocks.assessment import UNLOCKED, Assessment
-from appliance.box.clocks.pin_record import PinRecord, load
-from appliance.box.clocks.published import SCHEMA, Clocks
-from appliance.box.clocks.verdict import NEEDS_ROOT, ClockReading, megahertz, span, take_reading
+from appliance.box.clocks import clocks_json
+from appliance.box.clocks.clocks_json import Clocks, State, stamped
+from appliance.box.clocks.decision import Assessment
+from appliance.box.clocks.pin_record import load
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
 from appliance.box.platform import Platform
-from appliance.box.root import error_text
-from appliance.box.show import opinion
 from appliance.box.show.findings import plain
 from appliance.box.system import Box
 
@@ -32,29 +30,21 @@ class Status:
     platform: Platform
     clocks: Clocks
     notes: tuple[str, ...] = ()
-    """Sources of values, and what could not be read."""
 
 
 def status(box: Box) -> Status:
     """Read the status. Does not raise."""
-    reading, last = take_reading(box), published.read(box)
+    reading, last = take_reading(box), clocks_json.read(box)
     if reading.refusal:
         return Status(reading.platform, reading.clocks)
     notes = [f"published state: {last.why}"] if last.state == "unknown" else []
-    if box.is_root:
-        clocks, doubts = _as_root(box, reading, notes), opinion.doubts(box, reading, notes)
-        if doubts and clocks.state == "pinned":
-            clocks = dataclasses.replace(clocks, state="unpinned")
-        why = "; ".join(filter(None, [clocks.why, *doubts]))
-        return Status(reading.platform, dataclasses.replace(clocks, why=why), tuple(notes))
-    return Status(reading.platform, _with_published(box, reading.clocks, last, notes), tuple(notes))
+    clocks = _as_root(box, reading, notes) if box.is_root else _with_published(box, reading, last, notes)
+    return Status(reading.platform, stamped(box, clocks), tuple(notes))
 
 
 def document(status: Status) -> str:
-    """Return the JSON of the published schema, with the notes."""
-    return json.dumps(
-        {"schema": SCHEMA, **dataclasses.asdict(status.clocks), "notes": status.notes}, indent=1
-    )
+    """JSON of the published schema, with the notes."""
+    return json.dumps({**clocks_json.document(status.clocks), "notes": status.notes}, indent=1)
 
 
 def table(status: Status) -> str:
@@ -64,21 +54,17 @@ def table(status: Status) -> str:
 # State as root published it.
 
 
-def _as_root(box: Box, reading: ClockReading, notes: list[str]) -> Clocks:
-    try:
-        record = load(box)
-    except OSError as error:
-        notes.append(f"{paths.PIN_RECORD} is not used: {error_text(error)}")
-        record = PinRecord()
-    return _now(box, Assessment(reading, record).clocks)
+def _as_root(box: Box, reading: Verdict, notes: list[str]) -> Clocks:
+    return Assessment(reading, load(box, notes.append)).clocks
 
 
-def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> Clocks:
-    """Complete a reading made without root by the published state, if that is fresh."""
+def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:
+    """Complete a reading made without root."""
+    seen = reading.clocks
     if last.state == "unknown":
-        return _now(box, seen)
+        return seen
     clocks = dataclasses.replace(seen, repins=last.repins, last_unpin=last.last_unpin)
-    hidden = [name for name, domain in seen.domains.items() if domain["why"] == NEEDS_ROOT]
+    hidden = [name for name, domain in reading.domains.items() if domain.cause is Cause.ROOT]
     found = {name: last.domains[name] for name in hidden if name in last.domains}
     if "mode" in hidden and (last.state, last.mode) == ("pinned", seen.mode):
         found["mode"] = {"pinned": True, "why": ""}
@@ -87,23 +73,20 @@ def _with_published(box: Box, seen: Clocks, last: Clocks, notes: list[str]) -> C
         notes.append(f"needs root: {names}: what root's check found {age_s:.0f} s ago ({paths.CLOCKS})")
         clocks = dataclasses.replace(clocks, domains={**seen.domains, **found})
         if seen.state == "unknown":
-            clocks = dataclasses.replace(clocks, **_state(clocks.domains))
-    by_root = last.state == "reboot_pending" or last.why.startswith(UNLOCKED)
-    if by_root and clocks.state == "unpinned":
-        clocks = dataclasses.replace(clocks, state=last.state, why=last.why)
-    return _now(box, clocks)
+            clocks = _judged(clocks)
+    if clocks.state == "unpinned" and (last.state == "reboot_pending" or last.reason is Reason.UNLOCKED):
+        clocks = dataclasses.replace(clocks, state=last.state, why=last.why, reason=last.reason, parts=())
+    return clocks
 
 
-def _state(domains: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return `state` and `why` that follow from all domains."""
-    whys = {name: domain["why"] for name, domain in domains.items() if domain["pinned"] is not True}
-    bad = any(domains[name]["pinned"] is False for name in whys)
-    state = "unpinned" if bad else "unknown" if whys else "pinned"
-    return {"state": state, "why": "; ".join(f"{name}: {why}" for name, why in whys.items())}
-
-
-def _now(box: Box, clocks: Clocks) -> Clocks:
-    return dataclasses.replace(clocks, boot_id=box.boot_id, checked_at=round(box.uptime(), 3))
+def _judged(clocks: Clocks) -> Clocks:
+    """State that follows from all domains."""
+    whys = {name: domain["why"] for name, domain in clocks.domains.items() if domain["pinned"] is not True}
+    bad = any(clocks.domains[name]["pinned"] is False for name in whys)
+    state: State = "unpinned" if bad else "unknown" if whys else "pinned"
+    reason = Reason.LOOSE if bad else Reason.UNREADABLE if whys else Reason.NONE
+    parts = tuple(f"{name}: {why}" for name, why in whys.items())
+    return dataclasses.replace(clocks, state=state, reason=reason, why="; ".join(parts), parts=parts)
 
 
 # The table.
@@ -113,7 +96,7 @@ def _head(status: Status) -> Iterator[str]:
     clocks, machine = status.clocks, status.platform
     words = (machine.model, machine.module, machine.jetpack and f"JetPack {machine.jetpack}", machine.release)
     yield f"state      {clocks.state}"
-    yield from (f"           {line}" for line in clocks.why.split("; ") if line)
+    yield from (f"           {line}" for line in clocks.parts or (clocks.why,) if line)
     yield f"machine    {', '.join(filter(None, words)) or 'no Jetson'}"
     if clocks.mode:
         yield f"mode       {clocks.mode}"

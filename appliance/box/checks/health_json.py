@@ -8,13 +8,19 @@ from dataclasses import dataclass
 
 from appliance.box import paths
 from appliance.box.checks.finding import Finding, Level, document, from_document
+from appliance.box.clocks.clocks_json import Number
 from appliance.box.system import Box
+from appliance.fields import Ranged
+
+
+@dataclass(frozen=True)
+class _Stamp(Ranged):
+    boot_id: str
+    checked_at: Number
 
 
 @dataclass(frozen=True)
 class HealthRun:
-    """Findings of a run of f5-health, and its age."""
-
     findings: tuple[Finding, ...]
     age_s: float
 
@@ -37,21 +43,20 @@ class HealthRun:
 
 
 def publish(box: Box, findings: Collection[Finding]) -> None:
-    """Write health.json, readable by everyone. Raises OSError."""
+    """Raises OSError."""
     stamped = {**document(findings), "boot_id": box.boot_id, "checked_at": round(box.uptime(), 3)}
     box.root.replace(paths.HEALTH, json.dumps(stamped, indent=1) + "\n")
 
 
 def last_run(box: Box) -> HealthRun | None:
-    """The last run of this boot; None if there is none that can be read."""
+    """None without one of this boot that can be read."""
     try:
-        raw = json.loads(box.root.read(paths.HEALTH))
-        findings = tuple(from_document(raw))
-        if raw["boot_id"] != box.boot_id:
-            return None
-        return HealthRun(findings, max(box.uptime() - float(raw["checked_at"]), 0.0))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        stamp, findings = box.root.load(paths.HEALTH, _Stamp), from_document(box.root.record(paths.HEALTH))
+    except (OSError, ValueError):
         return None
+    if stamp.boot_id != box.boot_id:
+        return None
+    return HealthRun(tuple(findings), max(box.uptime() - stamp.checked_at, 0.0))
 
 
 def changes(before: HealthRun | None, findings: Iterable[Finding]) -> Iterator[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from appliance.box import paths
-from appliance.box.checks import history
-from appliance.box.checks.history import Sample, rise
+from appliance.box.checks import counters
+from appliance.box.checks.counters import Sample, rise
 from appliance.box.root import Root
 from appliance.box.system import Box
 
@@ -58,26 +58,26 @@ def box(tmp_path: Path, clock: list[float]) -> Box:
 
 def take(box: Box, clock: list[float], at: float, count: int) -> None:
     clock[0] = at
-    history.keep(box, history.read(box), Sample(at, {"oc1": count}))
+    counters.keep(box, counters.read(box), Sample(at, {"oc1": count}))
 
 
 def test_samples_are_kept_for_a_while_and_not_too_close(box: Box, clock: list[float], tmp_path: Path) -> None:
     for at in (1000.0, 1005.0, 1010.0, 5000.0, 9000.0):
         take(box, clock, at, int(at))
-    assert [sample.at for sample in history.read(box)] == [5000.0, 9000.0]
+    assert [sample.at for sample in counters.read(box)] == [5000.0, 9000.0]
     take(box, clock, 9002.0, 1)
-    assert len(history.read(box)) == 2
+    assert len(counters.read(box)) == 2
     assert (tmp_path / paths.COUNTERS[1:]).stat().st_mode & 0o777 == 0o600
 
 
 def test_another_boot_and_damage_are_no_record(box: Box, clock: list[float], tmp_path: Path) -> None:
     take(box, clock, 1000.0, 5)
-    assert history.read(box)
+    assert counters.read(box)
     path = tmp_path / paths.COUNTERS[1:]
     whole = path.read_text()
     for damaged in ("", "{", "[]", '{"schema": 2}', whole.replace("counts", "counters"), whole[:-20]):
         path.write_text(damaged)
-        assert history.read(box) == ()
+        assert counters.read(box) == ()
     path.write_text(whole)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("second\n")
-    assert history.read(box) == ()
+    assert counters.read(box) == ()

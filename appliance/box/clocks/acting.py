@@ -1,0 +1,286 @@
+"""Act on the clocks: NVIDIA's tools, and the kernel's files that they leave out. Read back what came of it.
+
+An exit status of 0 proves nothing, and a step that fails does not stop the following ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from appliance.box import paths
+from appliance.box.clocks import readings
+from appliance.box.clocks.decision import Assessment, assess, noted
+from appliance.box.clocks.modes import Mode, nvpmodel_errors
+from appliance.box.clocks.pin_record import PinRecord, Report
+from appliance.box.clocks.readings import Readings
+from appliance.box.clocks.suspects import indicator
+from appliance.box.clocks.verdict import Verdict, take_reading
+from appliance.box.root import error_text
+from appliance.box.system import Box
+from appliance.box.tools import Completed
+
+BASELINE = f"{paths.BASELINE_FOLDER}/baseline.conf"
+"""The clocks before they were first pinned, as jetson_clocks --store writes them."""
+MODE_S = 60.0
+CLOCKS_S = 60.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 8.0
+VERIFY_PAUSES_S = (0.25, 0.5, 1.0)
+"""Pinning may take effect with a delay."""
+MINIMA = f"the least of each clock in {paths.NVPMODEL_CONF}, or the hardware's"
+GPU_IS_LATE = ("GPU frequency scaling not supported!", "No GPU found!", "Unknown GPU")
+"""Messages before the GPU's driver is up."""
+
+
+Save = Callable[[PinRecord], None]
+
+
+@dataclass(frozen=True)
+class ModeChange:
+    reboot: bool = False
+    rebooting: bool = False
+    problem: str = ""
+
+
+# Pin.
+
+
+def pin(
+    box: Box, before: Assessment, *, allow_reboot: bool, patience_s: float, save: Save, report: Report
+) -> Assessment:
+    """Set the target mode if it is due, pin every clock, and verify.
+
+    `patience_s`: longest wait for the GPU's driver; `save`: called with the record before a reboot.
+    """
+    now, mode = before, before.mode_to_set(allow_reboot=allow_reboot)
+    if mode is not None:
+        # nvpmodel fails where the GPU's driver is not up.
+        if not _await_gpu(box, patience_s):
+            patience_s = 0.0
+        report(f"nvpmodel -m {mode.id}  ({mode.name})")
+        if allow_reboot:
+            # The box may be gone before nvpmodel returns.
+            save(dataclasses.replace(now.record, reboot_for=mode.name))
+        change = _set_mode(box, mode, allow_reboot=allow_reboot)
+        record = dataclasses.replace(now.record, reboot_for=mode.name if change.reboot else "")
+        problems = filter(None, (change.problem, change.problem and indicator(box)))
+        now = Assessment(take_reading(box), record, tuple(problems), change.rebooting)
+        if now.rebooting:
+            return now
+    found = (*now.problems, *filter(None, _pin_clocks(box, now.reading, patience_s, report)))
+    reading = _verify(box)
+    after = assess(reading, dataclasses.replace(now.record, problem="; ".join(found)), found)
+    return noted(after, box.uptime(), by_us=True)
+
+
+def _pin_clocks(box: Box, reading: Verdict, patience_s: float, report: Report) -> Iterator[str]:
+    """Yields what failed."""
+    # To set the mode again, which turns cores on, may ask for a reboot.
+    for number in reading.cores_off:
+        yield _switch(box, readings.core_switch(number), "1", f"cpu{number} cannot be turned on", report)
+    if not _store_baseline(box, reading, patience_s, report):
+        patience_s = 0.0
+    report("jetson_clocks")
+    yield _errors(_run_once_gpu_is_up(box, patience_s))
+    # jetson_clocks may leave it as it is, and the GPU may have come up only now.
+    if (folder := readings.gpu_folder(box.root)) and box.root.number(readings.railgate_switch(folder)):
+        switch = readings.railgate_switch(folder)
+        yield _switch(box, switch, "0", "the GPU's power cannot be kept on", report)
+
+
+def _verify(box: Box) -> Verdict:
+    reading = take_reading(box)
+    for pause_s in VERIFY_PAUSES_S:
+        if not reading.fixable:
+            break
+        box.sleep(pause_s)
+        reading = take_reading(box)
+    return reading
+
+
+def plan(box: Box, now: Assessment, *, allow_reboot: bool) -> Iterator[str]:
+    if mode := now.mode_to_set(allow_reboot=allow_reboot):
+        yield f"would run: nvpmodel -m {mode.id}  (from {now.reading.mode or 'unknown'} to {mode.name})"
+        yield f"if it asks for a reboot: {'YES, the box reboots at once' if allow_reboot else 'no'}"
+    for number in now.reading.cores_off:
+        yield f"would write 1 to {readings.core_switch(number)}"
+    with contextlib.suppress(OSError):
+        if _lacks_baseline(box, now.reading):
+            yield f"would run: jetson_clocks --store {BASELINE}"
+    yield "would run: jetson_clocks"
+    yield f"would write: {paths.CLOCKS}"
+
+
+def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> str:
+    report(f"echo {value} > {path}")
+    try:
+        box.root.write(path, value)
+    except OSError as error:
+        return f"{problem}: {error_text(error)}"
+    return ""
+
+
+def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
+    """`allow_reboot` answers nvpmodel's question with yes."""
+    completed = box.tools.run(
+        "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
+    )
+    if "Reboot required" not in completed.text:
+        failed = nvpmodel_errors(completed) or (completed.summary if completed.code else "")
+        return ModeChange(problem=f"power mode {mode.name} was not set: {failed}" if failed else "")
+    if not allow_reboot:
+        return ModeChange(reboot=True)
+    if "rebooting" in completed.text.lower():
+        return ModeChange(reboot=True, rebooting=True)
+    reboot = box.tools.run("systemctl", "reboot")
+    if reboot.code:
+        return ModeChange(reboot=True, problem=f"the reboot did not begin: {reboot.summary}")
+    return ModeChange(reboot=True, rebooting=True)
+
+
+def _await_gpu(box: Box, patience_s: float) -> bool:
+    """False if its driver does not come up, for jetson_clocks too."""
+    return not _gpu_is_late(box, _run_once_gpu_is_up(box, patience_s, "--show"))
+
+
+# Release.
+
+
+def release(box: Box, report: Report) -> tuple[Verdict, tuple[str, ...]]:
+    """Restore the baseline; clocks that are still held after that, or without one, go to their minima.
+
+    Returns what is then read, and what went wrong.
+    """
+    problems = [no_baseline(box) or _errors(_jetson_clocks(box, "--restore", BASELINE))]
+    reading = take_reading(box)
+    if not reading.is_free:
+        report("; ".join(filter(None, [*problems, f"so {MINIMA} is written"])))
+        problems += _write_minima(box, reading.seen)
+        reading = take_reading(box)
+    return reading, tuple(filter(None, problems))
+
+
+def _write_minima(box: Box, seen: Readings) -> Iterator[str]:
+    """Undo all that pinning has set. Yields what failed."""
+    for path, value in _minima(box, seen):
+        try:
+            box.root.write(path, str(value))
+        except OSError as error:
+            yield f"{path}: {error_text(error)}"
+
+
+def _minima(box: Box, seen: Readings) -> Iterator[tuple[str, int]]:
+    """Files and values: the power mode's MIN_FREQ, else the hardware's, in the file's unit."""
+    root, conf = box.root, seen.modes.conf
+    mode = conf.by_name(seen.modes.current.name) if conf else None
+    for core in seen.cpus:
+        parameter = conf.cpu_parameter(core.number) if conf else ""
+        hardware = root.number(f"{paths.CPUS}/cpu{core.number}/cpufreq/cpuinfo_min_freq")
+        if (low := (mode.floor(parameter) if mode else None) or hardware) is not None:
+            yield readings.core_floor(core.number), low
+        yield from ((path, 0) for path in readings.idle_switches(root, core.number))
+    for folder, parameter in ((seen.gpu_folder, "GPU"), (paths.BWMGR, "EMC")):
+        hardware = min(readings.frequency_table(root, folder), default=None) if folder else None
+        if folder and (low := (mode.floor(parameter) if mode else None) or hardware):
+            yield f"{folder}/min_freq", low
+    if seen.railgate is not None:
+        yield readings.railgate_switch(seen.gpu_folder), 1
+    if not root.names(paths.BWMGR) and root.exists(paths.EMC_LOCK):
+        yield paths.EMC_LOCK, 0
+
+
+# The baseline.
+
+
+def no_baseline(box: Box) -> str:
+    try:
+        return "" if _has_baseline(box) else f"there is no baseline at {BASELINE}"
+    except OSError as error:
+        return f"the baseline is not restored: {error_text(error)}"
+
+
+def _store_baseline(box: Box, reading: Verdict, patience_s: float, report: Report) -> bool:
+    """Store how clocks are unpinned, for `release`: once ever, in the target mode, never from a pinned box.
+
+    Returns False if the GPU did not come up within `patience_s`.
+    """
+    try:
+        if not _lacks_baseline(box, reading):
+            return True
+        if not _await_gpu(box, patience_s):
+            return False
+        report(f"jetson_clocks --store {BASELINE}")
+        if problem := _write_baseline(box):
+            report(problem)
+    except OSError as error:
+        report(f"no baseline was stored, so unlock will use {MINIMA}: {error_text(error)}")
+    return True
+
+
+def _lacks_baseline(box: Box, reading: Verdict) -> bool:
+    return reading.target_in_effect and reading.is_free and not _has_baseline(box)
+
+
+def _has_baseline(box: Box) -> bool:
+    """Raises PermissionError when others than root may have written it."""
+    return box.root.is_private(BASELINE) and _is_complete(box)
+
+
+def _write_baseline(box: Box) -> str:
+    """Returns what went wrong, if anything. Raises OSError."""
+    place = box.root.private_folder(paths.BASELINE_FOLDER) / "baseline.conf"
+    # jetson_clocks asks before it overwrites, and a file that is there is incomplete.
+    place.unlink(missing_ok=True)
+    completed = _jetson_clocks(box, "--store", BASELINE)
+    if place.exists():
+        place.chmod(0o600)
+        if _is_complete(box):
+            return ""
+        place.unlink()
+    return f"no baseline was stored: {_errors(completed) or completed.summary}"
+
+
+def _is_complete(box: Box) -> bool:
+    """True if it has every core's and the GPU's lower limit: a full disk or a power cut leaves less.
+
+    Lines that are not `path:value` prove nothing: L4T 39 stores some of its own.
+    """
+    text = box.root.text(BASELINE) or ""
+    stored = {path for path, _ in re.findall(r"^(/\S+_freq):(\d+)\s*$", text, re.MULTILINE)}
+    cores = {readings.core_floor(core.number) for core in readings.cpus(box.root)}
+    return cores <= stored and any(path.endswith("/min_freq") for path in stored)
+
+
+# jetson_clocks.
+
+
+def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Completed:
+    """Repeat it with growing pauses, up to `patience_s`, while the GPU's driver is not up."""
+    completed = _jetson_clocks(box, *arguments)
+    pause = FIRST_WAIT_S
+    while patience_s > 0 and not completed.missing and _gpu_is_late(box, completed):
+        pause = min(pause, patience_s)
+        box.sleep(pause)
+        patience_s -= pause
+        pause = min(2 * pause, LONGEST_WAIT_S)
+        completed = _jetson_clocks(box, *arguments)
+    return completed
+
+
+def _jetson_clocks(box: Box, *arguments: str) -> Completed:
+    return box.tools.run("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
+
+
+def _gpu_is_late(box: Box, completed: Completed) -> bool:
+    return any(message in completed.text for message in GPU_IS_LATE) or not readings.gpu_folder(box.root)
+
+
+def _errors(completed: Completed) -> str:
+    """Some come with an exit status of 0."""
+    lines = [line.strip() for line in completed.text.splitlines() if re.match(r"\s*Error\b", line)]
+    return "; ".join(f"jetson_clocks: {line}" for line in lines) or (
+        completed.summary if completed.code else ""
+    )

@@ -1,0 +1,134 @@
+"""State and next step, from a verdict and root's record of this boot. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass
+
+from appliance.box.clocks.clocks_json import Clocks, Unpin
+from appliance.box.clocks.modes import Mode
+from appliance.box.clocks.pin_record import PinRecord
+from appliance.box.clocks.reason import Reason
+from appliance.box.clocks.verdict import Verdict
+
+UNLOCKED = "unlocked by a technician"
+LOCK_COMMAND = "sudo f5-clock-lock lock"
+HOUR_S = 3600.0
+REPINS_PER_HOUR = 6
+ROUNDED_S = 0.001
+"""Times of an unpin are rounded to milliseconds."""
+
+
+@dataclass(frozen=True)
+class Assessment:
+    reading: Verdict
+    record: PinRecord
+    problems: tuple[str, ...] = ()
+    """Errors of pinning, before the reading."""
+    rebooting: bool = False
+    given_up: Reason = Reason.NONE
+    """Why root's check does not pin for now, if so."""
+
+    @property
+    def reboot_pending(self) -> bool:
+        return bool(self.record.reboot_for) and not self.reading.target_in_effect
+
+    @property
+    def pinned(self) -> bool:
+        """As far as possible before a due reboot."""
+        return self.reading.state == "pinned" or (self.reboot_pending and not self.reading.fixable)
+
+    @property
+    def fixable(self) -> bool:
+        """Pinning cannot lift a thermal cap."""
+        return self.reading.fixable or self.mode_to_set(allow_reboot=False) is not None
+
+    @property
+    def unpinned(self) -> bool:
+        """Since the last reading."""
+        record = self.record
+        return record.unlocked_at is None and record.held_at is not None and not self.pinned
+
+    def mode_to_set(self, *, allow_reboot: bool) -> Mode | None:
+        """The target, if it is to be set: once in a boot, or when nvpmodel may reboot."""
+        target = self.reading.target_mode
+        done = self.reading.target_in_effect if allow_reboot else self.reading.in_target_mode
+        if target is None or done or (self.record.reboot_for == target.name and not allow_reboot):
+            return None
+        return target
+
+    @property
+    def clocks(self) -> Clocks:
+        seen, record = self.reading.clocks, self.record
+        state, reason, parts = seen.state, seen.reason, seen.parts + (self.problems if seen.why else ())
+        if state == "unpinned" and record.unlocked_at is not None:
+            reason, parts = Reason.UNLOCKED, (UNLOCKED, f"`{LOCK_COMMAND}` pins again", *parts)
+        elif state == "unpinned" and self.reboot_pending and self.rebooting:
+            state, reason = "reboot_pending", Reason.REBOOTING
+            parts = (f"rebooting into power mode {record.reboot_for}",)
+        elif state == "unpinned" and self.reboot_pending:
+            state, reason = "reboot_pending", Reason.REBOOT_DUE
+            reboot = f"`{LOCK_COMMAND} --allow-reboot` reboots at once"
+            parts = (f"power mode {record.reboot_for} takes a reboot: {reboot}", *parts)
+        elif state == "unpinned" and self.given_up:
+            reason = self.given_up
+        more = {"mode": seen.mode, "domains": seen.domains}
+        return Clocks.because(
+            state, reason, parts, repins=record.repins, last_unpin=record.last_unpin, **more
+        )
+
+
+class Step(enum.Enum):
+    """What root's check is to do."""
+
+    LEAVE = enum.auto()
+    """Nothing that pinning could or should change."""
+    PIN = enum.auto()
+    GIVE_UP = enum.auto()
+
+
+def assess(reading: Verdict, record: PinRecord, problems: tuple[str, ...] = ()) -> Assessment:
+    """Note in the record whether a reboot is due."""
+    if reading.target_in_effect:
+        record = dataclasses.replace(record, reboot_for="")
+    elif reading.in_target_mode and reading.tpcs_differ:
+        # The mode is set by name, but not yet on the GPU.
+        record = dataclasses.replace(record, reboot_for=reading.mode)
+    return Assessment(reading, record, problems)
+
+
+def noted(now: Assessment, at: float, *, by_us: bool = False) -> Assessment:
+    """Note that clocks are pinned; `by_us`: which after an unpin counts as a re-pin."""
+    if not now.pinned:
+        return now
+    before, mode = now.record, now.reading.mode
+    repins = before.repins + int(before.lost and by_us)
+    record = dataclasses.replace(before, held_at=at, mode=mode, lost=False, repins=repins, problem="")
+    return dataclasses.replace(now, record=record)
+
+
+def with_unpin(now: Assessment, at: float, who: tuple[str, ...]) -> Assessment:
+    unpin = Unpin(round(at, 3), now.reading.faults, who)
+    record = dataclasses.replace(now.record, held_at=None, lost=True, last_unpin=unpin)
+    return dataclasses.replace(now, record=record)
+
+
+def decide(now: Assessment, at: float) -> tuple[Step, Assessment]:
+    """`at`: seconds since boot. Returns the step, and the state that it begins with."""
+    record = now.record
+    if now.reading.refusal or now.pinned or record.unlocked_at is not None or not now.fixable:
+        return Step.LEAVE, now
+    recent = tuple(before for before in record.attempts if 0 <= at - before < HOUR_S)
+    if len(recent) < REPINS_PER_HOUR:
+        return Step.PIN, dataclasses.replace(now, record=dataclasses.replace(record, attempts=(*recent, at)))
+    wait_s = HOUR_S - (at - recent[-REPINS_PER_HOUR])
+    # After an attempt that worked the clocks were pinned, and an unpin is noted when they are so no more.
+    last_unpin = record.last_unpin.at if record.last_unpin else 0.0
+    again = last_unpin > record.attempts[-1] + ROUNDED_S
+    reason = Reason.UNPINNED_AGAIN if again else Reason.PINNING_FAILS
+    cause = "who unpins" if reason is Reason.UNPINNED_AGAIN else "why it fails"
+    tried = f"tried {REPINS_PER_HOUR} times within an hour to pin"
+    problem = f"{tried}, so not again for {wait_s / 60:.0f} min: find out {cause}, then `{LOCK_COMMAND}`"
+    last = (f"the last time: {record.problem}",) if record.problem else ()
+    return Step.GIVE_UP, dataclasses.replace(now, problems=(problem, *last), given_up=reason)

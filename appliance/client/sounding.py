@@ -1,0 +1,31 @@
+"""Replies that the engine has really made and that can be heard: what a check and a measurement count."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from appliance.client.blocking import Client
+from appliance.client.failures import CallFailed
+from appliance.client.messages import Reply
+
+AUDIBLE_PEAK = 100
+"""Peak of 16-bit samples below which a reply is silence."""
+
+
+def speak_anew(client: Client, text: str, voice: str, timeout: float, **options: Any) -> Reply:
+    """Stream a reply in PCM16; `options` are of `Client.stream`. Raises CallFailed, also for silence."""
+    # A seed that was used before could be answered from the cache of phrases, without the engine.
+    seed = secrets.randbits(32)
+    reply = client.stream(text, voice, timeout=timeout, seed=seed, encoding="pcm16", **options).reply()
+    if not reply.audio_s:
+        raise CallFailed("INTERNAL", "the daemon sent no audio")
+    if peak(reply) < AUDIBLE_PEAK:
+        raise CallFailed("INTERNAL", f"it answered with silence in the voice {voice}")
+    return reply
+
+
+def peak(reply: Reply) -> int:
+    """Largest absolute sample of a PCM16 reply with audio."""
+    samples = memoryview(reply.audio).cast("h")
+    return max(max(samples), -min(samples))

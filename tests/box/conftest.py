@@ -1,0 +1,18 @@
+"""Boxes that several files of tests begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.jetson import Jetson
+
+
+@pytest.fixture
+def maxn(tmp_path: Path) -> Jetson:
+    """In its best mode and not pinned, as on every boot after the first."""
+    jetson = Jetson(tmp_path, "jp6-0005")
+    jetson.set_mode("MAXN")
+    jetson.machine.ran_nvpmodel(5.0)
+    return jetson
