@@ -127,7 +127,7 @@ class RivaService:
                         await self._stream(message, request, context)
 
     async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.parse(request, context, stream=True)
+        parsed = self._speaking.read_message(request, context, stream=True)
         if parsed.is_empty:
             await context.write(_reply(message, self._speaking.skip(parsed, context)))
             return

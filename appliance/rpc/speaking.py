@@ -269,7 +269,7 @@ class Speaking:
 
     async def answer(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
         """Speak a request; the reply has all of its audio."""
-        parsed = self.parse(message, context, stream=False)
+        parsed = self.read_message(message, context, stream=False)
         if parsed.is_empty:
             request = parsed.ways[0]
             manifest, message_s = self.components.planner.manifest, self._server.message_s
@@ -283,7 +283,7 @@ class Speaking:
             words = word_messages(call.words)
             return pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
 
-    def parse(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
+    def read_message(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
         self.components.scheduler.check_open(message.request_id)
         return parse(message, self.components.defaults, stream=stream, client=context.peer())

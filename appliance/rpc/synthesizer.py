@@ -23,7 +23,7 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         return await self._speaking.answer(message, context)
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.parse(message, context, stream=True)
+        parsed = self._speaking.read_message(message, context, stream=True)
         if parsed.is_empty:
             header = self._speaking.skip(parsed, context)
             await context.write(pb.StreamSynthesizeResponse(header=header))
