@@ -23,34 +23,31 @@ from appliance.text.split import Budgets, chunk_text, cut_to_fit, first_within, 
 from appliance.text.written import Written
 
 WINDOW_S = 22.0
-"""Reference and speech that upstream puts into one pass; the models were trained on up to 30 s."""
+"""Reference and speech in one pass of upstream; the models were trained on up to 30 s."""
 SHORT_TEXT_BYTES = 10
-"""A text with fewer bytes is spoken slower (SHORT_TEXT_SPEED): so few say little about a duration."""
+"""A text with fewer bytes is spoken slower, at SHORT_TEXT_SPEED."""
 SHORT_TEXT_SPEED = 0.3
 LONGEST_PIECE_S = 8.0
-"""Most speech in one segment of LOW_LATENCY: one step of it delays all other requests."""
+"""Most speech in a segment of LOW_LATENCY: one step of it delays all other requests."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans requests for one bundle."""
-
     manifest: Manifest
     vocabulary: Vocabulary
     reference: Callable[[str], Reference]
     """Voice name → reference. Raises VoiceNotFound, StorageError."""
     to_tokens: Callable[[str], Sequence[str]]
     max_audio_s: float = math.inf
-    """Limit of speech in one request."""
+    """Of one request."""
     max_work_s: float = math.inf
-    """Limit of seconds of speech × steps in one request."""
+    """Seconds of speech × steps of one request."""
 
     def plan(self, request: Request) -> list[Segment]:
         """Return the segments of a request, in order of playout.
 
-        Raises VoiceNotFound, StorageError, and InvalidRequest for a number of steps without a time grid, an
-        unusable speaking rate, an empty text, too much work, and a text or reference that does not fit into
-        `max_frames`.
+        Raises VoiceNotFound, StorageError, and InvalidRequest for steps without a time grid, an unusable
+        speaking rate, an empty text, too much work, and what does not fit into `max_frames`.
         """
         spec, defaults = self.manifest.mel, self.manifest.defaults
         if not request.speaking_rate > 0:
@@ -106,12 +103,12 @@ class Planner:
         return segments
 
     def written(self, request: Request) -> Written:
-        """Return a splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
+        """Splitter of the text while it is written. Raises VoiceNotFound, StorageError."""
         reference, manifest = self.reference(request.voice), self.manifest
         return Written(low_latency(request, reference, manifest.mel, manifest.max_frames))
 
     def ways(self, requests: Sequence[Request]) -> list[tuple[Request, list[Segment]]]:
-        """Plan requests that differ in segmentation and steps; return those that can be made, with segments.
+        """Plan requests that differ in segmentation and steps; return those that can be made.
 
         Raises the errors of `plan` if none can.
         """
@@ -133,7 +130,6 @@ class Planner:
         return ways
 
     def _limited(self, request: Request) -> Request:
-        """Cut the request's text to `max_spoken_s`."""
         if not request.max_spoken_s:
             return request
         reference = self.reference(request.voice)
@@ -172,7 +168,7 @@ class Planner:
 def pieces_of(
     request: Request, reference: Reference, spec: MelSpec, max_frames: int
 ) -> list[tuple[str, float]]:
-    """Texts of the segments, each with the seconds of silence after it."""
+    """(text, seconds of silence after it) of each segment."""
     pieces: list[tuple[str, float]] = []
     begun = 0
     for pause in (*request.pauses, Pause(len(request.text), 0.0)):
@@ -185,7 +181,7 @@ def pieces_of(
 
 
 def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> list[str]:
-    """Split a text without pauses, by the request's segmentation."""
+    """Split a text without pauses."""
     speed = request.speaking_rate
     if request.segmentation is Segmentation.UPSTREAM:
         pieces = chunk_text(text, window_bytes(reference, spec, speed))
@@ -201,7 +197,7 @@ def split(text: str, request: Request, reference: Reference, spec: MelSpec, max_
 
 
 def low_latency(request: Request, reference: Reference, spec: MelSpec, max_frames: int) -> Budgets:
-    """Lengths of LOW_LATENCY's pieces, in bytes."""
+    """Sizes of LOW_LATENCY's pieces, in bytes."""
     pace = pace_of(reference, spec, request.speaking_rate)
     room = room_bytes(reference, spec, request.speaking_rate, max_frames)
     window = window_bytes(reference, spec, request.speaking_rate)

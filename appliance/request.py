@@ -17,7 +17,7 @@ FloatArray = NDArray[np.float32]
 
 class Encoding(enum.Enum):
     WAV = "wav"
-    """RIFF header, then as PCM16."""
+    """RIFF header, then PCM16."""
     PCM16 = "pcm16"
     """16-bit little-endian mono, no header."""
     FLAC = "flac"
@@ -35,10 +35,10 @@ class Segmentation(enum.Enum):
 
 
 class Priority(enum.IntEnum):
-    """Urgency; the configuration holds each one's target for the first audio."""
+    """Urgency; the configuration has each one's target for the first audio."""
 
     BULK = 1
-    """No deadline: served when nothing else is due."""
+    """Served when nothing else is due."""
     NORMAL = 2
     HIGH = 3
     REALTIME = 4
@@ -46,7 +46,6 @@ class Priority(enum.IntEnum):
 
 class Playout(enum.Enum):
     SERIAL = "serial"
-    """One reply of a channel after the other."""
     OVERLAP = "overlap"
 
 
@@ -77,7 +76,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Direction:
-    """A stage direction, which is not said: how what follows is to sound."""
+    """A stage direction: how what follows is to sound."""
 
     after: int
     """Characters before it."""
@@ -86,12 +85,12 @@ class Direction:
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text as it is to be spoken; empty if none of it can be."""
+    """A text as it is spoken; empty if none of it can be."""
 
     text: str
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
-    """Pauses in order; none before the first word."""
+    """In order; none before the first word."""
     directions: tuple[Direction, ...] = ()
 
 
@@ -112,7 +111,7 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
-    """Stage directions of its text; no bundle follows them yet."""
+    """No bundle follows them yet."""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
@@ -131,7 +130,7 @@ class Terms:
     priority: Priority = Priority.NORMAL
     playout: Playout = Playout.SERIAL
     queue_timeout_s: float | None = None
-    """Accepted delay of the first audio beyond its target; None: none."""
+    """Delay of the first audio beyond its target; None: any."""
 
     @property
     def line(self) -> str:
@@ -143,7 +142,7 @@ class Terms:
 
     @property
     def takes_turns(self) -> bool:
-        """True if it is played after what its channel, which has a name, was given before."""
+        """True if it is played after what its channel was given before."""
         return bool(self.channel) and self.playout is Playout.SERIAL
 
     @property
@@ -163,19 +162,19 @@ class Terms:
 
 
 MAX_REFERENCE_S = 12
-"""Most seconds of a reference voice, after trimming."""
+"""Of a reference voice, after trimming."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of a reference's audio; cached ones equal fresh ones bitwise."""
+    """A reference's audio; cached features equal fresh ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """RMS of the mono audio at its own rate, before levelling; the reply is scaled back to it."""
+    """RMS of the mono audio before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
     """Reasons why the audio is a poor reference; empty in cached features."""
 
@@ -183,7 +182,7 @@ class Features:
 @dataclass(frozen=True, eq=False)
 class Reference:
     transcript: str
-    """Completed as upstream does: ends in ". " or "。"."""
+    """Ends in ". " or "。", as upstream completes it."""
     features: Features
 
 
@@ -202,17 +201,17 @@ class Segment:
     reference_frames: int
     """R: the output starts at this frame (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
     times: NDArray[np.float64]
-    """(NFE + 1,) strictly increasing time grid from 0 to 1."""
+    """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float
     seed: int = 0
     """Seed of the noise, together with `index`."""
     noise: FloatArray | None = None
-    """(N, mels) initial noise; None: drawn when the segment's lane opens."""
+    """(N, mels); None: drawn when the segment's lane opens."""
     gain: float = 1.0
     """Factor on the samples, which restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
-    """Its part of the reply: without the cross-fade into the next segment, with `pause_s`."""
+    """Without the cross-fade into the next segment, with `pause_s`."""
     pause_s: float = 0.0
     """Silence after it, without a cross-fade."""
 
@@ -232,7 +231,7 @@ WORTHWHILE = 0.05
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated engine time of one segment alone, in seconds."""
+    """Estimated seconds of the engine for one segment alone."""
 
     open_s: float
     steps_s: tuple[float, ...]
@@ -244,8 +243,6 @@ class Cost:
 
 @dataclass(frozen=True)
 class Lane:
-    """An open segment in the engine."""
-
     id: int
     steps_left: int
 
@@ -280,7 +277,7 @@ class Timings:
 
     @property
     def rtf(self) -> float:
-        """Wall time per second of audio; infinite without audio."""
+        """Seconds per second of audio; infinite without audio."""
         return self.total_s / self.audio_s if self.audio_s else float("inf")
 
 
@@ -290,15 +287,14 @@ class PassedOver:
 
     backend: str
     reason: str
-    """One line."""
 
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Requests that have been admitted and not finished."""
+    """Requests that are admitted and not finished."""
 
     waiting: int = 0
     running: int = 0
-    """Begun, parked ones among them."""
+    """Parked ones among them."""
     parked: int = 0
     """Set aside until their readers have caught up."""

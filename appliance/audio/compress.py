@@ -22,7 +22,7 @@ class Format:
     rates_hz: tuple[int, ...] = ()
     """Empty: any."""
     level: float | None = None
-    """libsndfile's compression level; None: its default."""
+    """Of compression; None: libsndfile's default."""
     bitrate_mode: str | None = None
     """None: libsndfile's default."""
 
@@ -127,7 +127,7 @@ class _Sink:
         return data
 
     def take(self) -> bytes:
-        """Bytes appended since the last call; earlier ones have been sent."""
+        """Bytes appended since the last call."""
         data = bytes(self.written[self._taken :])
         self._taken = len(self.written)
         return data

@@ -13,7 +13,6 @@ from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.request import Encoding
 
 RATES_HZ = (8_000, 48_000)
-"""Lowest and highest output rate."""
 PCM_SCALE = 32_767
 BYTES_PER_SAMPLE = 2
 UNKNOWN_SIZE = 0xFFFFFFFF
@@ -78,7 +77,7 @@ class Encoder:
 
 
 def encode(samples: NDArray[np.float32], encoding: Encoding, rate_hz: int) -> bytes:
-    """A whole file, with the same audio as a stream but its length in the header."""
+    """A whole file: a stream's audio, with its length in the header."""
     if encoding in compress.FORMATS:
         return compress.Compressor(encoding, rate_hz).whole(_int16(samples))
     head = wav_header(rate_hz, len(samples)) if encoding is Encoding.WAV else b""

@@ -33,7 +33,7 @@ class Phrase:
 
 
 class Phrases:
-    """A bounded cache of phrases. Any thread may use it."""
+    """Thread-safe."""
 
     def __init__(self, limit_bytes: int, *, drawn_seeds: bool = False) -> None:
         """Keep at most `limit_bytes` of samples; with `drawn_seeds` also of requests without a seed."""
@@ -49,7 +49,7 @@ class Phrases:
         return self._limit_bytes > 0 and (seeded or self._drawn_seeds)
 
     def find(self, keys: Sequence[Key]) -> tuple[int, Phrase] | None:
-        """Return the index of the first key that is kept, and its phrase. Counts one hit or miss."""
+        """(index, phrase) of the first key that is kept. Counts one hit or miss."""
         with self._lock:
             for index, key in enumerate(keys):
                 if (phrase := self._kept.get(key)) is not None:

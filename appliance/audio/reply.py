@@ -16,15 +16,13 @@ from appliance.contract.bundle import Manifest
 from appliance.request import Encoding, FloatArray, SegmentAudio
 
 SHORT_SAMPLES = 1 << 17
-"""Up to 5 s of audio take about a millisecond, on the event loop."""
+"""5 s, which take about a millisecond on the event loop."""
 THREADS = 2
 
 
 class Reply:
-    """Cross-fade, resampler and encoder of one reply."""
-
     def __init__(self, manifest: Manifest, encoding: Encoding, rate_hz: int, message_s: float) -> None:
-        """`message_s` is the longest audio of one message in a stream."""
+        """`message_s`: longest audio of one message in a stream."""
         self._model_hz, self._rate_hz = manifest.mel.sample_rate_hz, rate_hz
         self._joiner = join.Joiner(join.overlap_samples(manifest.defaults.cross_fade_s, self._model_hz))
         self._resampler = encode.Resampler(self._model_hz, self._rate_hz)
@@ -37,7 +35,7 @@ class Reply:
         self.samples = 0
         """Output samples so far."""
         self.join_s = self.encode_s = 0.0
-        """Time of cross-fade and resampling, and of encoding."""
+        """Of cross-fade and resampling, and of encoding."""
 
     @property
     def audio_s(self) -> float:
@@ -68,7 +66,6 @@ class Reply:
                 yield data, count
 
     def keep(self, made: SegmentAudio) -> None:
-        """Keep a segment's audio for `whole`."""
         self._kept.append(self._join(made))
 
     def whole(self) -> bytes:
@@ -91,7 +88,7 @@ class Reply:
 
 
 class AudioWorkers:
-    """Runs work on audio; short audio is not worth a change of threads."""
+    """Runs work on audio, off the event loop unless it is short."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="audio")

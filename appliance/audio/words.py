@@ -18,7 +18,7 @@ LEAD_S, TAIL_S = 0.03, 0.18
 IDEOGRAPH, DIGIT = 4.0, 4.0
 """Weights; a letter has 1, and a group of vowels 1 more."""
 FINAL = 2.0
-"""Additional weight of a word before a pause."""
+"""Added to a word before a pause."""
 WINDOW_S = 0.01
 QUIET_DB = 25.0
 """Level of pauses below a segment's 95th percentile."""
@@ -39,7 +39,7 @@ class Word:
     """Start and end of a word, in seconds of the reply."""
 
     text: str
-    """Word with its punctuation, or one Chinese character."""
+    """With its punctuation; or one Chinese character."""
     start_s: float
     end_s: float
     segment: int
@@ -61,7 +61,7 @@ def planned(segments: Sequence[Segment]) -> list[Word]:
 
 
 def starts_s(segments: Sequence[Segment]) -> list[float]:
-    """Return the start of each segment's audio in the reply."""
+    """Start of each segment's audio in the reply."""
     return list(itertools.accumulate((segment.audio_s for segment in segments), initial=0.0))[:-1]
 
 
@@ -91,7 +91,7 @@ def from_audio(segment: Segment, start_s: float, samples: FloatArray, rate_hz: i
 
 
 def split(text: str) -> list[str]:
-    """Split a text into words with their punctuation."""
+    """Words with their punctuation."""
     words: list[str] = []
     begun = 0
     for token in _TOKENS.finditer(text):

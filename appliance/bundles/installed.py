@@ -1,11 +1,11 @@
-"""The bundles of a box: which is in use, which was before, and the change from one to the other.
+"""The bundles of a box, and the change from one to another.
 
-    PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
-    PATH.before    the one before, in the same way
-    PATHs/NAME     every installed bundle in a folder of its own, whose files never change
+PATH           `bundle.path`: a link to the bundle in use; a real folder until the first install
+PATH.before    the one before, in the same way
+PATHs/NAME     every installed bundle, whose files never change
 
-An install makes PATH.before name the new bundle, then exchanges the two names in one step (RENAME_EXCHANGE):
-after a power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
+An install makes PATH.before name the new bundle, then exchanges the two names (RENAME_EXCHANGE): after a
+power cut PATH is a whole bundle. A real folder at PATH becomes PATH.before without a copy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from appliance.durable import exchange, locked, remove, sync
 from appliance.errors import BundleError, StorageError
 
 STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-f]{8}")
-"""Names that installs give in the store; other names are an operator's own."""
+"""Names that installs give; others are an operator's own."""
 
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
@@ -40,10 +40,10 @@ Report = Callable[[str], None]
 class StoredBundle:
     folder: Path
     use: str
-    """"in use", "before", or "unused"."""
+    """ "in use", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
-    """Why the manifest cannot be read, or ""."""
+    """Reason why the manifest cannot be read, or ""."""
 
 
 class BundleStore:
@@ -71,10 +71,10 @@ class BundleStore:
     def install(
         self, source: Path, check: Check, *, prove: Prove | None = None, running: Path | None = None
     ) -> Path:
-        """Put the bundle in a folder or an archive in use, and go back if `prove` finds something wrong.
+        """Put the bundle of a folder or archive in use, and go back if `prove` finds something wrong.
 
-        Bundles that are not needed are removed, except the daemon's, `running`. Returns the folder in the
-        store. Raises BundleError, StorageError.
+        Removes unneeded bundles, except the daemon's, `running`. Returns the folder in the store. Raises
+        BundleError, StorageError.
         """
         with _storage_errors(self.path), self._lock():
             self._remove_unneeded(running)
@@ -155,7 +155,6 @@ class BundleStore:
             shutil.rmtree(new, ignore_errors=True)
 
     def _report_voices(self, new: Bundle) -> None:
-        """Report what becomes of the voices' cache."""
         now, then = new.manifest, _stored(_real(self.path), "").manifest
         if then is None:
             return
@@ -207,7 +206,7 @@ class BundleStore:
         sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
-        """Remove unneeded bundles and leftovers of interrupted installs."""
+        """Remove unneeded bundles, and leftovers of interrupted installs."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -231,7 +230,7 @@ class BundleStore:
         return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """A path in the store that does not exist: a damaged bundle may have the name."""
+        """A free path in the store: a damaged bundle may have the name."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1
@@ -275,7 +274,6 @@ def _real(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """Raise StorageError for an OSError."""
     try:
         yield
     except (BundleError, StorageError):

@@ -1,4 +1,4 @@
-"""`appliance check`: checks of the box (box/checks), and of the application: config, bundle, voices, speech.
+"""`appliance check`: the box's checks (box/checks), and those of config, bundle, voices and speech.
 
 exit status  meaning
 0            nothing is wrong
@@ -46,7 +46,7 @@ NEEDS_ROOT = "needs root, or a member of the group f5-appliance"
 
 
 class CheckFailed(Exception):
-    """Failure of a check; the message is one line for a person."""
+    """The message is one line for a person."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -328,7 +328,7 @@ CHECKS: Mapping[str, Callable[[Inspection], Finding]] = {
     "precision": _precision,
 }
 ON_DEMAND = ("precision",)
-"""Checks that run only when named: they compute for seconds to minutes."""
+"""Run only when named: they compute for seconds to minutes."""
 NAMES = tuple(dict.fromkeys((*checks.CHECKS, *CHECKS)))
 LIMITS = {
     "bundle": "every file as the manifest says",

@@ -87,15 +87,15 @@ from appliance.voices.store import open_store
 logger = logging.getLogger(__name__)
 
 RELEASE_S = 5.0
-"""Time that the engine's present call may take once everything else has ended."""
+"""Allowance of the engine's present call, once everything else has ended."""
 GRACE_S = 1.0
-"""Time that calls may take to end once the server stops."""
+"""Allowance of calls, once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""Time from the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
+"""From the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
 STALLED_S = 1.0
-"""While draining: a reader that takes nothing for so long is not waited for."""
+"""While draining, a reader that takes nothing for so long is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
-"""Sections that a reload can change; the others need a restart."""
+"""Sections that a reload can change."""
 
 
 STATUSES: Mapping[type[Exception], Exit] = {
@@ -113,7 +113,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns its exit status. A fatal error is one line on stderr.
 
-    With `trace` the engine's calls are recorded, and written there at the end.
+    With `trace` the engine's calls are written there at the end.
     """
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
@@ -151,7 +151,7 @@ class Daemon:
     def __init__(
         self, config: Config, reread: Callable[[], Config], notifier: Notifier, trace: Path | None = None
     ) -> None:
-        """Read the bundle's manifest and vocabulary and open the store. Raises BundleError, StorageError."""
+        """Raises BundleError, StorageError."""
         self._config, self._reread = config, reread
         # Resolved: graphs are loaded later too, when the path may be a link to another bundle already.
         folder = Path(os.path.realpath(config.bundle.path))
@@ -260,7 +260,7 @@ class Daemon:
             yield
 
     async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
-        """Start the engine, serve once it is warm, and drain when it ends or the daemon is to stop."""
+        """Start the engine, serve once it is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -416,7 +416,7 @@ class Daemon:
             logger.warning("the engine's present call takes too long; leaving it")
 
     def _write_trace(self) -> None:
-        """Write the trace recorded so far, if there is one. Raises StorageError."""
+        """Raises StorageError."""
         if self._trace is not None and self._recorder is not None:
             self._recorder.write(self._trace, self._scheduler.engines.backend)
 
@@ -443,7 +443,6 @@ class Daemon:
         return "; ".join((f"{state}: {counts}", *filter(None, others)))
 
     def describe(self) -> admin_pb2.Status:
-        """Return the description and present state, for the operator."""
         manifest, load = self._bundle.manifest, self._scheduler.load
         return admin_pb2.Status(
             version=importlib.metadata.version("f5-appliance"),
@@ -473,7 +472,7 @@ class Daemon:
     def reload(self) -> list[str]:
         """Read the configuration again and apply LIVE_SECTIONS; streams go on.
 
-        Returns the sections that have changed and need a restart. Raises ConfigError.
+        Returns the changed sections that need a restart. Raises ConfigError.
         """
         config = self._reread()
         fixed = [
@@ -489,11 +488,10 @@ class Daemon:
         return fixed
 
     def log_at(self, config: LogConfig) -> None:
-        """Set the log level."""
         logging.getLogger().setLevel(config.level.upper())
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
-        """Test an engine, else the present one, on the engine's thread between two calls; returns seconds.
+        """Test an engine, else the present one, between two of its calls; returns seconds.
 
         Raises Unavailable, EngineFault.
         """
@@ -580,7 +578,7 @@ def _log_failure(task: asyncio.Future[None]) -> None:
 
 
 def _call_access(config: ServerConfig) -> CallAccess:
-    """Access check of calls over TCP. Raises StorageError."""
+    """Raises StorageError."""
     if config.tls_certificate and not (config.tokens or config.tls_clients):
         logger.warning("server.tokens: none is needed, so whoever reaches %s may speak", config.listen)
     if not config.tokens:

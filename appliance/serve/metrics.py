@@ -16,7 +16,7 @@ from appliance.serve.probes import PAUSE_S, ProbeServer
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
-"""Value of each level of a check; SKIP has none."""
+"""Value of a check's level; SKIP has none."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
@@ -39,8 +39,6 @@ class MeasuredEngine(Protocol):
 
 
 class PhraseCounts(Protocol):
-    """Counts of the phrase cache."""
-
     size_bytes: int
     hits: int
     misses: int
@@ -139,7 +137,6 @@ class Metrics:
         """Requests spoken to their end."""
 
     def observe(self, method: str, status: str, reason: str) -> None:
-        """Count a call that has ended."""
         self._requests.labels(method, status).inc()
         if reason:
             self._rejects.labels(reason).inc()
@@ -149,7 +146,7 @@ class Metrics:
         self._skips.inc()
 
     def spoken(self, timings: Timings, promised_s: float = 0.0) -> None:
-        """Count a request that was spoken to its end; `promised_s` is 0 without a promise."""
+        """Count a request spoken to its end; `promised_s` is 0 without a promise."""
         if promised_s:
             self._late.observe(timings.first_audio_s / promised_s)
         self.spoken_requests += 1
@@ -177,7 +174,7 @@ class Metrics:
         self._ready.set_function(lambda: float(ready()))
 
     def watch_engine(self, engine: MeasuredEngine) -> None:
-        """Show an engine's backend and its predicted and measured seconds; again for another engine."""
+        """Show an engine's backend and seconds; again for another engine."""
         for name, gauge in self._engine_seconds.items():
             gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
         self._backend.clear()
@@ -195,7 +192,6 @@ class Metrics:
         }
 
     def watch_phrases(self, phrases: PhraseCounts) -> None:
-        """Register callbacks for the phrase cache."""
         for name, attribute, documentation in (
             ("hits", "hits", "Requests that were answered from the cache of phrases."),
             ("misses", "misses", "Requests that it could have answered, and did not have."),
@@ -205,11 +201,10 @@ class Metrics:
             gauge.set_function(partial(getattr, phrases, attribute))
 
     def watch_health(self, last: Callable[[], HealthRun | None]) -> None:
-        """Register a callback for the last run of f5-health."""
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """Set the clock state, one of `states`; `repins` counts from 0 at each boot, None: unknown."""
+        """`state` is one of `states`; `repins` counts from 0 at each boot, None: unknown."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)
@@ -219,7 +214,7 @@ class Metrics:
             self._repins_seen = repins
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus's exposition format."""
+        """All metrics in Prometheus's exposition format."""
         return generate_latest(self.registry)
 
 
@@ -229,7 +224,7 @@ class MetricsServer(ProbeServer):
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Listen at once. Raises OSError when the address is taken."""
+        """Raises OSError when the address is taken."""
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":

@@ -1,16 +1,10 @@
-"""The daemon's reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
+"""Reports to systemd: stage, status, and the watchdog, fed while the engine is alive.
 
 The scheduler stamps a heartbeat before and after each engine call, and about once a second when idle. With
-`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s;
-/livez follows the same rule. So
-
-    an engine call of up to 40 s never triggers the watchdog,
-    one of 45 s or more always does: systemd aborts the daemon and starts it again,
-    an event loop that hangs does too.
-
-Where full-size calls take longer (a large model on a few CPU cores), raise WatchdogSec: the limits follow it.
-Before READY there is no heartbeat: the time to start is extended while there is progress, which may pause for
-START_LIMIT_S (building engines for a GPU takes many minutes and reports every second).
+`WatchdogSec=30` the event loop reads it every 2 s and feeds the watchdog while it is younger than 15 s, as
+/livez answers: an engine call of up to 40 s never triggers the watchdog, one of 45 s, or an event loop that
+hangs, always does. Where calls take longer (a large model on a few cores), raise WatchdogSec: the limits
+follow it. Before READY the start timeout is extended while there is progress.
 """
 
 from __future__ import annotations
@@ -33,11 +27,11 @@ LEAST_SILENCE_S = 2.0
 EXTENSION_S = 120.0
 """Limit of a single step of start-up: loading a graph holds up the event loop."""
 START_LIMIT_S = 900.0
-"""Loading and warming up fail after so long without progress."""
+"""Longest pause of progress before READY; building engines reports every second."""
 
 
 class Supervision:
-    """The daemon's stage, status and liveness. Call `tick` every `period_s`, `set_status` in any thread."""
+    """Stage, status and liveness. Call `tick` every `period_s`, `set_status` in any thread."""
 
     def __init__(
         self,
@@ -45,7 +39,7 @@ class Supervision:
         silence_s: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`silence_s` is the age of the last heartbeat in seconds, 0 when none is due."""
+        """`silence_s`: age of the last heartbeat in seconds, 0 when none is due."""
         watchdog_s = notifier.watchdog_s
         self.limit_s = max(watchdog_s / 2, LEAST_SILENCE_S) if watchdog_s else SILENCE_S
         self.period_s = min(watchdog_s / 10, PERIOD_S) if watchdog_s else PERIOD_S
@@ -56,7 +50,7 @@ class Supervision:
         self._was_alive = True
 
     def alive(self) -> bool:
-        """True if the last heartbeat of the engine's thread and the last `tick` are recent enough."""
+        """True if the last heartbeat of the engine's thread and the last `tick` are recent."""
         return max(self._silence_s(), self._clock() - self._ticked) < self.limit_s
 
     def set_status(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Chat → speakable text, in English and Chinese: letters made plain, spans found and said, words joined."""
+"""Chat → speakable text: letters made plain, spans found and said, words joined."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _SKIN = re.compile(
     r"|[:：]?(?:较浅|较深|浅|深|中等)肤色|[:：]"
 )
 MOST_EMOJI = 3
-"""Most emoji named in one run."""
 MOST_REPEATS = 3
-"""Most of a word that is repeated."""
 _REPEATED = (Kind.WORD, Kind.MARK, Kind.EMOTE, Kind.NAME, Kind.ACRONYM, Kind.SHOUTING, Kind.REPEAT)
 _HAN_DIGITS = frozenset("零一二三四五六七八九十百千万亿")
 
@@ -61,10 +59,10 @@ def _note(text: Rewriting, line: Line, span: Span) -> None:
 
 
 def _joined(found: list[Span]) -> str:
-    """The words of spans; two words that meet are kept apart, but beside Chinese characters."""
+    """Words of spans; two that meet are kept apart, but beside Chinese characters."""
     parts: list[str] = []
     last = before = ""
-    """The last character, and the last that is no space."""
+    """Last character, and last that is no space."""
     for span in found:
         if not span.said:
             continue
@@ -142,7 +140,7 @@ def _name_emoji(
 
 
 def _emoji_name(character: str, language: Language) -> str:
-    """Name without its skin tone; empty for a character without a name."""
+    """Name without its skin tone, or ""."""
     name = emoji.demojize(character, language=language.code, delimiters=("", ""), version=None)
     if name == character:
         return ""

@@ -1,4 +1,4 @@
-"""Chinese segmenter and pinyin converter: rjieba and pypinyin, loaded when first used."""
+"""Chinese words and pinyin: rjieba and pypinyin, loaded when first used."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _PAUSE = re.compile(
     re.IGNORECASE,
 )
 PAUSE_S = 0.5
-"""Length of a pause that names none."""
+"""Of a pause that names none."""
 _NO_ACTIONS = frozenset(
     str.split(
         "this is was has yes always his its ours theirs yours news as us does goes perhaps besides plus "
@@ -77,10 +77,7 @@ def pause_s(inside: str) -> float | None:
 
 
 def is_direction(inside: str, bracket: str, before: str, after: str) -> bool:
-    """True if the words between brackets or asterisks say how, and are not to be said.
-
-    `before`, `after`: the text on both sides of them.
-    """
+    """True if words between brackets or asterisks say how; `before` and `after` are the text beside them."""
     if _CHINESE.fullmatch(inside.strip()):
         return True
     words = inside.lower().split()

@@ -1,4 +1,4 @@
-"""Spans that may hold anything, found by patterns: links, tags, markup, directions, emotes, faces, names."""
+"""Spans that may hold anything: links, tags, markup, directions, emotes, faces, names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _name(line: Line, match: re.Match[str]) -> str:
 
 
 def _words(line: Line, name: str) -> str:
-    """The words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
+    """Words of an identifier: user_name9 → user name nine, catJAM → cat JAM."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
     return " ".join(re.sub(r"[0-9]", lambda digit: line.whole.digit(digit[0]), words).split())
 
@@ -191,7 +191,7 @@ _FOUND: tuple[tuple[str, Kind, re.Pattern[str], Reading], ...] = (
     ("`", Kind.MARKUP, re.compile("`+"), _nothing),
     ("$", Kind.MARKUP, re.compile(r"\$\$"), _space),
 )
-"""Characters of which one must be there, kind, pattern, words; earlier ones take the place of later ones."""
+"""Characters of which one must be there, kind, pattern, words, in order of precedence."""
 _PAIRED = (
     re.compile(r"(\*\*\*|\*\*|__|~~|\|\|)(?=\S)(.{1,300}?)(?<=\S)(\1)"),
     re.compile(r"(?<![\w*])(\*)(?=[^\s*])([^*]{1,300})(?<=\S)(\*)(?![\w*])"),

@@ -45,7 +45,7 @@ _LIKE = dict(
 _ALIKE = "".join(_LIKE)
 _MIXED = re.compile(rf"(?<!\w)(?=\w*[A-Za-z])(?=\w*[{_ALIKE}])[A-Za-z0-9{_ALIKE}]{{2,}}(?!\w)")
 _STRIKES = re.compile("[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+")
-"""Marks of which none is a letter's: NFC has composed those that are."""
+"""None is a letter's: NFC has composed those that are."""
 _POWER = re.compile(r"(?<=\^\d)\^")
 """Within ^1^2, a twelfth power."""
 _SQUARES = "🅰🅱🅾🅿"

@@ -33,7 +33,7 @@ class Manners:
     emoji: Literal["name", "drop"] = "name"
     directions: Literal["drop", "speak"] = "drop"
     language: Literal["en", "zh"] = "en"
-    """Language of lines without a word, such as "666"."""
+    """Of lines without a word, such as "666"."""
 
 
 def is_chinese(text: str, default: str = "en") -> bool:
@@ -56,12 +56,12 @@ def language_of(text: str, manners: Manners, chinese: bool) -> Language:
 
 
 class Line:
-    """One line of chat, its languages and choices: what the readings of spans are given."""
+    """One line of chat, its languages and choices, for the readings of spans."""
 
     def __init__(self, text: str, manners: Manners, marks: Marks, chinese: bool) -> None:
         self.text, self.manners, self.marks = text, manners, marks
         self.whole = language_of(text, manners, chinese)
-        """Language of the line."""
+        """Of the line."""
         self._ends, self._languages = [len(text)], [self.whole]
         if chinese and _HAN.search(text):
             starts = [0, *(match.end() for match in _CLAUSE.finditer(text))]

@@ -9,27 +9,26 @@ _FIRST_TEXT, _FIRST_SILENT = 0xF0000, 0x100000
 TEXT_MARKS = "\U000f0000-\U000ffffd"
 """Range for a pattern's brackets."""
 PRIVATE = re.compile("[\U000f0000-\U0010ffff]+")
-"""The private use area that marks are taken from."""
 _SILENT = re.compile("([\U00100000-\U0010fffd])")
 
 
 @dataclass(frozen=True)
 class Silent:
-    """A place in a text: a pause, or a stage direction."""
+    """A pause or a stage direction at its place in a text."""
 
     pause_s: float = 0.0
     direction: str = ""
 
 
 class Marks:
-    """The marks of one text, which has no private characters of its own."""
+    """Marks of one text, which has no private characters of its own."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._silent: list[Silent] = []
 
     def text(self, text: str) -> str:
-        """The mark of a text: equal for equal texts, so that repeats are recognised."""
+        """Mark of a text: equal for equal texts, so that repeats are recognised."""
         return self._texts.setdefault(text, chr(_FIRST_TEXT + len(self._texts)))
 
     def silent(self, silent: Silent) -> str:

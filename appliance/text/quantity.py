@@ -31,7 +31,6 @@ class Quantity:
 
     @property
     def kind(self) -> Kind:
-        """Kind of its span."""
         if self.currency or re.fullmatch(CURRENCY, self.unit):
             return Kind.MONEY
         if self.unit in ("%", "％"):
@@ -40,7 +39,7 @@ class Quantity:
 
 
 def pattern(suffix: str, scales: Iterable[str], units: Iterable[str]) -> str:
-    """A regular expression of one quantity; its groups end with the suffix."""
+    """Regular expression of one quantity; its groups end with the suffix."""
     longest = "|".join(sorted(map(re.escape, units), key=len, reverse=True))
     scale = "|".join(sorted(scales, key=len, reverse=True))
     return (
@@ -52,7 +51,7 @@ def pattern(suffix: str, scales: Iterable[str], units: Iterable[str]) -> str:
 
 
 def read(match: re.Match[str], suffix: str = "") -> Quantity:
-    """The quantity of a match of `pattern`."""
+    """Quantity of a match of `pattern`."""
     groups = match.groupdict()
     return Quantity(
         plain(groups[f"number{suffix}"]),
@@ -70,7 +69,7 @@ def alike(a: Quantity, b: Quantity) -> bool:
 
 
 def plain(number: str) -> str:
-    """A written number with neither spaces nor separators: "1.200,50" → "1200.50"."""
+    """Written number without spaces and separators: "1.200,50" → "1200.50"."""
     number = number.replace(" ", "")
     if re.fullmatch(r"\d{1,3}(?:\.\d{3})+,\d{1,2}|\d+,\d{1,2}", number):
         return number.replace(".", "").replace(",", ".")

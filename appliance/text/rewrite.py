@@ -37,5 +37,4 @@ class Rewriting:
 
 
 def shortened(text: str) -> str:
-    """Cut a text to at most MOST_CHARACTERS."""
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

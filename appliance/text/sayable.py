@@ -1,4 +1,4 @@
-"""The front end: a request's text → text that the bundle's vocabulary can say, and the list of changes."""
+"""Front end: a request's text → text that the bundle's vocabulary can say, and the changes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _SIGNS = {"&": " and ", "+": " plus ", "=": " equals ", "%": " percent ", "@": "
 
 
 class Front:
-    """The rewriting of texts for one vocabulary. Thread-safe."""
+    """Rewriting of texts for one vocabulary. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary, manners: Manners | None = None) -> None:
         self.manners = manners or Manners()
@@ -108,7 +108,7 @@ class Front:
     def speakable(
         self, text: str, handling: Handling = Handling.CHAT, words: Mapping[str, str] = MappingProxyType({})
     ) -> Spoken:
-        """Rewrite a text; `words` are pronunciations. Raises InvalidRequest for bad SSML."""
+        """`words` are pronunciations. Raises InvalidRequest for bad SSML."""
         marks = Marks()
         if PRIVATE.search(text):
             text = PRIVATE.sub(" ", text)

@@ -1,4 +1,4 @@
-"""The pass over a line: what was found, and between it each place read by what can begin there."""
+"""Pass over a line: what was found, and each place between read by what can begin there."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _stop(before: list[Span]) -> str:
 
 
 def _read(line: Line, text: str, language: Language, place: int) -> Span:
-    """The span that begins at a place between those that were found."""
+    """Span that begins at a place between those that were found."""
     character = text[place]
     if match := _SPACE.match(text, place):
         return Span(Kind.SPACE, place, match.end(), " ")

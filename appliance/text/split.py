@@ -17,8 +17,7 @@ FIRST_MIN_S = 1.0
 FIRST_MAX_S = 4.0
 """Longest first piece, cut at a space if necessary."""
 WORTH_A_CUT = 1 / 3
-"""Split only if it reduces the time to first audio by this share: every piece recomputes the reference's
-frames, so splitting a short text may cost 50 % more."""
+"""Share of the time to first audio that a split has to save; each piece recomputes the reference's frames."""
 GROWTH = 2.0
 """Largest ratio of a piece to the one before, during whose playback it is synthesised."""
 
@@ -49,7 +48,7 @@ class Budgets:
     first: int
     largest: int
     reference: int = 0
-    """Size of the reference's transcript, computed with each piece."""
+    """Of the reference's transcript, computed with each piece."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.first <= self.largest:
@@ -65,7 +64,7 @@ class Budgets:
         return cls(least, first, max(largest, 1), reference)
 
     def worth_a_cut(self, first: int, text: int) -> bool:
-        """True if a first piece of that size is heard enough earlier than the whole text, as WORTH_A_CUT."""
+        """True if a first piece of that size is heard enough earlier than the whole text."""
         return text > self.largest or self.reference + first <= (1 - WORTH_A_CUT) * (self.reference + text)
 
 
@@ -74,7 +73,7 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
 
     The first ends with the shortest clause that is long enough. The others fill their budget and end with a
     sentence if one ends in its second half, else with a clause, at a space, or between characters. Numbers
-    or URLs are never cut, even over budget. A text that is not `worth_a_cut` stays whole.
+    and URLs are never cut, even over budget. A text that is not `worth_a_cut` stays whole.
     """
     text = text.strip()
     sizes = [0, *itertools.accumulate(map(_bytes, text))]
@@ -97,7 +96,7 @@ def split_low_latency(text: str, budgets: Budgets) -> list[str]:
 
 
 def first_within(text: str, most: int) -> str:
-    """The start of a text within `most` bytes: to a clause's end, else a space, else anywhere."""
+    """Start of a text within `most` bytes: to a clause's end, else a space, else anywhere."""
     fitting = [at for at in breaks(text) if _bytes(text[: at.end]) <= most]
     clauses = [at for at in fitting if at.rank >= Rank.CLAUSE]
     spaces = [at for at in fitting if at.rank >= Rank.IDEOGRAPH]
@@ -108,7 +107,7 @@ def first_within(text: str, most: int) -> str:
 
 
 def cut_to_fit(text: str, most: int) -> list[str]:
-    """A text in pieces of at most `most` bytes; only white space at the cuts is lost."""
+    """Pieces of at most `most` bytes; only white space at the cuts is lost."""
     pieces = []
     while _bytes(text) > most:
         piece = first_within(text, most)
@@ -129,8 +128,6 @@ class Rank(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Break:
-    """A place to cut at."""
-
     end: int
     """End of the left piece."""
     next: int
@@ -150,7 +147,7 @@ class _Cut:
 
 
 def _choose(ahead: list[_Cut], budget: int, minimum: int, *, first: bool) -> Break:
-    """The policy of `split_low_latency` for one piece."""
+    """Policy of `split_low_latency` for one piece."""
     fitting = [cut for cut in ahead if cut.size <= budget]
     roomy = [cut for cut in fitting if cut.size >= minimum and (cut.left >= minimum or not cut.left)]
     if first:
@@ -219,7 +216,7 @@ def breaks(text: str) -> Iterator[Break]:
 
 
 def _rank_between(left: str, right: str) -> Rank | None:
-    """The rank of a cut between two characters; None if they belong together."""
+    """Rank of a cut between two characters; None if they belong together."""
     if left.isspace() or right.isspace() or left.isdigit() or right.isdigit():
         return None
     if unicodedata.combining(right):

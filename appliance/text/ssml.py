@@ -1,4 +1,4 @@
-"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub and say-as; of other elements the words are spoken."""
+"""A small SSML (W3C SSML 1.1): speak, p, s, break, sub, say-as; of other elements the words are spoken."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SayAs:
 
 @dataclass(frozen=True)
 class Ignored:
-    """The start of an element that changes nothing, or of a reading that is not known."""
+    """Start of an element that changes nothing, or of a reading that is not known."""
 
     tag: str
 
@@ -145,7 +145,7 @@ def _seconds(attributes: Mapping[str, str]) -> float:
 
 
 def spelt(piece: SayAs, digit: Callable[[str], str], number: Callable[[str, bool], str]) -> str:
-    """The reading of a piece. `number` takes digits and True for an ordinal."""
+    """Reading of a piece. `number` takes digits and True for an ordinal."""
     if piece.how == "sub":
         return piece.text
     if piece.how in ("cardinal", "number", "ordinal"):

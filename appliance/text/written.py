@@ -30,7 +30,7 @@ class Written:
         return [piece for piece in pieces if piece]
 
     def rest(self) -> str:
-        """The remaining text, at the end of the input."""
+        """Rest at the end of the input."""
         rest, self._text, self._is_first = self._text.strip(), "", True
         return rest
 

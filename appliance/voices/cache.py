@@ -1,9 +1,9 @@
-"""Cache of prepared references in memory and on disk: levelled samples, log-mel, RMS of a recording.
+"""Cache of prepared references in memory and on disk.
 
     FOLDER/SHA256-KIND.ref   SHA-256 of what follows (32 bytes), then a NumPy .npz
 
 SHA256 is the recording's, KIND a hash of mel specification, level and trim version. References from memory,
-from disk and new ones are the same bytes; a damaged file is prepared again.
+from disk and new ones are the same bytes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ LEFTOVER_RULE = re.compile(r"\.[0-9a-f]{64}-[0-9a-f]{16}\.ref\.[0-9a-f]{8}(\.new
 
 
 class ReferenceCache:
-    """Prepared references by the hash of their recording. Safe to use from several threads.
-
-    Memory holds the `entries` most recently used.
-    """
+    """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
 
     def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int) -> None:
         """Cache references with mels of `spec`, levelled to an RMS of at least `level`."""

@@ -13,9 +13,9 @@ from appliance.errors import InvalidReference
 from appliance.voices.recording import Recording
 
 MAX_DURATION_S = 60.0
-"""Limit before silence is cut: ample for a 12-second reference, and quick to decode."""
+"""Before silence is cut: ample for a 12-second reference."""
 MAX_SAMPLES = 60 * 48_000 * 2
-"""Limit over all channels: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
+"""Over all channels: a minute of 48 kHz stereo. Decoding and trimming them takes under 100 MB."""
 BLOCK_FRAMES = 1 << 16
 RATES_HZ = (8_000, 192_000)
 MAX_CHANNELS = 2

@@ -32,7 +32,7 @@ EDGE_DBFS = -42.0
 
 SHORT_MS = 3_000
 MIN_RMS = 0.001
-"""Least RMS of the channels' mean; raised to 0.1, less would be amplified rounding errors."""
+"""Least RMS of the channels' mean; less would be amplified rounding errors."""
 QUIET_RMS = 0.01
 CLIPPED_SHARE = 1e-3
 NOISY_DB = 20.0
@@ -70,7 +70,7 @@ def prepare(
 
 
 def complete_transcript(transcript: str) -> str:
-    """The transcript with upstream's ending: ". " or "。"."""
+    """Add upstream's ending: ". " or "。"."""
     if transcript.endswith((". ", "。")):
         return transcript
     return transcript + (" " if transcript.endswith(".") else ". ")
@@ -102,7 +102,7 @@ def trim(recording: Recording) -> Recording:
 
 
 def warnings(recording: Recording, wave: NDArray[np.float32], rms: float) -> tuple[str, ...]:
-    """Reasons for a poor voice, as sentences, in a trimmed recording whose channels' mean is `wave`."""
+    """Reasons for a poor voice, as sentences; `wave` is the mean of a trimmed recording's channels."""
     found = []
     behind = background(wave[: -len(_closing_silence(recording).samples)], recording.rate_hz)
     if recording.duration_ms < SHORT_MS:

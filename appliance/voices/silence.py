@@ -1,6 +1,6 @@
 """pydub's `split_on_silence` and `detect_leading_silence` with the same cuts, on a cumulative sum of squares.
 
-Milliseconds for a 10-second reference, where pydub takes seconds for the RMS of each window.
+Milliseconds for a 10-second reference, where pydub takes seconds.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def silent(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
 
 
 def leading_silence_ms(recording: Recording, threshold_dbfs: float, step_ms: int = 10) -> int:
-    """Leading silence in multiples of `step_ms`; the whole duration if all is below the threshold."""
+    """Multiple of `step_ms`; the whole duration if all is below the threshold."""
     starts: Milliseconds = np.arange(0, recording.duration_ms, step_ms, dtype=np.int64)
     level = Loudness(recording).rms(starts, step_ms) / recording.full_scale
     with np.errstate(divide="ignore"):

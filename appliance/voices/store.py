@@ -1,10 +1,10 @@
-"""The reference-voice store: a folder for each voice.
+"""The store of reference voices, a folder for each.
 
     FOLDER/NAME/audio        the file as it was given, byte for byte
     FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
 
 The folder is authoritative: voices added or removed by hand are seen at once. A writer holds a lock on it, so
-several processes may share it. `reference_cache.py` keeps what is computed from a recording.
+several processes may share it.
 """
 
 from __future__ import annotations
@@ -80,24 +80,24 @@ class Voice:
 
     name: str
     transcript: str
-    """Transcript as given."""
+    """As given."""
     consent_note: str
     created: str
     """RFC 3339, UTC."""
     sha256: str
-    """SHA-256 of the audio file as given."""
+    """Of the audio file as given."""
     size_bytes: int
     duration_s: float
-    """Duration after trimming."""
+    """After trimming."""
     rms: float
-    """Measured before levelling; full scale is 1."""
+    """Before levelling; full scale is 1."""
     warnings: tuple[str, ...] = ()
-    """Warnings that make it a poor reference."""
+    """Reasons why it is a poor reference."""
     display_name: str = ""
     pronunciations: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Pronunciations applied to every request with it."""
+    """Applied to every request with it."""
     problem: str = ""
-    """Why it cannot be used; only in a list."""
+    """Reason why it cannot be used; only in a list."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Page:
 
 
 def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
-    """The configured store, preparing references for a bundle's model. Raises StorageError."""
+    """The configured store, for a bundle's model. Raises StorageError."""
     return VoiceStore(
         config.folder,
         config.cache,
@@ -138,7 +138,7 @@ def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
 
 
 class VoiceStore:
-    """Voices on disk. Safe to use from several threads."""
+    """Voices on disk. Thread-safe."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class VoiceStore:
         return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
 
     def with_audio(self, sha256: str) -> Voice | None:
-        """A voice made of the file with this hash, if there is one."""
+        """A voice made of the file with this hash."""
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
 
     def at_hand(self, name: str) -> bool:
@@ -187,7 +187,7 @@ class VoiceStore:
         return known is not None and self._prepared.in_memory(known[1].sha256)
 
     def get(self, name: str) -> Voice:
-        """Return the record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        """Record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = os.path.join(self._folder, name, RECORD)
@@ -206,7 +206,7 @@ class VoiceStore:
         return known[1]
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
-        """Return the pronunciations of a voice; none if it cannot be used."""
+        """Pronunciations of a voice; none if it cannot be used."""
         try:
             return self.get(name).pronunciations
         except (VoiceNotFound, StorageError):
@@ -232,7 +232,6 @@ class VoiceStore:
         return Page(tuple(voices), names[size - 1] if len(names) > size else "")
 
     def names(self) -> list[str]:
-        """Names of all stored voices, damaged ones included, sorted."""
         return stored_names(self._folder)
 
     def create(
@@ -247,10 +246,10 @@ class VoiceStore:
         validate_only: bool = False,
         checkpoint: Callable[[], None] = lambda: None,
     ) -> Voice:
-        """Check and store a voice, in place of a damaged one of that name.
+        """Check and store a voice, in place of a damaged one of that name; one with the same content stays.
 
-        One with the same content is returned as it is. Until something is written, `checkpoint` may raise
-        to stop. Raises InvalidRequest, InvalidReference, VoiceExists, StorageError.
+        Until something is written, `checkpoint` may raise to stop. Raises InvalidRequest, InvalidReference,
+        VoiceExists, StorageError.
         """
         self._check(name, audio, transcript, consent_note)
         display_name = _display_name(display_name)
@@ -319,15 +318,12 @@ class VoiceStore:
                 self._prepared.forget(sha256)
 
     def sweep(self) -> None:
-        """Remove what an interrupted create, delete or preparation left; for a daemon at its start.
-
-        A folder in which another process is writing is left as it is.
-        """
+        """Remove what interrupted writing left, unless another process writes there."""
         sweep(self._folder, LEFTOVER_RULE)
         self._prepared.sweep()
 
     def check(self) -> list[str]:
-        """Return a line for each stored voice that cannot be used."""
+        """A line for each stored voice that cannot be used."""
         problems = []
         for name in self.names():
             try:
@@ -364,7 +360,7 @@ class VoiceStore:
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.
 
-        Raises VoiceExists if it has other content. What is left out of `more`, by field, agrees with any.
+        Raises VoiceExists if it has other content. Empty fields of `more` agree with any.
         """
         try:
             there = self.get(name)
@@ -420,7 +416,7 @@ class VoiceStore:
 
 
 def _display_name(given: str) -> str:
-    """Return the name as it is stored. Raises InvalidRequest."""
+    """Raises InvalidRequest."""
     name = normalise(given)
     if len(name) > MAX_DISPLAY_CHARACTERS:
         raise InvalidRequest(

@@ -220,7 +220,7 @@ def _address(match: re.Match[str]) -> str:
 
 
 def _groups(match: re.Match[str]) -> str | None:
-    """A telephone number or another of several groups: each digit."""
+    """A number of several groups, as a telephone's: each digit."""
     groups = re.split(r"[ -]", match[0].lstrip("+"))
     if sum(map(len, groups)) < 7:
         return None
@@ -235,7 +235,7 @@ def _short_phone(match: re.Match[str]) -> str | None:
 
 
 def _code(match: re.Match[str]) -> str:
-    """Letters and digits of one word: a number at the end is read as one up to two digits."""
+    """Letters and digits of one word: up to two digits at the end are one number."""
     parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0])
     digits = [part for part in parts if part[0].isdigit()]
     is_amount = re.fullmatch(r"\d+[A-Z]{1,2}", match[0]) is not None
@@ -341,7 +341,7 @@ def _hash(match: re.Match[str]) -> str:
 
 
 def _decade(match: re.Match[str]) -> str | None:
-    """80s → eighties; 1980s → nineteen eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
+    """80s → eighties; 2000s → two thousands; 1900s → nineteen hundreds."""
     century, tens = match[1] or "", match[2]
     if not century and tens in ("00", "10"):
         return None
@@ -394,7 +394,6 @@ def _year(match: re.Match[str]) -> str | None:
 
 
 def plain(number: str) -> str:
-    """A number; digit by digit if it is long or begins with 0."""
     return english_digits(number) if is_code(number) else english_decimal(number)
 
 

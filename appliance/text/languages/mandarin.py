@@ -102,7 +102,6 @@ _HALVES = re.compile(r"(?:上午|下午|晚上|早上|中午|凌晨|傍晚|今�
 
 
 def digit(character: str) -> str:
-    """A digit within a word."""
     return chinese_digits(character)
 
 
@@ -112,7 +111,7 @@ def number(plain: str, ordinal: bool) -> str:
 
 
 def _plain(number: str) -> str:
-    """A number; digit by digit if it is long or begins with 0."""
+    """A number; digit by digit if `is_code`."""
     return chinese_digits(number) if is_code(number) else chinese_decimal(number)
 
 
@@ -430,7 +429,7 @@ SIGNS = Readings(
 
 
 def capitals(match: re.Match[str], shouted: bool) -> tuple[Kind, str] | None:
-    """Roman numerals, sizes and grades; other capitals are left as written beside Chinese."""
+    """Roman numerals, sizes and grades; other capitals stay beside Chinese."""
     earlier = before(match, 1)
     if re.fullmatch(r"(?=[IVX]{2,})X{0,3}(?:IX|IV|V?I{0,3})", match[0]) and (
         earlier >= "\u4e00" or match[0] in ("III", "VIII")

@@ -21,7 +21,7 @@ _HAN = "零一二三四五六七八九"
 _PLACES = ("", "十", "百", "千")
 _MYRIADS = ("", "万", "亿")
 LONGEST = 12
-"""Digits of the longest number that is read as one, not digit by digit."""
+"""Digits of the longest number that is read as one."""
 
 
 def is_code(number: str) -> bool:
@@ -65,7 +65,7 @@ def english_year(year: int) -> str:
 
 
 def english_digits(digits: str) -> str:
-    """ "007" → "zero zero seven"; what is no digit is left out."""
+    """Other characters are left out."""
     return " ".join(_SMALL[int(digit)] for digit in digits if digit.isdecimal())
 
 
@@ -110,12 +110,11 @@ def _chinese_group(number: int) -> str:
 
 
 def chinese_digits(digits: str) -> str:
-    """ "2026" → "二零二六"; what is no digit is left out."""
+    """Other characters are left out."""
     return "".join(_HAN[int(digit)] for digit in digits if digit.isdecimal())
 
 
 def chinese_decimal(number: str) -> str:
-    """ "3.14" → "三点一四"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "负" if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"
@@ -124,7 +123,6 @@ def chinese_decimal(number: str) -> str:
 
 
 def roman(numeral: str) -> int:
-    """ "XIV" → 14."""
     values = [{"I": 1, "V": 5, "X": 10, "L": 50}[letter] for letter in numeral]
     return sum(
         -value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True)
