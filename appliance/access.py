@@ -1,6 +1,6 @@
 """Tokens of the TCP address's clients, and the calls that each allows.
 
-The JSON file holds names, roles and SHA-256 hashes: 256 random bits cannot be guessed from their plain hash.
+The file holds hashes: 256 random bits cannot be guessed from their SHA-256.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Token:
 
 
 class Tokens:
-    """Tokens of a file, which is read again after changes. Thread-safe."""
+    """Read again after changes. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """A missing file is empty. Raises StorageError."""
@@ -115,7 +115,7 @@ def add(path: Path, name: str, roles: Iterable[Role]) -> str:
 
 
 def revoke(path: Path, name: str) -> None:
-    """Delete a token; a running daemon refuses its next call. Raises InvalidRequest, StorageError."""
+    """Delete a token; its next call is refused. Raises InvalidRequest, StorageError."""
     try:
         with locked(path.parent):
             present = _read(path)

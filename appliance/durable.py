@@ -25,7 +25,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file's data to the disk; its name needs `sync` of the folder. Raises OSError."""
+    """Write a file's data; its name needs `sync` of the folder. Raises OSError."""
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()
@@ -33,7 +33,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a file so that a reader, also after a power cut, finds the old content or the new, never a part.
+    """Write a file of which readers, also after a power cut, find the old content or the new, never a part.
 
     `mode` holds whatever the umask; None: 0666 less the umask. The new file `.NAME.RANDOM.new` is never
     opened through a link, so others may write in the folder too; a kill can leave it. Raises OSError.
@@ -57,9 +57,9 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 def publish(made: Path, place: Path) -> None:
-    """Sync a file or folder tree, then rename it to `place` on the same file system, over a file there.
+    """Sync a file or tree, then rename it to `place`, over a file there.
 
-    Raises OSError, also for a non-empty folder at `place`.
+    Raises OSError, also for a full folder.
     """
     for path in (made, *made.rglob("*")):
         sync(path)
@@ -95,7 +95,7 @@ def version_of(path: Path) -> tuple[int, int, int] | None:
 
 @contextlib.contextmanager
 def locked(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Hold a folder's lock against other threads and processes; it ends with its holder. Raises OSError."""
+    """Hold a folder's lock against threads and processes; it ends with its holder. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, operation)
@@ -126,7 +126,7 @@ def sweep(folder: Path, leftovers: re.Pattern[str]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, link or folder tree. Raises OSError."""
+    """Raises OSError."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -135,7 +135,7 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError about `what`. Clients see that; the path is for the log."""
+    """Turn OSError into StorageError about `what`, which clients see; the path is for the log."""
     try:
         yield
     except ApplianceError:

@@ -29,13 +29,12 @@ class Encoding(enum.Enum):
 
 class Segmentation(enum.Enum):
     UPSTREAM = "upstream"
-    """Upstream's `chunk_text`: pieces as long as fits beside the reference."""
+    """Upstream's `chunk_text`."""
     LOW_LATENCY = "low_latency"
-    """A short first segment, then growing ones."""
 
 
 class Priority(enum.IntEnum):
-    """Urgency; the configuration has each one's target for the first audio."""
+    """Urgency, with a target for the first audio in the configuration."""
 
     BULK = 1
     """Served when nothing else is due."""
@@ -51,7 +50,7 @@ class Playout(enum.Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """One change made to a text; both sides are shortened."""
+    """Both sides are shortened."""
 
     kind: str
     before: str
@@ -62,30 +61,25 @@ class Handling(enum.Enum):
     CHAT = "chat"
     """Links, emoji, names, repeats and numbers become words."""
     VERBATIM = "verbatim"
-    """Only characters outside the vocabulary are mapped or dropped."""
     SSML = "ssml"
-    """CHAT, with marked pauses and readings."""
+    """Only characters outside the vocabulary change."""
 
 
 @dataclass(frozen=True)
 class Pause:
     after: int
-    """Characters before it."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class Direction:
-    """A stage direction: how what follows is to sound."""
-
     after: int
-    """Characters before it."""
     text: str
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text as it is spoken; empty if none of it can be."""
+    """A text as it is spoken."""
 
     text: str
     changes: tuple[Change, ...] = ()
@@ -96,7 +90,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Request:
-    """One synthesis, validated and with all defaults."""
+    """Validated and with all defaults."""
 
     text: str
     voice: str
@@ -111,7 +105,6 @@ class Request:
     changes: tuple[Change, ...] = ()
     pauses: tuple[Pause, ...] = ()
     directions: tuple[Direction, ...] = ()
-    """No bundle follows them yet."""
     max_spoken_s: float = 0.0
     """The text is cut to this; 0: no limit."""
     word_timings: bool = False
@@ -119,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Terms:
-    """Scheduling terms of a request; `Request` holds what determines the samples."""
+    """Terms of scheduling; `Request` holds what determines the samples."""
 
     request_id: str
     client: str = ""
@@ -134,7 +127,7 @@ class Terms:
 
     @property
     def line(self) -> str:
-        """Key within which replies keep their order; empty for none."""
+        """Key of an order; "" for none."""
         if self.playout is Playout.OVERLAP:
             return ""
         # Connections over a Unix socket cannot be told apart.
@@ -162,27 +155,26 @@ class Terms:
 
 
 MAX_REFERENCE_S = 12
-"""Of a reference voice, after trimming."""
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """A reference's audio; cached features equal fresh ones bitwise."""
+    """Cached ones equal fresh ones bitwise."""
 
     samples: FloatArray
     """(samples,) mono at the model's rate, levelled to at least the target RMS."""
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """RMS of the mono audio before levelling; the reply is scaled back to it."""
+    """Of the mono audio before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
-    """Reasons why the audio is a poor reference; empty in cached features."""
+    """Empty in cached features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     transcript: str
-    """Ends in ". " or "。", as upstream completes it."""
+    """Ends in ". " or "。"."""
     features: Features
 
 
@@ -193,22 +185,22 @@ class Segment:
     index: int
     text: str
     ids: NDArray[np.int32]
-    """(tokens,) vocabulary indices of reference transcript + text, before the +1 shift."""
+    """(tokens,) indices of transcript + text, before the +1 shift."""
     frames: int
     """N: reference and generated frames."""
     reference_log_mel: FloatArray
     """(condition frames, mels)"""
     reference_frames: int
-    """R: the output starts at this frame (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
+    """R: the output starts here (condition frames: R + 1 for Vocos mels, R for BigVGAN's)."""
     times: NDArray[np.float64]
     """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float
     seed: int = 0
-    """Seed of the noise, together with `index`."""
+    """Of the noise, with `index`."""
     noise: FloatArray | None = None
     """(N, mels); None: drawn when the segment's lane opens."""
     gain: float = 1.0
-    """Factor on the samples, which restores the level of a quiet reference."""
+    """Factor that restores the level of a quiet reference."""
     sampling: Sampling = "exact"
     audio_s: float = 0.0
     """Without the cross-fade into the next segment, with `pause_s`."""
@@ -221,7 +213,6 @@ class Segment:
 
     @cached_property
     def key_steps(self) -> frozenset[int]:
-        """Steps that compute the reference's keys and values."""
         return key_steps(self.times, self.sampling)
 
 
@@ -231,7 +222,7 @@ WORTHWHILE = 0.05
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated seconds of the engine for one segment alone."""
+    """Estimated seconds of a segment alone."""
 
     open_s: float
     steps_s: tuple[float, ...]
@@ -261,7 +252,7 @@ class Timings:
     queue_s: float = 0.0
     """Arrival to the engine's first call."""
     text_s: float = 0.0
-    """Arrival to admission, a part of `queue_s`."""
+    """Arrival to admission, within `queue_s`."""
     first_audio_s: float = 0.0
     """Arrival to the first audio handed to the transport."""
     condition_s: float = 0.0
@@ -283,18 +274,16 @@ class Timings:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A backend that `engine.backend: auto` could not use."""
-
     backend: str
     reason: str
 
 
 @dataclass(frozen=True)
 class RequestCounts:
-    """Requests that are admitted and not finished."""
+    """Admitted and not finished."""
 
     waiting: int = 0
     running: int = 0
     """Parked ones among them."""
     parked: int = 0
-    """Set aside until their readers have caught up."""
+    """Waiting for their readers."""

@@ -32,7 +32,7 @@ STORE_NAME = re.compile(r"\.[0-9a-f]{8}|.+-[0-9a-f]{12}(-\d+)?|unreadable-[0-9a-
 Check = Callable[[Bundle], None]
 """Raises BundleError for a bundle that this box cannot use."""
 Prove = Callable[[Path], str]
-"""Starts the daemon on the bundle in a folder; returns the problem, or ""."""
+"""Starts the daemon on a bundle's folder; returns the problem, or ""."""
 Report = Callable[[str], None]
 
 
@@ -43,11 +43,11 @@ class StoredBundle:
     """ "in use", "before", or "unused"."""
     manifest: Manifest | None
     problem: str
-    """Reason why the manifest cannot be read, or ""."""
+    """Fault of the manifest, or ""."""
 
 
 class BundleStore:
-    """Bundles around `bundle.path`; changes hold a lock between processes."""
+    """Changes hold a lock between processes."""
 
     def __init__(self, path: Path, report: Report = lambda line: None) -> None:
         """`report` takes one line for each step."""
@@ -57,7 +57,7 @@ class BundleStore:
         self._report = report
 
     def stored(self) -> list[StoredBundle]:
-        """All bundles, the one in use first."""
+        """The one in use first."""
         uses: dict[Path, str] = {}
         for name, use in ((self.path, "in use"), (self.before, "before")):
             if os.path.lexists(name):
@@ -99,7 +99,7 @@ class BundleStore:
             return new
 
     def back(self, *, prove: Prove | None = None) -> Path:
-        """Put the bundle before in use again; returns its folder. Raises BundleError, StorageError."""
+        """Put the bundle before in use again. Raises BundleError, StorageError."""
         with _storage_errors(self.path), self._lock():
             if not os.path.lexists(self.before):
                 raise BundleError(f"there is no bundle before this one: {self.before} does not exist")
@@ -115,7 +115,7 @@ class BundleStore:
     # Before the change.
 
     def _keep_before(self) -> Path | None:
-        """Move a real folder at PATH.before, which will be a link, into the store; returns its folder."""
+        """Move a real folder at PATH.before, which will be a link, into the store."""
         if self.before.is_dir() and not self.before.is_symlink():
             manifest = _stored(self.before, "").manifest
             name = _store_name(Bundle(self.before, manifest)) if manifest else ""
@@ -128,7 +128,7 @@ class BundleStore:
     def _add(self, source: Path, check: Check) -> Path:
         """Copy, verify, check and sync a bundle, unless PATH or PATH.before names an undamaged equal one.
 
-        Returns its folder in the store. Raises BundleError, OSError.
+        Returns its folder. Raises BundleError, OSError.
         """
         new = self.folder / f".{secrets.token_hex(4)}"
         try:
@@ -169,9 +169,9 @@ class BundleStore:
     # After the change.
 
     def _prove_or_undo(self, prove: Prove | None, new: Path, earlier: Path | None) -> None:
-        """Undo the change if `prove` is interrupted, or finds something wrong: that raises BundleError.
+        """Undo the change if `prove` fails: that raises BundleError.
 
-        `earlier` is what PATH.before named until the change.
+        `earlier` was PATH.before until the change.
         """
         if prove is None:
             return
@@ -206,7 +206,6 @@ class BundleStore:
         sync(self.path.parent)
 
     def _remove_unneeded(self, running: Path | None) -> None:
-        """Remove unneeded bundles, and leftovers of interrupted installs."""
         for leftover in self.path.parent.glob(f".{self.path.name}*.????????"):
             if leftover.is_symlink():
                 leftover.unlink()
@@ -226,11 +225,10 @@ class BundleStore:
         sync(name.parent)
 
     def _named(self) -> list[Path]:
-        """Folders that PATH and PATH.before name."""
         return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """A free path in the store: a damaged bundle may have the name."""
+        """A damaged bundle may have the name."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1

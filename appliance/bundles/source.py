@@ -25,7 +25,7 @@ DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, O
 
 
 def copy_bundle(source: Path, new: Path) -> None:
-    """Copy the bundle of a folder or archive to `new`. Raises BundleError, StorageError, OSError."""
+    """Raises BundleError, StorageError, OSError."""
     if source.is_dir():
         _copy_folder(source, new)
     else:

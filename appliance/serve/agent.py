@@ -27,7 +27,7 @@ class AgentServer(ProbeServer):
 
 
 def line(state: str, busy: float) -> str:
-    """Line for the state "running", "draining" or another, in which the box takes no requests.
+    """Line for a state; but in "running" and "draining" the box takes no requests.
 
     `busy`: taken share of the engine's next seconds. haproxy keeps `down` and `drain` until the agent answers
     `up` and `ready`, and reads 0 % as `drain`: a full box has 1 %.

@@ -91,9 +91,9 @@ RELEASE_S = 5.0
 GRACE_S = 1.0
 """Allowance of calls, once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""From the end of the drain to that of the process, with a margin; f5-appliance.service allows it."""
+"""From the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
-"""While draining, a reader that takes nothing for so long is not waited for."""
+"""While draining, a slower reader is not waited for."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change."""
 
@@ -111,10 +111,7 @@ STATUSES: Mapping[type[Exception], Exit] = {
 
 
 def main(path: Path | None, overrides: Iterable[str], trace: Path | None = None) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns its exit status. A fatal error is one line on stderr.
-
-    With `trace` the engine's calls are written there at the end.
-    """
+    """Run until SIGTERM or SIGINT; returns the exit status. A fatal error is one line on stderr."""
     notifier = Notifier.from_environment(os.environ)
     overrides = tuple(overrides)
 
@@ -176,7 +173,7 @@ class Daemon:
         """Set while the engine takes requests."""
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Set at the second signal: the drain waits for nothing more."""
+        """Set at the second signal."""
         manifest = self._bundle.manifest
         self._front: Front
         self._components = Components(
@@ -200,7 +197,7 @@ class Daemon:
         self._configure(config)
 
     async def live(self) -> None:
-        """Listen, start the engine, serve, drain and release. Raises the errors of STATUSES."""
+        """Raises the errors of STATUSES."""
         server = self._config.server
         access = _call_access(server)
         speaking = Speaking(self._components, server, access.peer)
@@ -237,7 +234,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def _probe_servers(self, speaking: Speaking) -> Iterator[None]:
-        """Serve metrics, liveness, readiness and haproxy's agent check, where an address is configured."""
+        """Serve metrics and haproxy's agent check, where configured."""
         self._metrics.watch(
             lambda: self._scheduler.load,
             self._warm.is_set,
@@ -260,7 +257,7 @@ class Daemon:
             yield
 
     async def _serve(self, listening: RunningServer, speaking: Speaking, broadcaster: Broadcaster) -> None:
-        """Start the engine, serve once it is warm, drain when it ends or the daemon is to stop."""
+        """Serve once the engine is warm, drain when it ends or the daemon is to stop."""
         engine_ended = self._start_engine()
         stopped = asyncio.ensure_future(self._stop.wait())
         warm = asyncio.ensure_future(self._warm.wait())
@@ -288,7 +285,7 @@ class Daemon:
     # The engine's thread.
 
     def _start_engine(self) -> asyncio.Future[None]:
-        """Start the engine's thread. The future ends with it: with its error, which is an ApplianceError."""
+        """The future ends with the engine's thread: with its error, which is an ApplianceError."""
         ended: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: ApplianceError | None) -> None:
@@ -317,7 +314,6 @@ class Daemon:
         return ended
 
     def _run_engine(self) -> None:
-        """Verify the bundle, load it, warm it up, and serve until drained."""
         config, read = self._config, self._bundle
         self._supervision.set_status(f"loading the bundle {config.bundle.path}")
         if config.bundle.verify:
@@ -347,13 +343,13 @@ class Daemon:
             (cast("Synthesizer | None", self._scheduler.engines.present) or loaded).shutdown()
 
     def _report_progress(self, line: str) -> None:
-        """Show the progress of a start that takes minutes. Raises Interrupted once the daemon is to stop."""
+        """Raises Interrupted once the daemon is to stop."""
         if self._stop.is_set():
             raise Interrupted
         self._supervision.set_status(line)
 
     def _call_at(self, when: float, act: Callable[[], None]) -> None:
-        """Call a function at a time of the monotonic clock, which is the event loop's too. Any thread."""
+        """Call at a time of the monotonic clock, which is the event loop's too. Any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._loop.call_at, when, act)
 
@@ -370,7 +366,7 @@ class Daemon:
             await asyncio.sleep(min(self._supervision.period_s, STALLED_S / 2 if draining else math.inf))
 
     async def _follow_clocks(self, listening: RunningServer) -> None:
-        """Publish the state of the clocks, and forget measured costs when it changes."""
+        """Publish the clock state; forget measured costs when it changes."""
         while True:
             clocks, degraded = self._clocks.status.clocks, bool(self._clocks.status.degraded)
             repins = None if clocks.state == "unknown" else clocks.repins
@@ -434,7 +430,6 @@ class Daemon:
         return self._state if self._stop.is_set() or self._alive() else "the engine shows no sign of life"
 
     def _status(self) -> str:
-        """The daemon in one line, when it is well."""
         load = self._scheduler.load
         counts = f"{load.running} speaking, {load.waiting} waiting, {self._metrics.spoken_requests} spoken"
         state, clocks = "ready" if self._warm.is_set() else "draining", self._clocks.status.message
@@ -470,7 +465,7 @@ class Daemon:
             logger.error("reload: keeping the old configuration: %s", error)
 
     def reload(self) -> list[str]:
-        """Read the configuration again and apply LIVE_SECTIONS; streams go on.
+        """Apply LIVE_SECTIONS of the configuration, read again; streams go on.
 
         Returns the changed sections that need a restart. Raises ConfigError.
         """
@@ -491,7 +486,7 @@ class Daemon:
         logging.getLogger().setLevel(config.level.upper())
 
     async def test_engine(self, engine: Synthesizer | None = None) -> float:
-        """Test an engine, else the present one, between two of its calls; returns seconds.
+        """Test an engine, else the present one, between two calls; returns seconds.
 
         Raises Unavailable, EngineFault.
         """
@@ -572,7 +567,6 @@ class Daemon:
 
 
 def _log_failure(task: asyncio.Future[None]) -> None:
-    """Log the error of a background task, which ends no call."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("background task died", exc_info=error)
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, and the small HTTP server for them and for liveness and readiness."""
+"""Prometheus metrics, and the HTTP server for them and for liveness and readiness."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
 
 
 class EngineSeconds(Protocol):
-    """Engine time, estimated and measured."""
-
     predicted_s: float
     measured_s: float
 
@@ -81,8 +79,6 @@ class Health:
 
 
 class Metrics:
-    """Metrics of one daemon, in a registry of its own."""
-
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._requests = Counter("f5_requests", "Finished calls.", ("method", "status"), registry=registry)
@@ -134,7 +130,6 @@ class Metrics:
         )
         self._repins_seen = 0
         self.spoken_requests = 0
-        """Requests spoken to their end."""
 
     def observe(self, method: str, status: str, reason: str) -> None:
         self._requests.labels(method, status).inc()
@@ -204,7 +199,7 @@ class Metrics:
         self.registry.register(Health(last))
 
     def clocks(self, states: Iterable[str], state: str, *, repins: int | None, degraded: bool) -> None:
-        """`state` is one of `states`; `repins` counts from 0 at each boot, None: unknown."""
+        """`repins` counts from 0 at each boot, None: unknown."""
         for name in states:
             self._clocks.labels(name).set(name == state)
         self._degraded.set(degraded)
@@ -219,12 +214,10 @@ class Metrics:
 
 
 class MetricsServer(ProbeServer):
-    """HTTP server of /metrics, /livez and /readyz."""
-
     def __init__(
         self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
     ) -> None:
-        """Raises OSError when the address is taken."""
+        """Raises OSError."""
 
         def answer(path: str) -> tuple[int, str, bytes]:
             if path == "/metrics":

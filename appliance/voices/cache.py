@@ -34,7 +34,7 @@ class ReferenceCache:
     """By the hash of the recording; memory holds the `entries` most recent. Thread-safe."""
 
     def __init__(self, folder: Path, spec: MelSpec, level: float, entries: int) -> None:
-        """Cache references with mels of `spec`, levelled to an RMS of at least `level`."""
+        """`level`: least RMS of the samples."""
         self._folder = folder
         self._entries = entries
         kind = f"{spec.fingerprint}/{level}/{TRIM_VERSION}"
@@ -48,7 +48,7 @@ class ReferenceCache:
             return sha256 in self._recent
 
     def get(self, sha256: str) -> Features | None:
-        """The prepared reference; None if there is none, or its file is damaged."""
+        """None if there is none, or its file is damaged."""
         with self._lock:
             if sha256 in self._recent:
                 self._recent.move_to_end(sha256)
@@ -59,7 +59,7 @@ class ReferenceCache:
         return features
 
     def put(self, sha256: str, features: Features) -> None:
-        """Keep a reference in memory and on disk. A disk that cannot be written is logged."""
+        """Keep in memory and on disk. A disk that cannot be written is logged."""
         self._put_in_memory(sha256, features)
         path = self._path(sha256)
         try:

@@ -51,7 +51,7 @@ class Silence:
 
 
 def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
-    """Pieces between silences, each with up to `keep_ms` of silence at either end."""
+    """Pieces with up to `keep_ms` of silence at either end."""
     kept = [[start - silence.keep_ms, end + silence.keep_ms] for start, end in sounding(recording, silence)]
     for left, right in itertools.pairwise(kept):
         if right[0] < left[1]:
@@ -60,7 +60,7 @@ def split_on_silence(recording: Recording, silence: Silence) -> list[Recording]:
 
 
 def sounding(recording: Recording, silence: Silence) -> list[tuple[int, int]]:
-    """(start, end) in milliseconds of each piece between silences."""
+    """(start, end) in milliseconds of each piece."""
     duration = recording.duration_ms
     silences = silent(recording, silence)
     if not silences:

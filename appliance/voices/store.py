@@ -1,10 +1,10 @@
-"""The store of reference voices, a folder for each.
+"""The store of reference voices.
 
     FOLDER/NAME/audio        the file as it was given, byte for byte
     FOLDER/NAME/voice.yaml   transcript, consent note, time, hash
 
-The folder is authoritative: voices added or removed by hand are seen at once. A writer holds a lock on it, so
-several processes may share it.
+Voices added or removed by hand are seen at once. A writer holds a lock on FOLDER, so several processes may
+share it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,11 @@ NOTES = {
     "display_name": "display name; UpdateVoice changes it",
     "pronunciations": "list of pronunciations; UpdateVoice changes it",
 }
-"""Fields of a voice beside its sound and its words, and how another value gets there."""
+"""Fields beside sound and words, and how another value gets there."""
 
 
 @dataclass(frozen=True)
 class Voice:
-    """Record of a stored voice."""
-
     name: str
     transcript: str
     """As given."""
@@ -102,15 +100,13 @@ class Voice:
 
 @dataclass(frozen=True)
 class Page:
-    """A stretch of the list of voices, in order of name."""
-
     voices: tuple[Voice, ...]
     next_token: str
     """Empty on the last page."""
 
 
 def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
-    """The configured store, for a bundle's model. Raises StorageError."""
+    """Raises StorageError."""
     return VoiceStore(
         config.folder,
         config.cache,
@@ -122,13 +118,13 @@ def open_store(config: VoicesConfig, manifest: Manifest) -> VoiceStore:
 
 
 def stored_names(folder: Path) -> list[str]:
-    """Names of all voices in a store's folder, damaged ones included, sorted. Raises StorageError."""
+    """Sorted, with damaged ones. Raises StorageError."""
     with storage_errors("voices"), os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if NAME_RULE.fullmatch(entry.name) and entry.is_dir())
 
 
 def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
-    """A voice of a store's folder with its audio. Raises VoiceDamaged, StorageError."""
+    """Raises VoiceDamaged, StorageError."""
     with storage_errors(f"voice {name!r}"):
         voice = _parse_record((folder / name / RECORD).read_bytes(), name)
         audio = (folder / name / AUDIO).read_bytes()
@@ -138,7 +134,7 @@ def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
 
 
 class VoiceStore:
-    """Voices on disk. Thread-safe."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -150,10 +146,7 @@ class VoiceStore:
         memory_entries: int,
         max_reference_bytes: int,
     ) -> None:
-        """Prepare references with mels of `spec`, levelled to an RMS of at least `level`.
-
-        Makes both folders where they are missing. Raises StorageError.
-        """
+        """`level`: least RMS of references. Makes missing folders. Raises StorageError."""
         self._folder = folder
         self._spec = spec
         self._level = level
@@ -165,7 +158,7 @@ class VoiceStore:
                 path.mkdir(parents=True, exist_ok=True)
 
     def reference(self, name: str) -> Reference:
-        """A voice ready to condition on. Raises VoiceNotFound, StorageError, InvalidReference."""
+        """Raises VoiceNotFound, StorageError, InvalidReference."""
         voice = self.get(name)
         if (features := self._prepared.get(voice.sha256)) is None:
             features = prepare(self._audio(voice), self._spec, self._level)
@@ -178,7 +171,6 @@ class VoiceStore:
         return Reference(complete_transcript(transcript), prepare(audio, self._spec, self._level))
 
     def with_audio(self, sha256: str) -> Voice | None:
-        """A voice made of the file with this hash."""
         return next((voice for voice in self._all() if voice.sha256 == sha256), None)
 
     def at_hand(self, name: str) -> bool:
@@ -187,7 +179,7 @@ class VoiceStore:
         return known is not None and self._prepared.in_memory(known[1].sha256)
 
     def get(self, name: str) -> Voice:
-        """Record of a voice. Raises VoiceNotFound, VoiceDamaged, StorageError."""
+        """Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
         path = os.path.join(self._folder, name, RECORD)
@@ -206,14 +198,14 @@ class VoiceStore:
         return known[1]
 
     def pronunciations(self, name: str) -> Mapping[str, str]:
-        """Pronunciations of a voice; none if it cannot be used."""
+        """Empty if the voice cannot be used."""
         try:
             return self.get(name).pronunciations
         except (VoiceNotFound, StorageError):
             return {}
 
     def page(self, page_size: int = 0, page_token: str = "") -> Page:
-        """Voices after the one that `page_token` names; a size of 0 takes 50. Raises InvalidRequest."""
+        """Voices after the name `page_token`; a size of 0 takes 50. Raises InvalidRequest."""
         if not 0 <= page_size <= MAX_PAGE:
             raise InvalidRequest("page_size", f"must be at most {MAX_PAGE}, not {page_size}")
         if page_token and not NAME_RULE.fullmatch(page_token):
@@ -303,7 +295,7 @@ class VoiceStore:
         return voice
 
     def delete(self, name: str) -> None:
-        """Remove a voice, damaged or not, and its prepared reference unless another voice has the same audio.
+        """Remove a voice, and its prepared reference unless another voice has the same audio.
 
         Raises VoiceNotFound, StorageError.
         """
@@ -360,7 +352,7 @@ class VoiceStore:
     def _same(self, name: str, sha256: str, transcript: str, more: Mapping[str, object]) -> Voice | None:
         """The stored voice, if it has this content; None if there is none, or a damaged one.
 
-        Raises VoiceExists if it has other content. Empty fields of `more` agree with any.
+        Empty fields of `more` agree with any. Raises VoiceExists for other content.
         """
         try:
             there = self.get(name)
