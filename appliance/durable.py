@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
-"""Of <fcntl.h> and <linux/fs.h>."""
+"""Constants of <fcntl.h> and <linux/fs.h>."""
 BLOCK_BYTES = 1 << 20
 
 

@@ -28,7 +28,7 @@ SHORT_TEXT_BYTES = 10
 """Texts with fewer are spoken slower."""
 SHORT_TEXT_SPEED = 0.3
 LONGEST_PIECE_S = 8.0
-"""In a segment of LOW_LATENCY: one step of it delays all other requests."""
+"""Limit of a segment of LOW_LATENCY, one step of which delays all other requests."""
 
 
 @dataclass(frozen=True)
@@ -225,12 +225,12 @@ def window_bytes(reference: Reference, spec: MelSpec, speed: float) -> int:
 
 
 def spoken_transcript(transcript: str) -> str:
-    """As it precedes the text: with one more space after an ASCII character."""
+    """Transcript before the text: with one more space after an ASCII character."""
     return transcript + " " if transcript[-1:].isascii() else transcript
 
 
 def duration_frames(reference_frames: int, transcript: str, text: str, speed: float) -> int:
-    """Of reference and text; the text takes as long per byte as the transcript."""
+    """Reference and text; the text takes as long per byte as the transcript."""
     if _bytes(text) < SHORT_TEXT_BYTES:
         speed *= SHORT_TEXT_SPEED
     return reference_frames + int(reference_frames / _bytes(transcript) * _bytes(text) / speed)

@@ -166,7 +166,7 @@ class Features:
     log_mel: FloatArray
     """(frames, mels)"""
     rms: float
-    """Of the mono audio before levelling; the reply is scaled back to it."""
+    """RMS before levelling; the reply is scaled back to it."""
     warnings: tuple[str, ...] = ()
     """Empty in cached features."""
 
@@ -196,7 +196,7 @@ class Segment:
     """(NFE + 1,) strictly increasing from 0 to 1."""
     guidance: float
     seed: int = 0
-    """Of the noise, with `index`."""
+    """Seed of the noise, with `index`."""
     noise: FloatArray | None = None
     """(N, mels); None: drawn when the segment's lane opens."""
     gain: float = 1.0

@@ -3,6 +3,5 @@
 reply        segments → the bytes of a reply, off the engine's thread
 join         cross-fades between segments
 encode compress ogg    sample rate and PCM; FLAC, MP3, Opus, μ-law; bare Opus packets
-words        word timings
-phrases      cache of finished replies
+words phrases    word timings; cache of finished replies
 """

@@ -39,7 +39,6 @@ def rewrite(text: Rewriting, manners: Manners, marks: Marks, *, chinese: bool = 
 
 
 def tidied(text: str) -> str:
-    """Remove doubled and leading punctuation, and spaces before punctuation."""
     text = re.sub(r"\s+", " ", text)
     text = re.sub(rf"(?<=[{HAN}，。！？：；、]) (?=[{HAN}，。！？：；、])", "", text)
     text = re.sub(r"\s+([,.!?;:，。！？、…)])|(\()\s+", r"\1\2", text)
@@ -62,7 +61,6 @@ def _joined(found: list[Span]) -> str:
     """Words of spans; two that meet are kept apart, but beside Chinese characters."""
     parts: list[str] = []
     last = before = ""
-    """Last character, and last that is no space."""
     for span in found:
         if not span.said:
             continue
@@ -84,7 +82,6 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
     """Keep at most MOST_REPEATS of a word that follows itself."""
     kept: list[Span] = []
     run: list[Span] = []
-    """Equal words, without the spaces between them."""
 
     def close() -> None:
         if len(run) > MOST_REPEATS:
@@ -114,7 +111,7 @@ def _without_repeats(text: Rewriting, line: Line, found: list[Span]) -> list[Spa
 def _name_emoji(
     text: Rewriting, found: list[Any], manners: Manners, marks: Marks, language: Language
 ) -> None:
-    """Put marks for the names of each run of emoji, each emoji of the line once, or drop them."""
+    """Put marks for the names of each run of emoji, each emoji of the line once."""
     original, rewritten, at = text.text, "", 0
     runs: list[list[Any]] = []
     for match in found:

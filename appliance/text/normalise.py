@@ -8,7 +8,7 @@ import unicodedata
 _WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs"})
-"""Control, format (zero-width, bidirectional, soft hyphen, joiners, BOM), lone surrogates."""
+"""Control, format (zero-width, bidirectional, BOM), lone surrogates."""
 
 
 def normalise(text: str, *, lines: bool = False) -> str:

@@ -64,7 +64,7 @@ class Span:
     start: int
     end: int
     said: str
-    """Words in its place; "" if it is left out."""
+    """ "" if it is left out."""
 
 
 Say = Callable[[re.Match[str]], "str | tuple[Kind, str] | None"]
@@ -74,8 +74,6 @@ Table = Sequence[tuple[Kind, str, Say]]
 
 
 class Readings:
-    """A compiled table."""
-
     def __init__(self, table: Table) -> None:
         self._table = [(kind, re.compile(pattern), say) for kind, pattern, say in table]
 
@@ -89,29 +87,25 @@ class Readings:
 
 
 def before(match: re.Match[str], most: int = 24) -> str:
-    """Last characters before a match."""
     return match.string[max(match.start() - most, 0) : match.start()]
 
 
 @dataclass(frozen=True)
 class Language:
-    """Words of one language for the spans."""
-
     code: Literal["en", "zh"]
-    """As the `emoji` library names it."""
+    """Name in the `emoji` library."""
     link: str
     mail: str
     listing: str
-    """Said in place of a block of code."""
+    """Words for a block of code."""
     comma: str
     digit: Callable[[str], str]
-    """A digit within a word."""
     number: Callable[[str, bool], str]
-    """A cardinal or ordinal (True) number without separators."""
+    """Words of digits; True for an ordinal."""
     numbers: Readings
     """Spans that begin with a digit, a sign before one, or a currency."""
     words: Readings
     """Spans that begin with a letter and are more than a word."""
     signs: Readings
     capitals: Callable[[re.Match[str], bool], tuple[Kind, str] | None]
-    """Kind and words of capitals in a line that is shouted or not; None: as written."""
+    """Capitals, in a line that is shouted or not; None: as written."""

@@ -83,7 +83,7 @@ class Voice:
     created: str
     """RFC 3339, UTC."""
     sha256: str
-    """Of the audio file as given."""
+    """SHA-256 of the audio."""
     size_bytes: int
     duration_s: float
     """After trimming."""

@@ -1,4 +1,4 @@
-"""English words in capitals: acronyms that are spelt or spoken, Roman numerals, sizes, shouting."""
+"""English words in capitals: acronyms, Roman numerals, sizes, shouting."""
 
 from __future__ import annotations
 

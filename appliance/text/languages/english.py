@@ -125,12 +125,10 @@ _POWERS = {"2": "squared", "3": "cubed"}
 
 
 def digit(character: str) -> str:
-    """A digit within a word."""
     return f" {english_digits(character)} "
 
 
 def number(plain: str, ordinal: bool) -> str:
-    """A cardinal or ordinal number without separators."""
     return english_ordinal(int(plain)) if ordinal else english_decimal(plain)
 
 
@@ -211,7 +209,6 @@ def _digits_or_number(digits: str) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """An IP address, with a port."""
     dots = " dot ".join(map(_digits_or_number, match[1].split(".")))
     return f"{dots}, port {english_decimal(match[2])}" if match[2] else dots
 
@@ -235,7 +232,7 @@ def _short_phone(match: re.Match[str]) -> str | None:
 
 
 def _code(match: re.Match[str]) -> str:
-    """Letters and digits of one word: up to two digits at the end are one number."""
+    """Up to two digits at the end are one number."""
     parts = re.findall(r"[^\W\d_]+|\d+(?:\.\d+)*", match[0])
     digits = [part for part in parts if part[0].isdigit()]
     is_amount = re.fullmatch(r"\d+[A-Z]{1,2}", match[0]) is not None

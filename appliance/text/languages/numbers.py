@@ -25,7 +25,7 @@ LONGEST = 12
 
 
 def is_code(number: str) -> bool:
-    """True for a number without separators that is read digit by digit: it is long or begins with 0."""
+    """True for a number that is read digit by digit."""
     return len(number.partition(".")[0]) > LONGEST or (
         len(number) > 1 and number[0] == "0" and number.isdigit()
     )
@@ -46,7 +46,6 @@ def english(number: int) -> str:
 
 
 def english_ordinal(number: int) -> str:
-    """23 → "twenty-third"."""
     words = english(number)
     head, mark, last = words.rpartition("-") if "-" in words.split()[-1] else words.rpartition(" ")
     if last in _ORDINALS:
@@ -70,7 +69,6 @@ def english_digits(digits: str) -> str:
 
 
 def english_decimal(number: str) -> str:
-    """ "1,299.95" → "one thousand two hundred ninety-nine point nine five"."""
     whole, _, part = number.replace(",", "").partition(".")
     sign = "minus " if whole.startswith("-") else ""
     whole = whole.lstrip("-+") or "0"
@@ -98,7 +96,7 @@ def chinese(number: int) -> str:
 
 
 def _chinese_group(number: int) -> str:
-    """A number under 10,000."""
+    """Below 10,000."""
     words = ""
     for place in range(3, -1, -1):
         digit = number // 10**place % 10
