@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS
 from appliance.contract.graphs import GraphSpec
 
 HostArray = NDArray[Any]
@@ -16,6 +18,21 @@ Ranges = Mapping[str, tuple[int, int]]
 """Axis letter → the least and the largest size that will be bound."""
 RUNS_BEFORE_CAPTURE = 2
 """The first run of a binding allocates and selects kernels, and with some versions so does the second."""
+
+
+class Arithmetic(enum.Enum):
+    """Answers of the gate, in the order in which they are tried: each costs more time than the one before."""
+
+    FLOAT32_SUMS = "float32 sums"
+    """Products of float16 numbers, summed in float32."""
+    TF32 = "TF32"
+    """Products of 10-bit mantissas, all else in float32."""
+    FLOAT32 = "float32"
+
+    @property
+    def variant(self) -> str:
+        """The bundle's variant that holds its graphs."""
+        return FLOAT32_SUMS if self is Arithmetic.FLOAT32_SUMS else FLOAT32
 
 
 class Tensor(Protocol):

@@ -15,8 +15,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
-from appliance.engine.arithmetic import Arithmetic
-from appliance.engine.backend import Backend, Graph, HostArray, Ranges
+from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState, padded

@@ -9,11 +9,13 @@ from typing import cast
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine.backends import AUTO, open_backend
+from appliance.engine.backend import Backend
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
-from appliance.engine.ort import check_integers
+from appliance.engine.openvino import OpenVinoBackend
+from appliance.engine.ort import OrtBackend, check_integers
+from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.tensorrt import prepare
 from appliance.engine.tensorrt.build import Report
 from appliance.engine.tensorrt.gate import Comparison, compare_steps
@@ -32,6 +34,10 @@ from appliance.request import PassedOver
 
 logger = logging.getLogger(__name__)
 
+BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu", "openvino")
+AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
+"""Backends that `auto` tries, in order."""
+DEFAULTS = EngineConfig()
 FUSED_LENGTHS = (150, 200)
 """Frames at which fused attention is compared with the plain one."""
 REASON_LENGTH = 400
@@ -40,6 +46,22 @@ TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
 UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
 """Other errors of opening, loading or proving a backend: `auto` takes the next. TensorRT's binding raises
 TypeError where its library gives nothing; EngineFault is a RuntimeError."""
+
+
+def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
+    """Open a backend with the options of a configuration; only now its runtime is imported.
+
+    Raises BundleError for an unknown backend, or one that is not installed.
+    """
+    if name == "tensorrt":
+        return TrtBackend(config.cache, report=report)
+    if name == "ort-cuda":
+        return OrtCudaBackend()
+    if name == "ort-cpu":
+        return OrtBackend(config.threads, spinning=config.spinning)
+    if name == "openvino":
+        return OpenVinoBackend(config.threads)  # its threads do not spin
+    raise BundleError(f"backend {name!r} is not built in; available: {', '.join(BACKENDS)}")
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:

@@ -13,19 +13,20 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.bundle import Bundle, identity
-from appliance.contract.graphs import STEPS, signatures
+import numpy as np
+
+from appliance.contract.bundle import Bundle, Manifest, identity
+from appliance.contract.graphs import STEPS, GraphSpec, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
-from appliance.engine.arithmetic import Arithmetic, safer
-from appliance.engine.backend import Backend
+from appliance.engine.backend import Arithmetic, Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer, ranges
-from appliance.engine.memory import tensor_bytes
+from appliance.engine.host import HostMemory
 from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
 from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.tensorrt.trt import TrtBackend
@@ -175,6 +176,17 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
         estimate,
         record.attentions if record and compared else {},
     )
+
+
+def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic | None:
+    """The next answer for a graph that is wrong in `now` (None: as exported); None without one."""
+    answers: list[Arithmetic] = [*Arithmetic]
+    for answer in answers[answers.index(now) + 1 if now else 0 :]:
+        if manifest.precision == "fp32" and answer is Arithmetic.TF32:
+            continue  # it would be wrong by design
+        if graph in manifest.variants.get(answer.variant, {}):
+            return answer
+    return None
 
 
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
@@ -383,3 +395,40 @@ def _remove_old(folder: Path) -> None:
         if not any(digest.encode() in head for digest in kept):
             path.unlink()
             logger.info("removed %s, which no bundle uses any more", path)
+
+
+def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
+    """Bytes of all tensors of a warm engine, without weights and working memory."""
+    counting = _Counting(backend)
+    engine = Synthesizer(bundle, counting, host=_Counting(backend), lanes=lanes)
+    engine.reserve()
+    return counting.bytes
+
+
+class _Counting(HostMemory):
+    """A backend, graph and binding of the sizes of another backend, that computes and allocates nothing."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name, self.label = backend.name, backend.label
+        self.frame_multiple, self.max_batch = backend.frame_multiple, backend.max_batch
+        self.bytes = 0
+
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
+        return self
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        return self
+
+    def run(self, *, release: bool = False, capture: bool = False) -> None: ...
+
+    def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
+        zeros = np.broadcast_to(np.zeros((), dtype), shape)  # one element of memory
+        self.bytes += zeros.nbytes
+        return zeros
+
+    def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> HostArray:
+        return np.broadcast_to(np.zeros((), tensor.dtype), shape)
+
+    def upload(self, array: HostArray, to: Tensor) -> None: ...
+
+    def copy(self, source: Tensor, to: Tensor) -> None: ...

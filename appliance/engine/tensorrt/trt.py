@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from appliance.contract.graphs import GraphSpec, TensorSpec
-from appliance.engine.arithmetic import Arithmetic
-from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Arithmetic, Bound, Graph, Ranges, Tensor
 from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
