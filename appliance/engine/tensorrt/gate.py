@@ -1,8 +1,8 @@
-"""Comparison of a backend with the CPU's float32, across the sizes that its graphs were built for.
+"""Comparison of a backend with the CPU's float32.
 
-TensorRT's engines have been silently wrong for this model at sizes other than those they were optimised for
-(its issue 4450), and fused attention at single batch sizes (4837). So steps are compared at both ends of each
-profile and between, with one and two rows, and one whole sample besides.
+TensorRT has been silently wrong for this model at sizes beside the optimum (its issue 4450), and fused
+attention at single batch sizes (4837): so steps are compared at both ends of each profile and between, with
+one and two rows, and a whole sample.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
 from appliance.request import FloatArray, Segment
 
 BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int8-qdq": 1e-1}
-"""Largest ‖a − b‖ / ‖b‖ of a graph's output. Half precision has 4e-3 on a CPU, blank or broken audio 1.
-Chosen, not measured on a GPU."""
+"""Largest ‖a − b‖ / ‖b‖ of a graph's output, chosen: half precision has 4e-3 on a CPU, blank audio 1."""
 WHOLE = "sample"
-"""Stands in for a graph's name: a whole log-mel at 7 steps, measured by `share`."""
+"""In place of a graph's name: a whole log-mel, measured by `share`."""
 NFE, FINE_NFE = 7, 32
 ALLOWED_SHARE = 0.25
-"""Below it, most of a sample's error is that of its few steps."""
+"""Most of a sample's error is then that of its few steps."""
 LENGTHS = (16, 150, 512, 530, 1280, 1300)
-"""Compared frames, besides the bundle's longest: on both sides of the ends of `build.RANGES`, most padded."""
+"""Frames, besides the bundle's longest: on both sides of the ends of `build.RANGES`, most padded."""
 REFERENCES = (40, 480, 1126)
-"""Frames of the references in turn, at most the longest."""
+"""Frames of the references, in turn."""
 TIMES = np.array([0.3, 0.45, 0.6])
-"""Times of the compared steps; only the first computes the reference's keys and values."""
+"""Of the steps; only the first computes the reference's keys and values."""
 USUAL = (400, 350)
-"""Frames of the reply and of the reference in the whole sample."""
+"""Frames of reply and reference in the whole sample."""
 FAILED: NDArray[np.generic] = np.full(1, np.nan, np.float32)
 
 T = TypeVar("T")
@@ -52,7 +51,7 @@ class Comparison:
     reference: int
     rows: int
     error: float
-    """Infinite where a number is not finite, or the engine failed."""
+    """Infinite where a number is not finite."""
     bound: float
 
     @property
@@ -68,7 +67,7 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
-    """Graphs that a bundle of this sampling runs on a GPU, without `modulation`."""
+    """Graphs that run on a GPU."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),
@@ -78,7 +77,7 @@ def graphs_of(sampling: Sampling) -> tuple[str, ...]:
 
 
 def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> Iterator[Comparison]:
-    """Compare every graph of `engine` with `exact`, the CPU's float32."""
+    """Compare every graph with `exact`, the CPU's float32."""
     manifest = engine.manifest
     bound, speech = BOUNDS[manifest.precision], DemoSpeech(manifest, vocabulary)
     grid = time_grid(NFE, grid=manifest.defaults.grid, sway=manifest.defaults.sway)
@@ -100,7 +99,7 @@ def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> 
 def compare_steps(
     engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, lengths: Sequence[int]
 ) -> Iterator[Comparison]:
-    """Compare the velocities of the step graphs alone, for rows of these frames."""
+    """Compare velocities of the step graphs, for rows of these frames."""
     manifest = engine.manifest
     used = graphs_of(manifest.defaults.sampling)
     after = [name for name in ("step_keys", "step_reply") if name in used]
@@ -119,8 +118,11 @@ def compare_steps(
 
 
 def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
-    """Mean absolute difference of the generated log-mel between `engine` and `exact` at NFE 7, divided by
-    that between NFE 7 and NFE 32 on `exact`. Raises ValueError, EngineFault."""
+    """Error of lossy arithmetic, relative to that of few steps: the mean absolute difference of the generated
+    log-mel between `engine` and `exact` at NFE, divided by that between NFE and FINE_NFE on `exact`.
+
+    Raises ValueError, EngineFault.
+    """
     expected = _sample(exact, segment, NFE)
     lossy = np.abs(_sample(engine, segment, NFE) - expected).mean()
     return float(lossy / np.abs(_sample(exact, segment, FINE_NFE) - expected).mean())
@@ -154,7 +156,7 @@ def distance(found: NDArray[np.generic], expected: NDArray[np.generic]) -> float
 def _steps(
     engine: Synthesizer, exact: Synthesizer, segment: Segment, graphs: Sequence[str]
 ) -> Iterator[Comparison]:
-    """Compare velocities of a segment whose successive steps run these graphs."""
+    """Compare a segment whose successive steps run these graphs."""
     known, bound = len(segment.reference_log_mel), BOUNDS[engine.manifest.precision]
     # With `exact` a row holds the reference too.
     frames = (segment.frames, 0) if segment.sampling == "exact" else (segment.frames - known, known)
@@ -188,7 +190,7 @@ def _velocities(engine: Synthesizer, segment: Segment) -> list[FloatArray]:
 
 
 def _or_failed(compute: Callable[[], T], failed: T) -> T:
-    """The result, or `failed` on an EngineFault other than a lost or full device, which it raises."""
+    """The result, or `failed` after an EngineFault. Raises DeviceLost, OutOfDeviceMemory."""
     try:
         return compute()
     except (DeviceLost, OutOfDeviceMemory):
