@@ -1,8 +1,7 @@
-"""The log-mel spectrogram of a model, in numpy.
+"""The log-mel spectrogram of a model: ln(max(x, 1e-5)).
 
-Two kinds. `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram`
-with power 1). `bigvgan`: frames that lie inside a padding of (n_fft - hop) / 2, Slaney's scale and area norm
-(librosa's `mel`). Both end in ln(max(x, 1e-5)).
+`vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
+`bigvgan`: a padding of (n_fft - hop) / 2, Slaney's scale and area norm (librosa's `mel`).
 """
 
 from __future__ import annotations
@@ -18,16 +17,14 @@ from numpy.typing import NDArray
 Kind = Literal["vocos", "bigvgan"]
 
 FLOOR = 1e-5
-"""Least mel energy before the logarithm: silence is ln 1e-5 = -11.5."""
+"""Silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 MEL_VERSION = 1
-"""Part of the fingerprint; incremented when a spec would give other numbers."""
+"""Incremented when a spec would give other numbers."""
 
 
 @dataclass(frozen=True)
 class MelSpec:
-    """Parameters of the log-mel, and the lengths that follow from them."""
-
     kind: Kind
     sample_rate_hz: int = 24_000
     mels: int = 100
@@ -58,13 +55,12 @@ class MelSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the spec and MEL_VERSION, for cache keys."""
+        """For cache keys."""
         return (
             f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
         )
 
     def frames(self, samples: int) -> int:
-        """Frames in the log-mel of `samples` samples."""
         return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
 
 
@@ -88,7 +84,7 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=8)
 def filterbank(spec: MelSpec) -> NDArray[np.float64]:
-    """(n_fft / 2 + 1, mels): triangles between neighbouring centres from 0 Hz to half the rate. Read-only."""
+    """(n_fft / 2 + 1, mels): triangles from 0 Hz to half the rate. Read-only."""
     top = spec.sample_rate_hz / 2
     bins = np.linspace(0.0, top, spec.n_fft // 2 + 1)
     corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
@@ -118,7 +114,7 @@ def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=8)
 def _window(win: int, n_fft: int) -> NDArray[np.float32]:
-    """(n_fft,) periodic Hann window, zeros beside it when it is shorter."""
+    """(n_fft,) periodic Hann window between zeros."""
     # Rounded as in torch: near the ends 1 - cos loses digits, and a frame that barely overlaps the sound
     # depends on those values alone.
     angle = np.arange(win, dtype=np.float32) * np.float32(2.0 * np.pi / win)

@@ -23,7 +23,7 @@ class Conditioner:
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """Run the condition graph at the segment's true length; the next call overwrites the result."""
+        """Run the graph at the segment's true length; the next call overwrites the result."""
         host: dict[str, NDArray[np.int32] | FloatArray] = {
             "ids": padded_ids(segment.ids, segment.frames),
             "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
@@ -41,7 +41,7 @@ class Conditioner:
 
 
 def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:
-    """(T,) vocabulary indices → (N,): shifted by one, cut to N, padded with 0, the filler token."""
+    """(T,) vocabulary indices → (N,): shifted by one, cut, padded with 0, the filler."""
     out = np.zeros(frames, np.int32)
     cut = ids[:frames]
     out[: len(cut)] = cut + 1
@@ -56,7 +56,7 @@ def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
 
 
 def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) index of each frame's token: equal lengths, the last ones one frame longer for the remainder."""
+    """(N,) index of each frame's token: equal lengths, the last ones a frame longer."""
     tokens = min(tokens, frames)
     repeat, remainder = divmod(frames, tokens)
     repeats = np.full(tokens, repeat)

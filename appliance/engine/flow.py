@@ -1,4 +1,4 @@
-"""Euler steps of the flow ODE: the rows of a lane, the step graph that each runs, and the lane's update."""
+"""Euler steps of the flow ODE: a lane's rows, the step graph that each runs, and the lane's update."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from appliance.engine.rows import PADDED, Rows
 from appliance.request import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
-"""Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""
+"""Guidance under this runs the conditional row alone, as in upstream's `CFM.sample`."""
 RELEASE_FRAMES = 1024
 """Length from which the last step returns its working memory to the system."""
 WORTH_CAPTURING = 4
-"""Least number of steps left for which a CUDA graph is made; making one takes as long as a few runs."""
+"""Least steps left for a CUDA graph, which takes as long as a few runs to make."""
 
 Places = dict[tuple[int, bool], Rows]
-"""Memory of a lane, by part and whether that has a reference; allocated when first used."""
+"""Memory of a lane, by part and presence of a reference; allocated when first used."""
 
 
 @dataclass(eq=False)
 class LaneState:
-    """State of an open segment. Each of its rows holds a copy of the latents."""
+    """An open segment. Each of its rows holds a copy of the latents."""
 
     segment: Segment
     place: Places
     parts: list[Rows]
-    """The conditional row and, with guidance, the unconditional one: in one where they share their calls."""
+    """The conditional and, with guidance, the unconditional row; one part where they share their calls."""
     start: int
-    """First frame of the segment that has latents: 0, or with `short` sampling the end of the reference."""
+    """First frame with latents: 0, or with `short` sampling the end of the reference."""
     times: NDArray[np.int32]
     """(NFE,) indices into the modulation table."""
     weights: FloatArray
-    """(NFE, 2) of the velocities: dt·(1 + w) and −dt·w."""
+    """(NFE, 2): dt·(1 + w) and −dt·w."""
     step: Bound
     path: Bound | None
-    """Moves the reference along its path; None without a reference beside the latents."""
+    """Moves the reference along its path; None where it has latents."""
     done: int = 0
 
     @property
@@ -56,15 +56,14 @@ class LaneState:
 
 @dataclass
 class Flow:
-    """Owns the rows and the step graphs; a graph is loaded when the first lane that needs it is opened."""
+    """Owner of the rows and the step graphs, each loaded for the first lane that needs it."""
 
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
     table: Tensor
     max_frames: int
-    longest_reference: int
-    """Frames."""
+    longest_reference: int  # frames
     max_lanes: int
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _batch: Rows | None = None
@@ -148,7 +147,7 @@ class Flow:
         self._together()
 
     def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
-        """The runtime calls in which these segments make these steps together."""
+        """The runtime calls of these steps together."""
         calls = [call for segment, step in steps for call in self._calls(segment, step)]
         return [
             replace(
@@ -167,11 +166,10 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        """The call of each part of a lane that steps alone."""
+        """The call of each part."""
         return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
-        """Memory for a part of a lane."""
         has_reference = call.reference > 0 or self._is_exact
         key = (number, has_reference)
         if key not in place:
@@ -196,7 +194,7 @@ class Flow:
         return self._graphs[name]
 
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
-        """Write noise, condition and both ends of the reference's path into the lane's rows."""
+        """Write noise, condition and both ends of the reference's path."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
         assert segment.noise is not None
         places = [(rows, row) for rows in lane.parts for row in range(len(rows.lengths))]
@@ -213,7 +211,7 @@ class Flow:
             self._copy_context(lane, "reference_condition", "context_condition")
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
-        """Copy what the position convolution sees: the last frames of the reference."""
+        """Copy the last frames of the reference, which the position convolution sees."""
         rows, seen = lane.parts[0], min(CONTEXT, lane.start)
         self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
 
@@ -226,7 +224,7 @@ class Flow:
             self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[Rows], frames: int, start: int) -> tuple[Bound, Bound | None]:
-        """The lane's update, and its reference's where there is one."""
+        """A lane's update, and that of its reference."""
         first, last = parts[0], parts[-1]
         step = self._bind_update(
             first.view("latents", frames),
@@ -250,7 +248,7 @@ class Flow:
 
 
 def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> list[StepCall]:
-    """The step graphs' calls of a segment that makes this step alone, its rows padded to a multiple."""
+    """The calls of a segment that makes this step alone."""
     start, keys = _start(segment), step in segment.key_steps
     frames = padded(segment.frames - start, multiple)
     is_guided = segment.guidance >= UNGUIDED_BELOW
@@ -263,7 +261,7 @@ def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> l
 
 
 def padded(frames: int, multiple: int) -> int:
-    """The least multiple that holds so many frames."""
+    """Frames rounded up to a multiple."""
     return -(-frames // multiple) * multiple
 
 
@@ -272,7 +270,7 @@ def _start(segment: Segment) -> int:
 
 
 def _shared(calls: Sequence[StepCall], most: int) -> list[list[int]]:
-    """The calls, by number, that become one: of rows without a reference, ordered by length, up to `most`."""
+    """Groups of calls that become one, by index: rows without a reference, by length, up to `most`."""
     joined: list[list[int]] = []
     room = 0
     for i in sorted(range(len(calls)), key=lambda i: (calls[i].reference > 0, calls[i].frames)):

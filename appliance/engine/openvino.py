@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, with steps in bfloat16 where that is faster. It shares numpy's memory."""
+"""OpenVINO on the CPU, with steps in bfloat16 where that is faster."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 Precision = Literal["bf16", "f32"]
-"""Precision of the step graphs; the others compute in float32."""
+"""Of the step graphs; the others compute in float32."""
 PRODUCT = (256, 1024, 1024)
-"""m, k, n of the matrix product whose time decides between bfloat16 and float32."""
+"""m, k, n of the product whose time decides between bfloat16 and float32."""
 
 
 class OpenVinoBound:
-    """An inference request on tensors that share the memory of arrays."""
-
     def __init__(self, compiled: Any, request: Any, arrays: list[Tensor]) -> None:
         self._compiled, self._request = compiled, request
         self._arrays = arrays  # keeps the memory valid
@@ -54,12 +52,12 @@ class OpenVinoGraph:
 
 
 class OpenVinoBackend(HostMemory):
-    """The CPU plugin. Batching gains nothing on a CPU: rows run one by one at their true length."""
+    """The CPU plugin."""
 
     name = "openvino"
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
-        """`threads` 0: the runtime's choice. `precision` None: bfloat16 where it is measured to be faster."""
+        """`threads` 0: the runtime's choice. `precision` None: the faster one here."""
         try:
             import openvino
         except ImportError as missing:
@@ -104,7 +102,7 @@ def product_s(precision: Precision) -> float:
 
 
 def _check(spec: GraphSpec, arrays: Mapping[str, Tensor]) -> None:
-    """Raise EngineFault for missing tensors and contradicting sizes; the runtime would return zeros."""
+    """Raise EngineFault for missing tensors and contradicting sizes, where the runtime returns zeros."""
     expected = {tensor.name: tensor.axes for tensor in (*spec.inputs, *spec.outputs)}
     if difference := expected.keys() ^ arrays.keys():
         raise EngineFault(f"OpenVINO: {spec.name}: missing or unknown: {', '.join(sorted(difference))}")
