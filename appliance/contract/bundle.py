@@ -114,7 +114,7 @@ class Manifest(Ranged):
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant → graph → file. `default` has all, others what differs. A backend runs the variant of its name."""
+    """Variant → graph → file. `default` has all, others what differs; a backend runs that of its name."""
     backends: tuple[str, ...]
     batch_invariant: bool
     """True if a lane's result does not depend on what shares its batch."""
