@@ -1,4 +1,4 @@
-"""Messages of a storm with their times: Poisson arrivals of a mix, or a recorded burst."""
+"""Messages of a storm: Poisson arrivals of a mix, or a recorded burst."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Message:
     text: str
     priority: Priority | None = None
     channel: str = ""
-    """Serial; empty: a channel of its own, on which it sounds as soon as it comes or is refused."""
+    """Serial; empty: its own, on which it sounds at once or is refused."""
     user: str = ""
     supersede: str = ""
     queue_timeout_s: float | None = None
     min_nfe: int | None = None
     cancel_after_s: float | None = None
-    """Seconds from sending to cancelling; None: not cancelled."""
+    """Seconds from sending; None: not cancelled."""
     pace: float | None = None
-    """Seconds of audio per second that its reader takes; None: no limit."""
+    """Seconds of audio per second that its reader takes."""
 
     def __post_init__(self) -> None:
         if not (self.at_s >= 0.0 and self.text.strip()):

@@ -28,7 +28,7 @@ from appliance.box.checks.speed import FAIL_AT, MEASURE, WARN_AT
 from appliance.box.show.findings import table
 from appliance.box.system import Box
 from appliance.client import Client
-from appliance.client.sounding import speak_anew
+from appliance.client.sounding import NO_VOICE, speak_anew
 from appliance.contract import bundle
 
 TEXT = "Thanks for the follow, and welcome to the stream."
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> int:
-    """Measure, judge, record and print; returns the exit status. Does not raise."""
+    """Return the exit status. Does not raise."""
     finding = examine(config, box, set_baseline=options.set_baseline)
     if options.json:
         print(json.dumps(document([finding])))
@@ -62,7 +62,7 @@ def run(config: configuration.Config, box: Box, options: argparse.Namespace) -> 
 
 
 def examine(config: configuration.Config, box: Box, *, set_baseline: bool = False) -> Finding:
-    """Measure, judge, and add the measurement to the journal. Does not raise."""
+    """Measure, judge and journal. Does not raise."""
     try:
         entry = measure(config, box)
     except NotMeasured as why:
@@ -82,7 +82,7 @@ def examine(config: configuration.Config, box: Box, *, set_baseline: bool = Fals
 
 
 def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
-    """Entry of the journal: medians of SYNTHESES replies, and everything that could explain them.
+    """Entry of the journal: medians of SYNTHESES replies, and what could explain them.
 
     Raises NotMeasured, CallFailed, BundleError.
     """
@@ -98,7 +98,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
             raise NotMeasured("the daemon is not serving")
         voices = list(client.voices())
         if not voices:
-            raise NotMeasured("no voice is stored; `appliance voices add` stores one")
+            raise NotMeasured(NO_VOICE)
         same = str(before.get("voice", ""))
         voice = next((voice for voice in voices if same and voice.sha256.startswith(same)), voices[0])
         neighbours = Neighbours((pid,) if pid else ())
@@ -126,7 +126,7 @@ def measure(config: configuration.Config, box: Box) -> dict[str, Any]:
 
 
 def judge(entry: Mapping[str, Any], baselines: Mapping[str, Any]) -> Finding:
-    """Compare an entry with the baseline of its key, or without one with the newest.
+    """Compare an entry with its key's baseline, else with the newest.
 
     An entry from loose clocks, a hot box or a busy daemon is judged only if it is slower.
     """

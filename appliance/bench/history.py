@@ -1,8 +1,4 @@
-"""Journal of a box: nightly measurements and their baselines, in the state folder.
-
-measurements.jsonl has one JSON line for each of the newest KEPT measurements, baseline.json a measurement by
-key. Both survive updates, and are replaced in one rename.
-"""
+"""Journal of a box, in the state folder: the newest KEPT measurements, and a baseline by key."""
 
 from __future__ import annotations
 

@@ -66,10 +66,7 @@ class Load:
         return [await self.send(Message(0.0, text), time.monotonic(), **options) for text in texts]
 
     async def closed(self, draw: Callable[[], str], workers: int, duration_s: float) -> tuple[float, float]:
-        """Keep `workers` requests running; returns seconds of audio and of wall time.
-
-        They are bulk, which is never refused and costs the daemon least.
-        """
+        """Keep `workers` bulk requests running; returns seconds of audio and of wall time."""
         outcomes: list[Outcome] = []
         begun = time.monotonic()
 
@@ -84,7 +81,7 @@ class Load:
         return sum(outcome.audio_s for outcome in outcomes), time.monotonic() - begun
 
     async def open(self, messages: Sequence[Message]) -> list[Outcome]:
-        """Send every message at its time, whatever the others do; returns outcomes in order."""
+        """Send every message at its time, whatever the others do."""
         start = time.monotonic()
         tasks: list[asyncio.Task[Outcome]] = []
         progress = asyncio.create_task(_progress(tasks, len(messages), start))

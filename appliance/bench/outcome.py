@@ -15,7 +15,7 @@ CANCELLED = "CANCELLED"
 
 @dataclass
 class Outcome:
-    """Outcome of a request. Times count from its planned arrival, so that a late client counts too."""
+    """Outcome of a request; times count from its planned arrival."""
 
     message: Message
     sent_s: float = 0.0
@@ -97,7 +97,7 @@ class Outcome:
 
 
 def set_turns(outcomes: Iterable[Outcome]) -> None:
-    """Set `turn_s` of replies on serial channels, which are played one after the other."""
+    """Set `turn_s` of replies on serial channels."""
     free_s: dict[str, float] = {}
     played = [one for one in outcomes if one.message.channel and one.played_whole]
     for one in sorted(played, key=lambda one: one.message.at_s + one.pieces[0][1]):
@@ -110,7 +110,7 @@ def set_turns(outcomes: Iterable[Outcome]) -> None:
 def underrun_s(pieces: Sequence[tuple[int, float]], rate_hz: int, turn_s: float = -math.inf) -> float:
     """Seconds of silence in a playback that starts with the first piece, or at its turn if that is later.
 
-    It waits for each late piece; they equal the largest lateness of a piece in a playback that never waits.
+    They equal the largest lateness of a piece in a playback that never waits.
     """
     first = max(pieces[0][1], turn_s)
     return max(0.0, *(arrived - first - offset / rate_hz for offset, arrived in pieces))

@@ -32,7 +32,7 @@ class Baseline:
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """Smallest value that at least this share does not exceed; None if infinite or without values."""
+    """Smallest value that this share does not exceed; None if infinite or without values."""
     ordered = sorted(values)
     value = ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.inf
     return value if math.isfinite(value) else None
@@ -51,8 +51,7 @@ def figures(
     A reply counts as goodput if its playback is silent for at most TOLERATED_S and its first audio came
     within the daemon's promise, or within `target_s` without a promise.
     """
-    # A refused request counts as never sounding; one that was cancelled before its first audio does not
-    # count.
+    # A refused request never sounds; one that was cancelled before its first audio does not count.
     counted = [one for one in outcomes if not one.withdrawn or one.pieces]
     admitted = [one for one in counted if one.admitted]
     first = percentiles([_first_audio_s(one) for one in admitted])

@@ -1,7 +1,6 @@
 """`appliance bench run`: replies of known lengths, one at a time, and the time of each stage.
 
-Every combination of text, voice and NFE has a warm-up; then they take turns, so that a busy minute of the
-machine affects all of them.
+After a warm-up, texts, voices and NFEs take turns, so that a busy minute of the machine affects them all.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +21,7 @@ from appliance.bench.machine import Neighbours, describe, listener, memory_mb
 from appliance.bench.output import aligned, conditions, write_json
 from appliance.box.system import Box
 from appliance.client import CallFailed, Client, Reply
-from appliance.client.sounding import speak_anew
+from appliance.client.sounding import NO_VOICE, speak_anew
 
 SCHEMA = 1
 WORDS = {"short": 13, "medium": 53, "long": 115}
@@ -49,14 +48,6 @@ class Cell:
     def name(self) -> str:
         """Name for tables and errors."""
         return f"{self.length} {self.language}, {self.voice}, NFE {self.nfe or 'default'}"
-
-
-@dataclass
-class Series:
-    """Counted replies of a cell."""
-
-    cell: Cell
-    replies: list[Reply] = field(default_factory=list)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +87,7 @@ def first_voice(client: Client) -> str:
     """Name of the first stored voice. Raises BenchError."""
     for voice in client.voices():
         return voice.name
-    raise BenchError("no voice is stored; `appliance voices add` stores one")
+    raise BenchError(NO_VOICE)
 
 
 def cells_of(
@@ -127,16 +118,16 @@ def measure(
     client: Client, cells: Sequence[Cell], repeats: int, address: str, box: Box, *, progress: bool = True
 ) -> dict[str, Any]:
     """Measure and return the record."""
-    every = [Series(cell) for cell in cells]
+    counted: list[list[Reply]] = [[] for _ in cells]
     pid = listener(address)
     at, before = box.wall(), describe(box)
-    total, done, warm_up_s = (repeats + 1) * len(every), 0, 0.0
+    total, done, warm_up_s = (repeats + 1) * len(cells), 0, 0.0
     neighbours = Neighbours((pid,) if pid else ())
     for repeat in range(repeats + 1):
-        for series in every:
-            reply = speak(client, series.cell)
+        for cell, replies in zip(cells, counted, strict=True):
+            reply = speak(client, cell)
             if repeat:
-                series.replies.append(reply)
+                replies.append(reply)
             else:
                 warm_up_s += reply.wall_s
             done += 1
@@ -151,11 +142,11 @@ def measure(
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)),
         "machine": {**before, "junction_after_c": describe(box)["junction_c"]},
         "neighbours": neighbours.busiest(),
-        "backend": every[0].replies[0].header.backend,
+        "backend": counted[0][0].header.backend,
         "repeats": repeats,
         "warm_up_s": round(warm_up_s, 3),
         "memory_mb": {name: round(value, 1) for name, value in memory_mb(pid).items()},
-        "cells": [figures(series) for series in every],
+        "cells": list(map(figures, cells, counted)),
     }
 
 
@@ -180,9 +171,8 @@ def stages_ms(reply: Reply) -> dict[str, float]:
     return {**known, "other": other, "rpc": reply.wall_s * 1e3 - t.total_ms}
 
 
-def figures(series: Series) -> dict[str, Any]:
-    """Figures of a cell, and medians of its stages."""
-    cell, replies = series.cell, series.replies
+def figures(cell: Cell, replies: Sequence[Reply]) -> dict[str, Any]:
+    """Figures of a cell's counted replies, and medians of their stages."""
     split = [stages_ms(reply) for reply in replies]
     wall_s = [reply.wall_s for reply in replies]
     stages = {name: statistics.median(one[name] for one in split) for name in STAGES}

@@ -1,8 +1,7 @@
 """`appliance bench storm`: requests that arrive on a schedule, however the daemon keeps up.
 
-First the idle daemon is measured, then its capacity in a closed loop, then the storm: Poisson arrivals at a
-multiple of the capacity, or a recorded burst. Afterwards some replies are requested again, alone, and must be
-equal to the bit.
+Measured are the idle daemon, its capacity in a closed loop, and the storm; then some of its replies are
+requested again, alone, and must be equal to the bit.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from appliance.bench.arrivals import Message, Mix, poisson, read_burst
 from appliance.bench.lines import text_of
 from appliance.bench.load import Load
 from appliance.bench.outcome import Outcome, set_turns
-from appliance.bench.output import write_text
+from appliance.bench.output import write_json, write_text
 from appliance.client import AsyncClient
+from appliance.client.sounding import NO_VOICE
 from appliance.rpc import appliance_pb2 as pb
 
 CLOSED_LOOP_WORKERS = 4
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         write_text(path, "")
     outcomes, figures = asyncio.run(_measure(options))
     write_text(options.trace, "".join(json.dumps(one.record()) + "\n" for one in outcomes))
-    write_text(options.json, json.dumps(figures, indent=1) + "\n")
+    write_json(options.json, figures)
     print(report.table(figures))
     return int(figures["verified"]["same"] < figures["verified"]["replies"])
 
@@ -113,7 +113,7 @@ async def _measure(options: argparse.Namespace) -> tuple[list[Outcome], dict[str
         ]
         voice = options.voice or await anext((voice.name async for voice in clients[0].voices()), "")
         if not voice:
-            raise BenchError("no voice is stored; `appliance voices add` stores one")
+            raise BenchError(NO_VOICE)
         load = Load(clients, voice, options.timeout)
         baseline = await _baseline(load, options, mix, random)
         messages, duration_s = _messages(options, mix, baseline, random)

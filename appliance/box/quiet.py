@@ -175,15 +175,15 @@ def _write_state(root: Root, path: str, state: State) -> None:
 
 def _mark(box: Box, verb: str, packages: Sequence[str]) -> None:
     if packages:
-        ran = box.tools.run("apt-mark", verb, *packages, timeout_s=APT_S)
+        ran = box.tools.execute("apt-mark", verb, *packages, timeout_s=APT_S)
         if ran.code:
             raise QuietError(ran.summary)
 
 
 def _reload(box: Box, files: Mapping[str, State]) -> None:
-    box.tools.run("systemctl", "daemon-reload")
+    box.tools.execute("systemctl", "daemon-reload")
     if any(path.startswith(paths.JOURNALD[0]) for path in files):
-        box.tools.run("systemctl", "try-restart", "systemd-journald.service")
+        box.tools.execute("systemctl", "try-restart", "systemd-journald.service")
 
 
 def _read_record(box: Box) -> _Record:

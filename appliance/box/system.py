@@ -102,7 +102,7 @@ class Unit:
 
 def unit(box: Box, name: str) -> Unit | None:
     """None without systemd, or if it does not know the state."""
-    ran = box.tools.run("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
+    ran = box.tools.execute("systemctl", "show", "-p", ",".join(PROPERTIES), name, timeout_s=ASK_S)
     pairs = (line.partition("=") for line in ran.output.splitlines())
     properties = {key: value.strip() for key, equals, value in pairs if equals and key in PROPERTIES}
     return Unit(name, properties) if ran.code == 0 and properties.get("ActiveState") else None

@@ -66,7 +66,7 @@ class Tools:
     def find(self, name: str) -> str | None:
         return shutil.which(name, path=":".join([*map(str, self.folders), SEARCH]))
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
+    def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         """Run a program; `answer` is its standard input. Does not raise."""
         path = self.find(name)
         if path is None:

@@ -62,9 +62,9 @@ class Restart:
     def __call__(self, folder: Path) -> str:
         """Return what is wrong with the daemon on the bundle in `folder`; empty if it speaks from it."""
         # systemd refuses to start a service that has failed five times.
-        self.tools.run("systemctl", "reset-failed", SERVICE)
+        self.tools.execute("systemctl", "reset-failed", SERVICE)
         # The service reports when it is ready, and systemctl waits for that.
-        ran = self.tools.run("systemctl", "restart", SERVICE, timeout_s=self.ready_within_s)
+        ran = self.tools.execute("systemctl", "restart", SERVICE, timeout_s=self.ready_within_s)
         if ran.timed_out:
             return f"it was not ready after {self.ready_within_s:.0f} s"
         if ran.code:

@@ -26,7 +26,7 @@ from appliance.box.show.findings import table, wants_colour
 from appliance.box.system import Box, open_box
 from appliance.cli.arguments import add_config
 from appliance.client import CallFailed, Client
-from appliance.client.sounding import peak, speak_anew
+from appliance.client.sounding import NO_VOICE, peak, speak_anew
 from appliance.config import Config, load
 from appliance.contract import bundle
 from appliance.errors import ApplianceError, BundleError, ConfigError
@@ -220,7 +220,7 @@ def _synthesis(inspection: Inspection) -> Finding:
     with Client(inspection.address) as client:
         voice = next(client.voices(), None)
         if voice is None:
-            return checks.skipped("synthesis", "no voice is stored; `appliance voices add` stores one")
+            return checks.skipped("synthesis", NO_VOICE)
         queue = client.queue()
         if busy := sum(utterance.channel not in queue.paused for utterance in queue.utterances):
             return checks.skipped("synthesis", f"not disturbed: it speaks, {busy} waiting or heard now")
@@ -264,7 +264,7 @@ def _precision(inspection: Inspection) -> Finding:
     read = bundle.read(config.bundle.path).up_to(config.engine.longest_s)
     store = open_store(config.voices, read.manifest)
     if not (names := store.names()):
-        return checks.skipped("precision", "no voice is stored; `appliance voices add` stores one")
+        return checks.skipped("precision", NO_VOICE)
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
     request = Request(MEASURED, names[0], gate.NFE, SEED, guidance, Segmentation.UPSTREAM)

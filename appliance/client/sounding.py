@@ -9,6 +9,7 @@ from appliance.client.blocking import Client
 from appliance.client.failures import CallFailed
 from appliance.client.messages import Reply
 
+NO_VOICE = "no voice is stored; `appliance voices add` stores one"
 AUDIBLE_PEAK = 100
 """Peak of 16-bit samples below which a reply is silence."""
 

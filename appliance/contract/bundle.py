@@ -112,8 +112,7 @@ class Manifest(Ranged):
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant → graph → file. Variants beside `default` list what differs; a backend runs the one named like
-    it."""
+    """Variant → graph → file. `default` has all, others what differs; a backend runs that of its name."""
     backends: tuple[str, ...]
     batch_invariant: bool
     """True if a lane's result does not depend on its batch."""

@@ -113,7 +113,7 @@ class RivaService:
     async def Synthesize(self, message: Any, context: Context) -> Any:
         with _errors_of_riva(message):
             async with self._translated(message, context) as request:
-                spoken = await self._speaking.whole(request, context)
+                spoken = await self._speaking.answer(request, context)
         reply = _reply(message, spoken.header, _encoder(message)(spoken.audio))
         _add_words(reply, spoken.words)
         return reply
@@ -127,7 +127,7 @@ class RivaService:
                         await self._stream(message, request, context)
 
     async def _stream(self, message: Any, request: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.parse(request, context, stream=True)
+        parsed = self._speaking.read_message(request, context, stream=True)
         if parsed.is_empty:
             await context.write(_reply(message, self._speaking.skip(parsed, context)))
             return

@@ -22,7 +22,7 @@ from appliance.config import ServerConfig, split_address
 from appliance.errors import StorageError
 from appliance.rpc import admin_pb2_grpc, appliance_pb2, appliance_pb2_grpc
 from appliance.rpc.admin import AdminService
-from appliance.rpc.queue import QueueService
+from appliance.rpc.moderation import QueueService
 from appliance.rpc.speaking import Speaking
 from appliance.rpc.status import Authorize, CallObserver, StatusInterceptor
 from appliance.rpc.synthesizer import SynthesizerService

@@ -188,7 +188,7 @@ class SessionCall:
             if utterance.failed:
                 return
             try:
-                parsed = self._speaking.parse(message, self._context, stream=True)
+                parsed = self._speaking.read_message(message, self._context, stream=True)
                 if parsed.is_empty:
                     return
                 async with self._speaking.call(parsed, self._context) as call:

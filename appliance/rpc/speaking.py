@@ -88,16 +88,16 @@ class SynthesisCall(OpenCall):
 
     # Admission.
 
-    def admit(self) -> None:
+    def plan_and_admit(self) -> None:
         """Plan the request and have the scheduler admit its job; blocks while the text is planned.
 
         Raises what `Planner.ways` and `Scheduler.admit` raise, and InvalidRequest.
         """
         # Planned again where the bundle was swapped meanwhile, or the request to merge with was begun.
-        while not self._plan_and_admit():
+        while not self._try_to_admit():
             pass
 
-    def _plan_and_admit(self) -> bool:
+    def _try_to_admit(self) -> bool:
         parts, job, parsed = self.components, self.job, self.parsed
         generation = parts.scheduler.engines.generation  # read before what is planned with
         self.manifest = parts.planner.manifest
@@ -158,7 +158,7 @@ class SynthesisCall(OpenCall):
             cached=self.cached,
         )
 
-    async def whole(self) -> bytes:
+    async def whole_audio(self) -> bytes:
         """The reply's audio, once all of it is finished. Raises the error that ended the job."""
         async for segment in self.segments():
             await self.workers.run(len(segment.samples), self.reply.keep, segment)
@@ -267,9 +267,9 @@ class Speaking:
         self.on_segment: Callable[[Job, Manifest, SegmentAudio], None] | None = None
         """Takes every finished segment, on the event loop."""
 
-    async def whole(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
+    async def answer(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
         """Speak a request; the reply has all of its audio."""
-        parsed = self.parse(message, context, stream=False)
+        parsed = self.read_message(message, context, stream=False)
         if parsed.is_empty:
             request = parsed.ways[0]
             manifest, message_s = self.components.planner.manifest, self._server.message_s
@@ -278,12 +278,12 @@ class Speaking:
         async with self.call(parsed, context) as call:
             # Tells a client, whose next request is to come after this one, that it has been admitted.
             await context.send_initial_metadata(())
-            audio = await call.whole()
+            audio = await call.whole_audio()
             timings = timings_message(call.finish())
             words = word_messages(call.words)
             return pb.SynthesizeResponse(audio=audio, header=call.header(), timings=timings, words=words)
 
-    def parse(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
+    def read_message(self, message: pb.SynthesizeRequest, context: Context, *, stream: bool) -> ParsedRequest:
         """Check a request message. Raises Unavailable, InvalidRequest, UnsupportedEncoding."""
         self.components.scheduler.check_open(message.request_id)
         return parse(message, self.components.defaults, stream=stream, client=context.peer())
@@ -301,7 +301,7 @@ class Speaking:
     async def call(self, parsed: ParsedRequest, context: Context) -> AsyncIterator[SynthesisCall]:
         """Plan and admit a request; end its job when the context exits.
 
-        Raises Unavailable, InvalidRequest, TooManyCalls, and what `SynthesisCall.admit` raises.
+        Raises Unavailable, InvalidRequest, TooManyCalls, and what `SynthesisCall.plan_and_admit` raises.
         """
         call = self._new_call(parsed, context)
         self._calls.add(call)
@@ -311,9 +311,9 @@ class Speaking:
             request = parsed.message
             is_quick = len(request.text) <= SHORT_TEXT and self.components.at_hand(request.voice)
             if is_quick and self.planning == 1:
-                call.admit()
+                call.plan_and_admit()
             else:
-                await self._loop.run_in_executor(self._planner_thread, call.admit)
+                await self._loop.run_in_executor(self._planner_thread, call.plan_and_admit)
             call.admitted = True
             call.job.timings.text_s = call.clock() - call.job.arrived
             yield call

@@ -20,10 +20,10 @@ class SynthesizerService(appliance_pb2_grpc.SynthesizerServicer):
         self._speaking = speaking
 
     async def Synthesize(self, message: pb.SynthesizeRequest, context: Context) -> pb.SynthesizeResponse:
-        return await self._speaking.whole(message, context)
+        return await self._speaking.answer(message, context)
 
     async def StreamSynthesize(self, message: pb.SynthesizeRequest, context: Context) -> None:
-        parsed = self._speaking.parse(message, context, stream=True)
+        parsed = self._speaking.read_message(message, context, stream=True)
         if parsed.is_empty:
             header = self._speaking.skip(parsed, context)
             await context.write(pb.StreamSynthesizeResponse(header=header))

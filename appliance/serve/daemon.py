@@ -60,7 +60,7 @@ from appliance.plan import Planner
 from appliance.rpc import admin_pb2
 from appliance.rpc.admin import AdminService
 from appliance.rpc.listen import Broadcaster
-from appliance.rpc.queue import QueueService
+from appliance.rpc.moderation import QueueService
 from appliance.rpc.replies import passed_over_messages
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.roles import CallAccess

@@ -10,7 +10,7 @@ import pytest
 
 from appliance import cli
 from appliance.bench.lines import CHINESE, chinese_of
-from appliance.bench.run import STAGES, Cell, Series, figures, stages_ms
+from appliance.bench.run import STAGES, Cell, figures, stages_ms
 from appliance.client import Header, Reply, Timings
 from tests.benchmarks.table import README, RECORD, UPSTREAM, written
 from tests.daemons import running
@@ -43,7 +43,7 @@ def test_stages_add_up_to_the_wall() -> None:
 
 
 def test_figures_by_hand() -> None:
-    found = figures(Series(Cell("English", "short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)]))
+    found = figures(Cell("English", "short", "x", "ann", None), [reply(0.8), reply(1.0), reply(1.4)])
     assert found["wall_s"] == {"median": 1.0, "least": 0.8, "most": 1.4}
     assert found["rtf"]["median"] == 0.5 and found["steps_per_s"]["median"] == 20.0
     assert sum(found["stages_share"].values()) == pytest.approx(1.0, abs=1e-3)

@@ -25,23 +25,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Sampling
-from appliance.contract.schedule import time_grid
 from appliance.engine.engine import SAMPLINGS
 from appliance.engine.loading import load_for
-from appliance.request import Segment
 from export import precision
 from export.cli import main as export
 from export.families import family
-from tests.export.random_checkpoint import write_random, write_random_vocos
+from tests.benchmarks import random_base
+from tests.benchmarks.random_base import GUIDANCE, FloatArray
 
 FAMILY = "F5TTS_v1_Base"
-FRAMES, REFERENCE_FRAMES, TOKENS = 500, 200, 80
-NFE, GUIDANCE, SEED = 7, 2.0, 0
+FRAMES, REFERENCE_FRAMES, TOKENS, VOCABULARY = 500, 200, 80, 2545
+NFE = 7
 CURVE: dict[str, tuple[str, ...]] = {
     "none": (),
     "ends": ("from_latents", "final"),
@@ -54,57 +52,22 @@ CURVE: dict[str, tuple[str, ...]] = {
 }
 """Roles of the step graph that stay in float32."""
 
-FloatArray = NDArray[np.float32]
 Run = Callable[[], FloatArray]
 
 
 # ------------------------------------------------------------------------------------------- contenders
 
 
-def inputs() -> tuple[FloatArray, NDArray[np.int32], FloatArray]:
-    """Reference log-mel, ids and noise; the noise is what torch draws for the seed, as upstream does."""
-    import torch
-
-    rng = np.random.default_rng(SEED)
-    cond = rng.normal(-3.0, 2.0, (REFERENCE_FRAMES, 100)).clip(-11.5, 3.0).astype(np.float32)
-    ids = rng.integers(0, 2545, TOKENS, dtype=np.int32)
-    torch.manual_seed(SEED)
-    return cond, ids, torch.randn(FRAMES, 100).numpy()
-
-
 def upstream(work: Path, autocast: bool) -> Run:
     """`CFM.sample` of f5-tts, in float32 or under bf16 autocast."""
     import torch
 
-    from export.checkpoint import load_dit
-    from tests import upstream as package
-
-    arch = family(FAMILY).arch
-    weights = load_dit(work / "checkpoint/model.safetensors", arch, 2545)
-    sizes = dict(
-        dim=arch.dim, depth=arch.depth, heads=arch.heads, ff_mult=arch.ff_mult, text_dim=arch.text_dim
-    )
-    dit = package.dit_class()(**sizes, conv_layers=arch.conv_layers, text_num_embeds=2545, mel_dim=100)
-    dit.load_state_dict(dict(weights), strict=False, assign=True)
-
-    class Mel(torch.nn.Module):
-        n_mel_channels = 100
-
-    cfm = package.cfm_class()(transformer=dit, mel_spec_module=Mel(), num_channels=100).eval()
-    cond, ids, _ = inputs()
+    cfm = random_base.sampler(work, family(FAMILY), VOCABULARY)
+    reference, ids = map(torch.from_numpy, random_base.inputs(REFERENCE_FRAMES, TOKENS, VOCABULARY))
 
     def run() -> FloatArray:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out, _ = cfm.sample(
-                torch.from_numpy(cond)[None],
-                torch.from_numpy(ids).long()[None],
-                FRAMES,
-                steps=NFE,
-                cfg_strength=GUIDANCE,
-                sway_sampling_coef=-1.0,
-                seed=SEED,
-            )
-        return np.asarray(out[0].float().numpy())
+            return np.asarray(random_base.sample(cfm, reference, ids, FRAMES, NFE)[0].numpy())
 
     return run
 
@@ -116,20 +79,10 @@ def ours(
     guidance: float = GUIDANCE,
 ) -> Run:
     """The device's engine, without the vocoder."""
-    cond, ids, noise = inputs()
+    mel, ids = random_base.inputs(REFERENCE_FRAMES, TOKENS, VOCABULARY)
+    noise = random_base.upstream_noise(FRAMES)
+    segment = random_base.segment(mel, len(mel) - 1, ids, noise, NFE, sampling, guidance)
     engine = load_for(bundle, EngineConfig(backend=backend, lanes=1))
-    segment = Segment(
-        index=0,
-        text="",
-        ids=ids,
-        frames=FRAMES,
-        reference_log_mel=cond,
-        reference_frames=len(cond) - 1,
-        noise=noise,
-        times=time_grid(NFE),
-        guidance=guidance,
-        sampling=sampling,
-    )
 
     def run() -> FloatArray:
         lane = engine.open(segment)
@@ -215,8 +168,7 @@ def contender(name: str, work: Path) -> Run:
 def prepare(work: Path, precisions: Collection[str]) -> None:
     """Make the checkpoint and the bundles that are missing."""
     if not (work / "vocos").exists():
-        write_random(work / "checkpoint", family(FAMILY).arch, [" ", *(f"t{i}" for i in range(2544))], SEED)
-        write_random_vocos(work / "vocos", seed=SEED)
+        random_base.write(work, family(FAMILY), VOCABULARY)
     for name in precisions:
         if not (work / name).exists():
             sources = {

@@ -16,23 +16,21 @@ import json
 import socket
 import statistics
 import time
+from collections.abc import Awaitable
 
 import numpy as np
 
-from appliance.client import ADDRESS, AsyncClient, Piece
+from appliance.client import ADDRESS, AsyncClient
+from tests.benchmarks.session import whole_s
 
 TEXT = "Thanks for the follow, and welcome to the stream."
 LONG = "It was a long way to the top of the hill, and nobody had brought any water. " * 20
 SLOW = 50
 
 
-async def grpc_s(client: AsyncClient, voice: str, seed: int) -> float:
+def grpc_s(client: AsyncClient, voice: str, seed: int) -> Awaitable[float]:
     """Seconds to the first sound."""
-    begun, first_s = time.perf_counter(), 0.0
-    async for event in client.stream(TEXT, voice, seed=seed, rate=24_000, playout="overlap"):
-        if isinstance(event, Piece) and not first_s:
-            first_s = time.perf_counter() - begun
-    return first_s
+    return whole_s(client, voice, TEXT, seed, rate=24_000, playout="overlap")
 
 
 def openai_request(voice: str, **more: object) -> bytes:

@@ -22,7 +22,6 @@ import os
 import platform
 import shutil
 import statistics
-import string
 import subprocess
 import sys
 import time
@@ -30,11 +29,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
@@ -42,25 +40,19 @@ from appliance.contract.bundle import Bundle, Precision, Sampling
 from appliance.contract.schedule import noise, time_grid
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
-from appliance.request import Segment
 from export.families import Family, family
-from tests.benchmarks import stand_in
+from tests.benchmarks import random_base, stand_in
+from tests.benchmarks.random_base import MELS, SEED, FloatArray
 from tests.benchmarks.stages import Check, Rows, Stage, failed, fill, say, tried, write
 
 if TYPE_CHECKING:
     from appliance.client import Client
 
-FloatArray = NDArray[np.float32]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Run(Protocol):
-    """A whole reply of equal lanes; returns the first one's samples when the device is done."""
-
-    def __call__(self, lanes: int, nfe: int, frames: int) -> FloatArray: ...
-
-
-GUIDANCE, SEED = 2.0, 0
+Run = Callable[[int, int, int], FloatArray]
+"""Lanes, NFE and frames of equal replies → samples of the first when the device is done."""
 SAMPLINGS: tuple[Sampling, ...] = ("exact", "short", "short-kv")
 STREAM_S = (1.5, 3.0, 3.87)
 """Segments of a reply of 8.37 s as LOW_LATENCY cuts it."""
@@ -108,6 +100,10 @@ class Case:
         """Seconds of generated speech."""
         return (self.frames - self.reference) * 256 / 24_000
 
+    def inputs(self) -> tuple[FloatArray, random_base.IntArray]:
+        """Log-mel of the reference, and ids."""
+        return random_base.inputs(self.reference, self.tokens, self.vocabulary)
+
 
 REHEARSAL = Case(
     family(str(Path(__file__).resolve().parent.parent / "tiny" / "family.yaml")),
@@ -131,34 +127,15 @@ def flops_of_a_step(case: Case) -> float:
 # The contenders
 
 
-def inputs(case: Case) -> tuple[FloatArray, NDArray[np.int32]]:
-    """Log-mel of the reference, and ids."""
-    rng = np.random.default_rng(SEED)
-    mel = rng.normal(-3.0, 2.0, (case.reference, 100)).clip(-11.5, 3.0).astype(np.float32)
-    return mel, rng.integers(0, case.vocabulary, case.tokens, dtype=np.int32)
-
-
 def upstream(
     work: Path, case: Case, *, half: bool | None = None, compiled: bool = False, mel: bool = False
 ) -> Run:
     """`CFM.sample` and Vocos of f5-tts; `mel` leaves Vocos out."""
     import torch
 
-    from export.checkpoint import load_dit
     from tests import upstream as package
 
-    arch = case.family.arch
-    weights = load_dit(work / "checkpoint/model.safetensors", arch, case.vocabulary)
-    sizes = {name: getattr(arch, name) for name in ("dim", "depth", "heads", "ff_mult", "text_dim")}
-    dit = package.dit_class()(
-        **sizes, conv_layers=arch.conv_layers, text_num_embeds=case.vocabulary, mel_dim=100
-    )
-    dit.load_state_dict(dict(weights), strict=False, assign=True)
-
-    class Mel(torch.nn.Module):
-        n_mel_channels = 100
-
-    cfm = package.cfm_class()(transformer=dit, mel_spec_module=Mel(), num_channels=100).eval()
+    cfm = random_base.sampler(work, case.family, case.vocabulary)
     vocos = package.vocos_module().Vocos.from_hparams(str(work / "vocos/config.yaml")).eval()
     vocos.load_state_dict(torch.load(work / "vocos/pytorch_model.bin", weights_only=True))
     cfm, vocos = cfm.to(case.device), vocos.to(case.device)
@@ -166,20 +143,11 @@ def upstream(
         cfm = cfm.half()
     if compiled:
         cfm.transformer = torch.compile(cfm.transformer)
-    reference, ids = (torch.from_numpy(array).to(case.device) for array in inputs(case))
+    reference, ids = (torch.from_numpy(array).to(case.device) for array in case.inputs())
 
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
         with torch.inference_mode():
-            out, _ = cfm.sample(
-                reference[None].expand(lanes, -1, -1),
-                ids.long()[None].expand(lanes, -1),
-                frames,
-                steps=nfe,
-                cfg_strength=GUIDANCE,
-                sway_sampling_coef=-1.0,
-                seed=SEED,
-            )
-            made = out.float()[:, case.reference :]
+            made = random_base.sample(cfm, reference, ids, frames, nfe, lanes)[:, case.reference :]
             found = made if mel else vocos.decode(made.transpose(1, 2))
             return np.asarray(found[0].cpu().numpy())
 
@@ -188,19 +156,9 @@ def upstream(
 
 def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = False) -> Run:
     """The device's engine; `mel` leaves the vocoder out."""
-    reference, ids = inputs(case)
-    whole = Segment(
-        index=0,
-        text="",
-        ids=ids,
-        frames=case.frames,
-        reference_log_mel=reference,
-        reference_frames=case.reference,
-        times=time_grid(1),
-        guidance=GUIDANCE,
-        sampling=sampling,
-        noise=upstream_noise(case) if mel else noise(SEED, 0, case.frames, 100),
-    )
+    drawn = random_base.upstream_noise(case.frames, case.device) if mel else noise(SEED, 0, case.frames, MELS)
+    reference, ids = case.inputs()
+    whole = random_base.segment(reference, case.reference, ids, drawn, 1, sampling)
 
     def run(lanes: int, nfe: int, frames: int) -> FloatArray:
         segment = replace(whole, times=time_grid(nfe), frames=frames, noise=whole.noise[:frames])
@@ -217,15 +175,6 @@ def ours(engine: Synthesizer, case: Case, sampling: Sampling, *, mel: bool = Fal
                 engine.close(lane.id)
 
     return run
-
-
-def upstream_noise(case: Case) -> FloatArray:
-    """Noise that upstream draws for the seed on the case's device."""
-    import torch
-
-    torch.manual_seed(SEED)
-    drawn = torch.randn(case.frames, 100, device=case.device)
-    return np.asarray(drawn.float().cpu().numpy())
 
 
 def contenders(work: Path, case: Case, *, mel: bool = False) -> dict[str, Run]:
@@ -273,14 +222,11 @@ def prepare(work: Path, case: Case, rounds: int) -> Rows:
     """Make the checkpoint and the bundle."""
     from export import assemble as bundles
     from export import parity
-    from tests.export.random_checkpoint import write_random, write_random_vocos
 
     checkpoint, vocos, made = work / "checkpoint", work / "vocos", work / "bundle"
     for left in (checkpoint, vocos, made):
         shutil.rmtree(left, ignore_errors=True)
-    words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(case.vocabulary))]
-    write_random(checkpoint, case.family.arch, words[: case.vocabulary], SEED)
-    write_random_vocos(vocos, seed=SEED)
+    random_base.write(work, case.family, case.vocabulary)
     files = (checkpoint / "model.safetensors", checkpoint / "vocab.txt")
     loaded = bundles.load(bundles.Sources(case.family, *files, "vocos", vocos))
     report = parity.Report(case.precision)
@@ -535,26 +481,12 @@ def _wait_for(client: Client, process: subprocess.Popen[bytes]) -> None:
 
 def _streams(client: Client, nfe: int, rounds: int) -> dict[str, float]:
     """Medians after two warm-ups."""
-    from appliance.client import End, Piece
-
-    firsts, rtfs = list[float](), list[float]()
-    for _ in range(rounds + 2):
-        begun = time.monotonic()
-        first, rate_hz, samples = 0.0, 0, 0
-        stream = client.stream(TEXT, "reference", nfe=nfe, seed=SEED, segmentation="low_latency")
-        for event in stream:
-            if isinstance(event, Piece):
-                first = first or event.arrived - begun
-            elif isinstance(event, End):
-                samples = event.samples
-            else:
-                rate_hz = event.sample_rate_hertz
-        firsts.append(first)
-        rtfs.append((time.monotonic() - begun) * rate_hz / samples)
+    options: Any = {"nfe": nfe, "seed": SEED, "segmentation": "low_latency"}
+    replies = [client.stream(TEXT, "reference", **options).reply() for _ in range(rounds + 2)]
     return {
-        "first_audio_s": statistics.median(firsts[2:]),
-        "rtf": statistics.median(rtfs[2:]),
-        "audio_s": samples / rate_hz,
+        "first_audio_s": statistics.median(reply.first_audio_s for reply in replies[2:]),
+        "rtf": statistics.median(reply.wall_s / reply.audio_s for reply in replies[2:]),
+        "audio_s": replies[0].audio_s,
     }
 
 

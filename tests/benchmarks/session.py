@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import statistics
 import time
+from typing import Any
 
 from appliance.client import ADDRESS, AsyncClient, Piece
 
@@ -28,11 +29,10 @@ TEXTS = (
 )
 
 
-async def whole_s(client: AsyncClient, voice: str, text: str) -> float:
+async def whole_s(client: AsyncClient, voice: str, text: str, seed: int = 7, **options: Any) -> float:
     """Seconds to the first sound of a whole text."""
-    begun = time.perf_counter()
-    first_s = 0.0
-    async for event in client.stream(text, voice, seed=7):
+    begun, first_s = time.perf_counter(), 0.0
+    async for event in client.stream(text, voice, seed=seed, **options):
         if isinstance(event, Piece) and not first_s:
             first_s = time.perf_counter() - begun
     return first_s

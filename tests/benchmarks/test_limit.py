@@ -7,14 +7,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from appliance.contract import bundle as bundles
 from tests.benchmarks import devices, graph_work, limit, simulator
 from tests.benchmarks.__main__ import main
 from tests.benchmarks.simulator import DEMO
-from tests.benchmarks.timing import products
 from tests.daemons import BUNDLE
 
 pytestmark = pytest.mark.once
@@ -140,9 +138,3 @@ def test_limits_of_this_machine_hang_together(
     assert sum(part["share"] for part in found["step"]) == pytest.approx(1.0)
     assert {row["frames"] for row in found["predictions"]} <= set(limit.PREDICTED_AT)
     assert all(row["predicted_s"] > 0 < row["measured_s"] for row in found["predictions"])
-
-
-def test_the_product_that_measures_the_peak() -> None:
-    """Eight times the operations take longer, even on a busy machine."""
-    assert 0.0 < products(64, runs=20) < products(1024, runs=3)
-    assert np.isfinite(products(8, runs=1))

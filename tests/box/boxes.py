@@ -37,12 +37,12 @@ class InProcess(Tools):
 
     jetson: Jetson | None = None
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
+    def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         assert self.jetson is not None
         launcher = self.jetson.bin / name
         module = f"tests.fakes.tools.{name.replace('-', '_')}"
         if not launcher.exists() or f"{module} " not in launcher.read_text():
-            return super().run(name, *arguments, timeout_s=timeout_s, answer=answer)
+            return super().execute(name, *arguments, timeout_s=timeout_s, answer=answer)
         main = importlib.import_module(module).main
         output, errors = io.StringIO(), io.StringIO()
         with (

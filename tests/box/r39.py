@@ -151,7 +151,7 @@ class R39(Tools):
         for target in targets:
             self.write(target, self.read(source))
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
+    def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         self.calls.append(" ".join((name, *arguments)))
         known = {"jetson_clocks": self._jetson_clocks, "nvpmodel": self._nvpmodel}
         if name not in known:

@@ -32,7 +32,7 @@ def captured(name: str) -> list[str]:
 
 def run(jetson: Jetson, *command: str, answer: str = "") -> tuple[int, list[str]]:
     """Exit status and the lines of both streams."""
-    ran = quick(jetson).tools.run(*command, answer=answer)
+    ran = quick(jetson).tools.execute(*command, answer=answer)
     return ran.code, [line for line in ran.text.split("\n") if line]
 
 
@@ -121,7 +121,7 @@ def test_tegrastats_has_the_tokens_of_the_captured_line(make: Make, name: str) -
 def first_line(tools: Tools, *command: str) -> str:
     """First line of a program that never ends by itself; a busy machine gets more time."""
     for patience_s in (0.8, 5.0, 25.0):
-        if lines := tools.run(*command, timeout_s=patience_s).output.splitlines():
+        if lines := tools.execute(*command, timeout_s=patience_s).output.splitlines():
             return lines[0]
     raise AssertionError(f"{command[0]} printed nothing")
 

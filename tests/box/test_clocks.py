@@ -256,7 +256,7 @@ def test_a_laptop_is_unsupported_and_no_tool_is_run(tmp_path: Path) -> None:
     ran: list[Any] = []
 
     class Watched(Tools):
-        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Any:
+        def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Any:
             ran.append(name)
             raise AssertionError(name)
 

@@ -120,7 +120,7 @@ def test_jtop_is_asked_through_the_interpreter_of_its_command(
     asked: list[str] = []
 
     class Asked(Tools):
-        def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
+        def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
             asked.extend([name, *arguments])
             return Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
 

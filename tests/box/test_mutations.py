@@ -126,12 +126,12 @@ class Damaged(Tools):
     inner: Tools = dataclasses.field(default_factory=Tools)
     damage: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def run(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
+    def execute(self, name: str, *arguments: str, timeout_s: float = 30.0, answer: str = "") -> Completed:
         if name in ("python3", "setpriv") or "/" in name:
             ran = Completed((name,), 0, '{"version": "7.2.2", "pinned": true, "mode": "MAXN"}\n')
             name = "python3"
         else:
-            ran = self.inner.run(name, *arguments, timeout_s=timeout_s, answer=answer)
+            ran = self.inner.execute(name, *arguments, timeout_s=timeout_s, answer=answer)
             # A fake that broke on the damage says so in Python's words; NVIDIA's tools know none.
             ran = dataclasses.replace(ran, errors="" if PYTHON.search(ran.errors) else ran.errors)
         if name not in self.damage:

@@ -100,7 +100,7 @@ def test_a_second_run_adds_to_what_the_first_has_noted(tmp_path: Path) -> None:
 
 def test_what_was_held_before_stays_held(tmp_path: Path) -> None:
     jetson = Jetson(tmp_path / "box", "jp6-0005")
-    quick(jetson).tools.run("apt-mark", "hold", "nvidia-l4t-core")
+    quick(jetson).tools.execute("apt-mark", "hold", "nvidia-l4t-core")
     run(jetson)
     run(jetson, quiet.undo)
     assert "Package: nvidia-l4t-core\nStatus: hold" in jetson.path("/var/lib/dpkg/status").read_text()

@@ -44,7 +44,7 @@ def test_ctrl_c_ends_the_program_asked_first_and_killed_after_that(
     thread = threading.Thread(target=interrupt_once_it_runs, args=(tmp_path / "alive",), daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        Tools((tmp_path,)).run("slow", timeout_s=60.0, answer="go\n")
+        Tools((tmp_path,)).execute("slow", timeout_s=60.0, answer="go\n")
     assert (tmp_path / "asked").read_text() == "asked\n"
     thread.join(PATIENCE_S)
     assert not thread.is_alive(), "a process of the program's session still runs"

@@ -26,12 +26,13 @@ from export.demo import alphabet, averaging, dataset, ship, vocoder_train
 from export.demo.commands import main
 from export.demo.corpus import MARGIN_S
 from export.demo.engines import Utterance
+from export.demo.recover import step_weights
 from export.demo.train import Trainer
 from export.families import family
 from export.model.redraw import redraw
 from tests.export.demo import RECIPE, VOICES, hum, write_corpus, write_store
 from tests.export.random_checkpoint import write_random_vocos
-from tests.export.small import VOCOS, Workshop, brief_gate
+from tests.export.small import MELS, TRACED, VOCABULARY, VOCOS, Workshop, brief_gate
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 ONE_BLOCK = dataclasses.replace(RECIPE, depth=1)
@@ -239,6 +240,17 @@ def test_the_shipped_bundle_speaks_through_the_engine(folder: Path, shipped: Bun
     samples = engine.finish(lane.id)
     assert len(samples) == (segment.frames - segment.reference_frames - 1) * manifest.mel.hop
     assert np.isfinite(samples).all() and samples.std() > 0
+
+
+def test_weights_of_every_option_are_recovered_from_a_step_graph(workshop: Workshop) -> None:
+    made = workshop.make(TRACED[-1])
+    found = step_weights(made.bundle.graph("step"), made.arch)
+    wanted = load_dit(made.files.checkpoint, made.arch, len(VOCABULARY))
+    for name, tensor in found.items():
+        part = wanted[name][:, :MELS] if name == ship.PROJECTION else wanted[name]
+        torch.testing.assert_close(tensor, part, rtol=1e-5, atol=1e-7)
+    steps = ("transformer_blocks", "long_skip", "proj_out", "input_embed.conv")
+    assert {n for n in wanted if n.startswith(steps) and "attn_norm" not in n} <= found.keys()
 
 
 def test_the_demo_vocoder_is_a_vocos(tmp_path: Path) -> None:

@@ -77,13 +77,11 @@ def main() -> int:
     }
     references = references_in(BUNDLE.parent / "voices")
     print("text       replies  words  wrong  %")
-    with tempfile.TemporaryDirectory() as work:
-        mouth = Mouth(BUNDLE, references, Path(work))
+    with tempfile.TemporaryDirectory() as work, Mouth(BUNDLE, references, Path(work)) as mouth:
         for name, row in rows.items():
             found = wrong_words(mouth, sorted(references), front, row, judge)
             replies = len(row) * len(references)
             print(f"{name:9}  {replies:7}  {found.words:5}  {found.wrong:5}  {100 * found.rate:.1f}")
-        mouth.close()
     return 0
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -304,22 +305,19 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     yield evaluation.engine()
     for folder in options.bundles:
         name = options.name or folder.resolve().name
-        with tempfile.TemporaryDirectory() as work:
-            mouth = Mouth(
+        with (
+            tempfile.TemporaryDirectory() as work,
+            Mouth(
                 folder,
                 evaluation.references,
                 Path(work),
                 threads=options.threads,
                 variant=options.variant,
-            )
-            try:
-                yield evaluation.vocoded(mouth, name)
-                for nfe in options.nfe:
-                    for request in options.requests:
-                        for sampling in options.sampling:
-                            yield evaluation.bundle(mouth, name, nfe, request, sampling)
-            finally:
-                mouth.close()
+            ) as mouth,
+        ):
+            yield evaluation.vocoded(mouth, name)
+            for nfe, request, sampling in product(options.nfe, options.requests, options.sampling):
+                yield evaluation.bundle(mouth, name, nfe, request, sampling)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -76,24 +77,10 @@ class Mouth:
         self._engine = synthesizer.Synthesizer(self.bundle, OrtBackend(threads), lanes=1, variant=variant)
         self._damage = damage
 
-    def speak(
-        self,
-        text: str,
-        voice: str,
-        *,
-        nfe: int,
-        seed: int,
-        segmentation: Segmentation,
-        sampling: Sampling | None = None,
-    ) -> Spoken:
-        """One request from its text to its samples; without `sampling`, with the bundle's own.
-
-        Raises ApplianceError.
-        """
+    def speak(self, text: str, voice: str, **how: Any) -> Spoken:
+        """One request from its text to its samples; `how` is of `parts`. Raises ApplianceError."""
         begun = time.perf_counter()
-        _, _, samples = self.parts(
-            text, voice, nfe=nfe, seed=seed, segmentation=segmentation, sampling=sampling
-        )
+        _, _, samples = self.parts(text, voice, **how)
         return Spoken(samples, time.perf_counter() - begun)
 
     def parts(
@@ -106,7 +93,10 @@ class Mouth:
         segmentation: Segmentation,
         sampling: Sampling | None = None,
     ) -> tuple[list[Segment], list[FloatArray], FloatArray]:
-        """The segments of a request, (samples,) of each, and those of the reply. Raises ApplianceError."""
+        """The segments of a request, (samples,) of each, and those of the reply.
+
+        Without `sampling`, with the bundle's own. Raises ApplianceError.
+        """
         request = Request(
             text=clean(text, limit_characters=SynthesisConfig.max_text_characters),
             voice=voice,
@@ -142,21 +132,20 @@ class Mouth:
         """(samples,) → its log-mel → (samples,) through the bundle's vocoder: the best that it can sound."""
         return self._engine.decode(log_mel(samples, self.bundle.manifest.mel))
 
-    def close(self) -> None:
-        """Release the engine."""
+    def __enter__(self) -> Mouth:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._engine.shutdown()
 
 
 def references_in(folder: Path) -> dict[str, Reference]:
     """NAME.wav or NAME.flac with NAME.txt → references by name."""
-    return dict(_references(folder))
-
-
-def _references(folder: Path) -> Iterator[tuple[str, Reference]]:
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        text = path.with_suffix(".txt")
-        if path.suffix in AUDIO_SUFFIXES and text.is_file():
-            yield path.stem, Reference(path, text.read_text("utf-8").strip())
+    return {
+        path.stem: Reference(path, path.with_suffix(".txt").read_text("utf-8").strip())
+        for path in sorted(folder.glob("*"))
+        if path.suffix in AUDIO_SUFFIXES and path.with_suffix(".txt").is_file()
+    }
 
 
 def read_sound(path: Path) -> tuple[FloatArray, int]:

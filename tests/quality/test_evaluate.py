@@ -131,20 +131,10 @@ def test_a_mouth_speaks_the_same_twice_and_differently_when_broken(
 ) -> None:
     def said(damage: str | None = None, sampling: Sampling = "exact") -> FloatArray:
         breaks = None if damage is None else BROKEN[damage]
-        mouth = Mouth(BUNDLE, references, tmp_path / "work", threads=1, damage=breaks)
-        try:
-            for _ in range(2):
-                spoken = mouth.speak(
-                    "hello there",
-                    "bdl",
-                    nfe=5,
-                    seed=1,
-                    segmentation=Segmentation.UPSTREAM,
-                    sampling=sampling,
-                )
-            return spoken.samples
-        finally:
-            mouth.close()
+        how = {"nfe": 5, "seed": 1, "segmentation": Segmentation.UPSTREAM, "sampling": sampling}
+        with Mouth(BUNDLE, references, tmp_path / "work", threads=1, damage=breaks) as mouth:
+            mouth.speak("hello there", "bdl", **how)
+            return mouth.speak("hello there", "bdl", **how).samples
 
     whole = said()
     np.testing.assert_array_equal(whole, said())

@@ -53,11 +53,8 @@ class Speak:
     def __call__(
         self, lines: list[str], damage: Damage | None = None, how: Segmentation = Segmentation.UPSTREAM
     ) -> Scores:
-        mouth = Mouth(self._bundle, self._references, self._work, damage=damage)
-        try:
+        with Mouth(self._bundle, self._references, self._work, damage=damage) as mouth:
             return score(self._replies(mouth, lines, how), self._voices, self._panel)
-        finally:
-            mouth.close()
 
     def _replies(self, mouth: Mouth, lines: list[str], how: Segmentation) -> Iterator[Reply]:
         names = sorted(self._references)

@@ -23,11 +23,8 @@ def test_timings_are_near_the_aligners(
     aligner: Aligner, root: Path, tmp_path: Path, how: Segmentation
 ) -> None:
     references = references_in(root / BUNDLE.parent / "voices")
-    mouth = Mouth(root / BUNDLE, references, tmp_path)
-    try:
+    with Mouth(root / BUNDLE, references, tmp_path) as mouth:
         found = measure(mouth, LINES.read_text("utf-8").splitlines()[:10], ["slt"], how, aligner)
-    finally:
-        mouth.close()
     assert len(found.heard) > 200
     assert np.median(found.planned) <= MAX_MEDIAN_S
     assert np.median(found.heard) <= MAX_MEDIAN_S

@@ -99,10 +99,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     lines = options.lines.read_text("utf-8").splitlines()
-    with tempfile.TemporaryDirectory() as work:
-        mouth = Mouth(options.bundle, references, Path(work))
+    with tempfile.TemporaryDirectory() as work, Mouth(options.bundle, references, Path(work)) as mouth:
         rows = {how.value: measure(mouth, lines, sorted(references), how, aligner) for how in Segmentation}
-        mouth.close()
     print(table(rows))
     return 0
 

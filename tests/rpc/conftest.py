@@ -27,7 +27,7 @@ from appliance.plan import Planner
 from appliance.request import Reference, Request, Segment, Timings
 from appliance.rpc import appliance_pb2_grpc
 from appliance.rpc.listen import Broadcaster
-from appliance.rpc.queue import QueueService
+from appliance.rpc.moderation import QueueService
 from appliance.rpc.requests import RequestDefaults
 from appliance.rpc.server import RunningServer, listen, riva_services
 from appliance.rpc.speaking import Components, Speaking

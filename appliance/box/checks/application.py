@@ -38,7 +38,7 @@ class Application:
         if box.is_root and box.root.folder == Path("/") and has_user(box):
             # Prepared references and the journal that it writes then belong to the daemon, not to root.
             whole = ("runuser", "-u", USER, "--", *whole)
-        ran = box.tools.run(*whole, timeout_s=timeout_s)
+        ran = box.tools.execute(*whole, timeout_s=timeout_s)
         try:
             return from_document(json.loads(ran.output))
         except (ValueError, RecursionError):

@@ -48,7 +48,7 @@ def query(box: Box) -> Report:
     if not box.root.exists(paths.JTOP_SOCKET):
         return Report(problem="jtop.service is not running")
     # -I: nothing is imported from the current folder or our environment.
-    ran = box.tools.run(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
+    ran = box.tools.execute(*_python(box), "-I", "-c", SCRIPT, timeout_s=ANSWER_S)
     lines = ran.output.strip().splitlines()
     try:
         raw: dict[str, Any] = json.loads(lines[-1]) if lines else {}

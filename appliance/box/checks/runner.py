@@ -139,7 +139,7 @@ def _time(now: Snapshot) -> Finding:
     synchronised: bool | None = True
     # systemd-timesyncd leaves this file; of chrony only timedatectl knows.
     if not now.root.exists(paths.SYNCHRONISED):
-        ran = now.box.tools.run("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
+        ran = now.box.tools.execute("timedatectl", "show", "-p", "NTPSynchronized", "--value", timeout_s=5.0)
         synchronised = {"yes": True, "no": False}.get(ran.output.strip()) if ran.code == 0 else None
     return fitness.check_time(now.box.wall(), synchronised)
 

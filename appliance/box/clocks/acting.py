@@ -125,7 +125,7 @@ def _switch(box: Box, path: str, value: str, problem: str, report: Report) -> st
 
 def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
     """`allow_reboot` answers nvpmodel's question with yes."""
-    completed = box.tools.run(
+    completed = box.tools.execute(
         "nvpmodel", "-m", str(mode.id), timeout_s=MODE_S, answer="YES\n" if allow_reboot else ""
     )
     if "Reboot required" not in completed.text:
@@ -135,7 +135,7 @@ def _set_mode(box: Box, mode: Mode, *, allow_reboot: bool) -> ModeChange:
         return ModeChange(reboot=True)
     if "rebooting" in completed.text.lower():
         return ModeChange(reboot=True, rebooting=True)
-    reboot = box.tools.run("systemctl", "reboot")
+    reboot = box.tools.execute("systemctl", "reboot")
     if reboot.code:
         return ModeChange(reboot=True, problem=f"the reboot did not begin: {reboot.summary}")
     return ModeChange(reboot=True, rebooting=True)
@@ -271,7 +271,7 @@ def _run_once_gpu_is_up(box: Box, patience_s: float, *arguments: str) -> Complet
 
 
 def _jetson_clocks(box: Box, *arguments: str) -> Completed:
-    return box.tools.run("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
+    return box.tools.execute("jetson_clocks", *arguments, timeout_s=CLOCKS_S)
 
 
 def _gpu_is_late(box: Box, completed: Completed) -> bool:

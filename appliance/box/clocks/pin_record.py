@@ -56,7 +56,7 @@ def save(box: Box, record: PinRecord) -> None:
     box.root.replace(paths.PIN_RECORD, json.dumps(dataclasses.asdict(record)) + "\n", mode=0o600)
 
 
-def load(box: Box, report: Report) -> PinRecord:
+def recorded(box: Box, report: Report) -> PinRecord:
     """Load this boot's record; a new one when it is absent, damaged, of another boot, or others may have
     written it, which is reported."""
     fresh = PinRecord(box.boot_id)

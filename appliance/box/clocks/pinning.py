@@ -60,7 +60,7 @@ def lock(
     present state. Raises NotRoot, NotPublished, ClockError.
     """
     if dry_run:
-        now = assess(judge(read(box)), pin_record.load(box, no_report) if box.is_root else PinRecord())
+        now = assess(judge(read(box)), pin_record.recorded(box, no_report) if box.is_root else PinRecord())
         if not now.reading.refusal and not (unless_unlocked and now.record.unlocked_at is not None):
             for line in acting.plan(box, now, allow_reboot=allow_reboot):
                 report(line)
@@ -79,7 +79,7 @@ def unlock(box: Box, *, dry_run: bool = False, report: Report = no_report) -> Cl
     Raises NotRoot, NotPublished, and ClockError when it had no effect.
     """
     if dry_run:
-        now = assess(judge(read(box)), pin_record.load(box, no_report) if box.is_root else PinRecord())
+        now = assess(judge(read(box)), pin_record.recorded(box, no_report) if box.is_root else PinRecord())
         restore = f"would run: jetson_clocks --restore {acting.BASELINE}"
         if not now.reading.refusal:
             report(f"would write: {acting.MINIMA}" if acting.no_baseline(box) else restore)
@@ -133,7 +133,7 @@ def _turn(box: Box, command: str, report: Report) -> Iterator[Assessment]:
         except OSError as error:
             why = f"so another clock-lock may interfere: {error_text(error)}"
             report(f"cannot lock {paths.CLOCK_MUTEX}, {why}")
-        record = pin_record.load(box, report) if box.is_root else PinRecord()
+        record = pin_record.recorded(box, report) if box.is_root else PinRecord()
         found = assess(judge(read(box)), record)
         if not (box.is_root or found.reading.refusal):
             raise NotRoot(f"{command} takes root: sudo f5-clock-lock {command}")

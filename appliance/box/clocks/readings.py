@@ -83,7 +83,7 @@ def read(box: Box) -> Readings:
     root, machine = box.root, platform.identify(box.root)
     if not machine.is_jetson:
         return Readings(machine, box.is_root)
-    asked = box.tools.run("nvpmodel", "-q", timeout_s=QUERY_S)
+    asked = box.tools.execute("nvpmodel", "-q", timeout_s=QUERY_S)
     status = root.text(paths.NVPMODEL_STATUS) or ""
     modes = power_modes(_text(root, paths.NVPMODEL_CONF), _text(root, paths.CONFIG), asked, status)
     folder, memory = gpu_folder(root), emc(root)

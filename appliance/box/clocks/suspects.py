@@ -32,13 +32,15 @@ def suspects(box: Box, now: Assessment) -> tuple[str, ...]:
     if mode_before and mode_now and mode_before != mode_now:
         found.append(f"power mode changed from {mode_before} to {mode_now}")
     # The unit is a oneshot that leaves no active state behind, only the start time of its process.
-    completed = box.tools.run("systemctl", "show", "-p", ",".join(START_TIMES), SERVICE, timeout_s=QUERY_S)
+    asked = ("show", "-p", ",".join(START_TIMES), SERVICE)
+    completed = box.tools.execute("systemctl", *asked, timeout_s=QUERY_S)
     times = re.findall(rf"^(?:{'|'.join(START_TIMES)})=([0-9]{{1,18}})$", completed.output, re.MULTILINE)
     latest = max((int(time) / 1e6 for time in times), default=0.0)
     if latest > since:
         found.append(f"{SERVICE} ran again, {latest:.0f} s after boot")
     found += _journal(box, since)
-    if box.tools.run("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S).output.strip() == "active":
+    jtop = box.tools.execute("systemctl", "is-active", "jtop.service", timeout_s=QUERY_S)
+    if jtop.output.strip() == "active":
         found.append("jtop.service is active: whoever is in the group jtop can change modes and clocks")
     found += (line for _, line in _processes(box))
     return tuple(line[:MAX_CHARACTERS] for line in dict.fromkeys(found))[:MAX_SUSPECTS]
@@ -53,7 +55,7 @@ def _journal(box: Box, since: float) -> Iterator[str]:
     """In seconds since boot: the wall clock may have been set in between."""
     arguments = ["--no-pager", "-q", "-b", "-n", "500", "-o", "short-monotonic"]
     arguments += [word for name in JOURNALLED for word in ("-t", name)]
-    completed = box.tools.run("journalctl", *arguments, timeout_s=QUERY_S)
+    completed = box.tools.execute("journalctl", *arguments, timeout_s=QUERY_S)
     for line in completed.output.splitlines():
         found = JOURNAL_LINE.match(line)
         if not found or float(found[1]) <= since:

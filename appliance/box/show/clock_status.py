@@ -15,7 +15,7 @@ from appliance.box import paths
 from appliance.box.clocks import clocks_json
 from appliance.box.clocks.clocks_json import Clocks, State, stamped
 from appliance.box.clocks.decision import Assessment
-from appliance.box.clocks.pin_record import load
+from appliance.box.clocks.pin_record import recorded
 from appliance.box.clocks.reason import Reason
 from appliance.box.clocks.verdict import Cause, Verdict, megahertz, span, take_reading
 from appliance.box.platform import Platform
@@ -55,7 +55,7 @@ def table(status: Status) -> str:
 
 
 def _as_root(box: Box, reading: Verdict, notes: list[str]) -> Clocks:
-    return Assessment(reading, load(box, notes.append)).clocks
+    return Assessment(reading, recorded(box, notes.append)).clocks
 
 
 def _with_published(box: Box, reading: Verdict, last: Clocks, notes: list[str]) -> Clocks:

@@ -190,7 +190,7 @@ def _published_clocks(box: Box) -> str:
 
 def _tool(box: Box, name: str, *arguments: str, most: int = 400, timeout_s: float = TOOL_S) -> str:
     """At most `most` lines of a known form."""
-    ran = box.tools.run(name, *arguments, timeout_s=timeout_s)
+    ran = box.tools.execute(name, *arguments, timeout_s=timeout_s)
     if ran.missing:
         raise Unavailable(ran.summary)
     lines = [line.strip() for line in ran.text.splitlines()]
@@ -219,7 +219,7 @@ def _journal_of(box: Box, unit: str, boot: str) -> Callable[[], str]:
 
 
 def _journal(box: Box, boot: str, *arguments: str) -> str:
-    ran = box.tools.run(
+    ran = box.tools.execute(
         "journalctl",
         "--no-pager",
         "-q",
@@ -241,7 +241,7 @@ def _journal(box: Box, boot: str, *arguments: str) -> str:
 
 def _boots(box: Box) -> str:
     """Reset reason, and the times of each boot without its id."""
-    ran = box.tools.run("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
+    ran = box.tools.execute("journalctl", "--no-pager", "-q", "--list-boots", timeout_s=TOOL_S)
     found = (BOOT.fullmatch(line) for line in ran.output.splitlines())
     lines = [f"{line[1]} {line[2]}" for line in found if line] or ["the journal tells no boots"]
     source = reset.name(box.root)
@@ -261,7 +261,7 @@ def _packages(box: Box) -> str:
 
 
 def _versions(box: Box, app: Application) -> str:
-    ran = box.tools.run(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
+    ran = box.tools.execute(app.python, "-I", "-c", VERSIONS, app.folder, timeout_s=TOOL_S)
     if ran.code:
         raise Unavailable(f"Python ended with {ran.code}" if not ran.missing else "its Python is not there")
     lines = (line for line in ran.output.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line))

@@ -1,0 +1,103 @@
+"""A family with random weights: its checkpoint, upstream's sampler of it, and the same synthesis for ours."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from appliance.contract.bundle import Sampling
+from appliance.contract.schedule import time_grid
+from appliance.request import Segment
+from export.families import Family
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int32]
+MELS = 100
+GUIDANCE, SEED = 2.0, 0
+
+
+def write(work: Path, family: Family, vocabulary: int) -> None:
+    """Write WORK/checkpoint and WORK/vocos."""
+    from tests.export.random_checkpoint import write_random, write_random_vocos
+
+    words = [*f" {string.ascii_letters}.,", *(f"t{i}" for i in range(vocabulary))]
+    write_random(work / "checkpoint", family.arch, words[:vocabulary], SEED)
+    write_random_vocos(work / "vocos", seed=SEED)
+
+
+def inputs(reference: int, tokens: int, vocabulary: int) -> tuple[FloatArray, IntArray]:
+    """Log-mel of a reference of so many frames, and ids."""
+    rng = np.random.default_rng(SEED)
+    mel = rng.normal(-3.0, 2.0, (reference, MELS)).clip(-11.5, 3.0).astype(np.float32)
+    return mel, rng.integers(0, vocabulary, tokens, dtype=np.int32)
+
+
+def upstream_noise(frames: int, device: str = "cpu") -> FloatArray:
+    """Noise that upstream draws for the seed on a device."""
+    import torch
+
+    torch.manual_seed(SEED)
+    return np.asarray(torch.randn(frames, MELS, device=device).float().cpu().numpy())
+
+
+def sampler(work: Path, family: Family, vocabulary: int) -> Any:
+    """`CFM` of f5-tts with the weights of WORK/checkpoint."""
+    import torch
+
+    from export.checkpoint import load_dit
+    from tests import upstream
+
+    arch = family.arch
+    sizes = {name: getattr(arch, name) for name in ("dim", "depth", "heads", "ff_mult", "text_dim")}
+    dit = upstream.dit_class()(
+        **sizes, conv_layers=arch.conv_layers, text_num_embeds=vocabulary, mel_dim=MELS
+    )
+    weights = load_dit(work / "checkpoint/model.safetensors", arch, vocabulary)
+    dit.load_state_dict(dict(weights), strict=False, assign=True)
+
+    class Mel(torch.nn.Module):
+        n_mel_channels = MELS
+
+    return upstream.cfm_class()(transformer=dit, mel_spec_module=Mel(), num_channels=MELS).eval()
+
+
+def sample(cfm: Any, reference: Any, ids: Any, frames: int, nfe: int, lanes: int = 1) -> Any:
+    """(lanes, frames, MELS) of upstream, from tensors on the sampler's device."""
+    out, _ = cfm.sample(
+        reference[None].expand(lanes, -1, -1),
+        ids.long()[None].expand(lanes, -1),
+        frames,
+        steps=nfe,
+        cfg_strength=GUIDANCE,
+        sway_sampling_coef=-1.0,
+        seed=SEED,
+    )
+    return out.float()
+
+
+def segment(
+    reference: FloatArray,
+    reference_frames: int,
+    ids: IntArray,
+    noise: FloatArray,
+    nfe: int,
+    sampling: Sampling = "exact",
+    guidance: float = GUIDANCE,
+) -> Segment:
+    """The same synthesis for our engine, of as many frames as the noise."""
+    return Segment(
+        index=0,
+        text="",
+        ids=ids,
+        frames=len(noise),
+        reference_log_mel=reference,
+        reference_frames=reference_frames,
+        noise=noise,
+        times=time_grid(nfe),
+        guidance=guidance,
+        sampling=sampling,
+    )

@@ -1,0 +1,44 @@
+"""A reply counts if the engine made it anew and it can be heard."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from appliance.client import CallFailed, Header, Reply, Timings
+from appliance.client.sounding import peak, speak_anew
+
+pytestmark = pytest.mark.once
+
+
+class Speaking:
+    """A client whose replies have these samples, and the seeds that it was asked for."""
+
+    def __init__(self, *samples: int) -> None:
+        header = Header(sample_rate_hertz=24_000, encoding="PCM16")
+        self._reply = Reply(np.array(samples, "<i2").tobytes(), header, Timings(), 1.0, 1.0)
+        self.seeds: list[int] = []
+
+    def stream(self, text: str, voice: str, *, seed: int, encoding: str, **options: Any) -> SimpleNamespace:
+        assert (encoding, options) == ("pcm16", {"timeout": 9.0, "nfe": 3})
+        self.seeds.append(seed)
+        return SimpleNamespace(reply=lambda: self._reply)
+
+
+def speak(client: Any) -> Reply:
+    return speak_anew(client, "Ready.", "ann", 9.0, nfe=3)
+
+
+def test_what_is_heard_counts_and_is_never_asked_for_twice() -> None:
+    client = Speaking(5, -100, 99)
+    assert peak(speak(client)) == peak(speak(client)) == 100
+    assert len(set(client.seeds)) == 2
+
+
+@pytest.mark.parametrize(("samples", "why"), [((), "no audio"), ((0, 99, -99), "silence in the voice ann")])
+def test_nothing_and_silence_are_failures(samples: tuple[int, ...], why: str) -> None:
+    with pytest.raises(CallFailed, match=why):
+        speak(Speaking(*samples))
