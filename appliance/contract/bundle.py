@@ -22,19 +22,19 @@ FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
-"""Variant of a half-precision bundle that computes in float32, on the same weights."""
+"""Variant in float32, on a half-precision bundle's weights."""
 FLOAT32_SUMS = "float32-sums"
-"""Variant whose products of float16 numbers are summed in float32."""
+"""Variant with products of float16 summed in float32."""
 FUSED = "ort-cuda"
-"""Variant, and backend, with fused attention in the step graphs. ONNX Runtime's CPU misreads its masks."""
+"""Variant, and backend, with fused attention, whose masks ONNX Runtime's CPU misreads."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
-"""Values of `max_frames`; upstream's position table ends at 8192."""
+"""Upstream's position table ends at 8192."""
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
 Sampling = Literal["exact", "short", "short-kv"]
-"""`exact`: as upstream. `short`: the reference's latents follow their known path, and the unguided row has
-the reply's frames alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
+"""`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
+alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
 Count = Annotated[int, AtLeast(1)]
 
 
@@ -62,7 +62,7 @@ class Vocoder:
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
-        """Length of the output; a centred inverse STFT has one hop fewer than frames."""
+        """A centred inverse STFT has one hop fewer than frames."""
         return max(frames - 1, 0) * hop if self.padding == "center" else frames * hop
 
 
@@ -90,8 +90,6 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Licence:
-    """Licence and origin of the weights."""
-
     weights: str
     source: str
     vocoder: str = "unknown"
@@ -117,7 +115,7 @@ class Manifest(Ranged):
     """Variant → graph → file. `default` has all, others what differs; a backend runs that of its name."""
     backends: tuple[str, ...]
     batch_invariant: bool
-    """True if a lane's result does not depend on what shares its batch."""
+    """True if a lane's result does not depend on its batch."""
     max_frames: int
     vocab_size: Count
     licence: Licence
@@ -139,7 +137,6 @@ class Manifest(Ranged):
 
 
 def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions:
-    """Sizes that the graph signatures depend on."""
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
@@ -152,8 +149,6 @@ def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest and its folder."""
-
     folder: Path
     manifest: Manifest
 
@@ -168,7 +163,7 @@ class Bundle:
             ) from missing
 
     def up_to(self, seconds: float | None) -> Bundle:
-        """The same bundle for reference and speech of up to so many seconds together; None: all."""
+        """The bundle for up to so many seconds of reference and speech; None: all."""
         if seconds is None:
             return self
         spec = self.manifest.mel
@@ -185,7 +180,7 @@ class Bundle:
 
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
-    """Read a bundle; `verify`: check the size and hash of every file.
+    """Read a bundle; `verify`: check the hash of every file.
 
     Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
     are missing, altered or not listed, a vocabulary of another size.
@@ -211,7 +206,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
 
 
 def write(folder: Path, manifest: Manifest) -> Bundle:
-    """Hash every file in `folder`, write the manifest, and read the bundle back."""
+    """Hash every file, write the manifest, and read the bundle."""
     files = {
         p.relative_to(folder).as_posix(): File(sha256(p), p.stat().st_size)
         for p in sorted(folder.rglob("*"))
@@ -224,7 +219,7 @@ def write(folder: Path, manifest: Manifest) -> Bundle:
 
 
 def identity(folder: Path) -> str:
-    """SHA-256 of a bundle's manifest, which has the hash of every file. Raises OSError."""
+    """SHA-256 of the manifest, which has every file's hash. Raises OSError."""
     return sha256(folder / MANIFEST)
 
 

@@ -1,4 +1,4 @@
-"""The graphs of a bundle: named inputs and outputs, element types, axes.
+"""The graphs of a bundle: inputs, outputs, types, axes.
 
 Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
 convolution context · T tokens · M mels · D model width · A attention width (heads · dim_head) · S rows of the
@@ -19,7 +19,7 @@ Axis = int | str
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""`step` is for padded rows; other runtimes run `step_keys` with an empty reference."""
+"""`step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
 STEPS = ("step", "step_keys", "step_reply")
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
@@ -48,8 +48,6 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Fixed sizes of the signatures."""
-
     dim: int
     depth: int
     mels: int
@@ -75,10 +73,10 @@ def modulation(d: Dimensions) -> GraphSpec:
 
 
 def condition(d: Dimensions) -> GraphSpec:
-    """The step-invariant part of a segment's input projection: guided row, then unguided.
+    """The step-invariant part of the input projection: guided row, then unguided.
 
     `ids` are shifted by one and padded with 0, the filler; `log_mel` is the reference padded with zeros;
-    `upsample_index` is the token of each frame.
+    `upsample_index` is each frame's token.
     """
     inputs = [TensorSpec("ids", "int32", ("N",)), TensorSpec("log_mel", "float32", ("N", d.mels))]
     if d.upsamples_text:
@@ -92,10 +90,10 @@ def step(d: Dimensions) -> GraphSpec:
 
 
 def step_keys(d: Dimensions) -> GraphSpec:
-    """Velocity of rows after a reference on a known path, and the reference's keys and values.
+    """Velocity after a reference on a known path, and the reference's keys and values.
 
-    A reference shorter than P stands at the end of its P frames. The last block computes nothing but keys and
-    values for it.
+    A reference shorter than P stands at the end of its P frames. The last block computes only keys and values
+    for it.
     """
     kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
@@ -106,7 +104,7 @@ def step_keys(d: Dimensions) -> GraphSpec:
 def step_reply(d: Dimensions) -> GraphSpec:
     """Velocity as in `step_keys`, with the reference's keys and values from an earlier step.
 
-    `context` is the end of the reference, aligned as there, which the position convolution sees.
+    `context` is the end of the reference, which the position convolution sees; aligned as there.
     """
     kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
@@ -115,7 +113,6 @@ def step_reply(d: Dimensions) -> GraphSpec:
 
 
 def kept_names(depth: int) -> tuple[str, ...]:
-    """The reference's keys and values, by block."""
     return tuple(f"{what}_{block}" for block in range(depth) for what in ("keys", "values"))
 
 
@@ -167,6 +164,5 @@ def vocoder(d: Dimensions) -> GraphSpec:
 
 
 def signatures(d: Dimensions) -> dict[str, GraphSpec]:
-    """Signatures by name, in the order of use."""
     graphs = (modulation, condition, step, step_keys, step_reply, update, vocoder)
     return {make.__name__: make(d) for make in graphs}

@@ -29,10 +29,9 @@ class MelSpec:
     sample_rate_hz: int = 24_000
     mels: int = 100
     hop: int = 256
-    """Samples per frame."""
     n_fft: int = 1024
     win: int = 1024
-    """Samples under the Hann window, centred in n_fft."""
+    """Samples of the Hann window, centred in n_fft."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -45,7 +44,6 @@ class MelSpec:
 
     @property
     def frames_per_second(self) -> float:
-        """93.75 for the official models."""
         return self.sample_rate_hz / self.hop
 
     @property
@@ -55,7 +53,6 @@ class MelSpec:
 
     @property
     def fingerprint(self) -> str:
-        """For cache keys."""
         return (
             f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
         )
@@ -98,13 +95,13 @@ def filterbank(spec: MelSpec) -> NDArray[np.float64]:
 
 
 def _htk_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
-    """(mels + 2,) hertz, equally spaced on the HTK book's scale: 2595 log10(1 + f / 700)."""
+    """(mels + 2,) hertz on the HTK book's scale: 2595 log10(1 + f / 700)."""
     top = 2595.0 * np.log10(1.0 + top_hz / 700.0)
     return 700.0 * (10.0 ** (np.linspace(0.0, top, mels + 2) / 2595.0) - 1.0)
 
 
 def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
-    """(mels + 2,) hertz, equally spaced on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
+    """(mels + 2,) hertz on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
     linear_hz, knee_hz, log_step = 200.0 / 3.0, 1000.0, np.log(6.4) / 27.0
     knee = knee_hz / linear_hz
     top = top_hz / linear_hz if top_hz < knee_hz else knee + np.log(top_hz / knee_hz) / log_step

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 GRIDS = ("epss", "uniform")
 MAX_NFE = 64
 KEY_TIMES = (0.0, 0.076)
-"""Times at which `short-kv` computes the reference's keys and values: steps 0 and 4 of EPSS 7."""
+"""Times at which `short-kv` computes the reference's keys and values."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from appliance.errors import BundleError
 
 Segmenter = Callable[[str], Sequence[str]]
-"""Text → its words."""
 Pinyin = Callable[[str], Sequence[str]]
 """Word → a syllable per character, its tone a digit ("ni3")."""
 
 UNKNOWN = 0
-"""Unknown tokens map to the space, as in upstream."""
+"""Index of unknown tokens: the space, as in upstream."""
 
 _SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
 _NO_SPACE_AFTER = " :'\""
@@ -28,8 +27,6 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the order of the file."""
-
     tokens: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -48,16 +45,16 @@ class Vocabulary:
 
     @functools.cached_property
     def size(self) -> int:
-        """Distinct tokens; a model has one more embedding, for the filler."""
+        """Distinct tokens; a model has one more embedding, the filler."""
         return len(set(self.tokens))
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Independent of the file's line endings."""
+        """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
-        """(T,) indices, not yet shifted by one for the filler."""
+        """(T,) indices, not yet shifted by one."""
         return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
 
 
@@ -68,7 +65,7 @@ def parse_vocabulary(text: str) -> Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Raises BundleError when the file is missing or not a vocabulary."""
+    """Raises BundleError when the file is missing or no vocabulary."""
     try:
         return parse_vocabulary(path.read_bytes().decode("utf-8"))
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS
 from appliance.contract.graphs import GraphSpec
+from appliance.errors import EngineFault
 
 HostArray = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
 """Axis letter → least and largest size that will be bound."""
 RUNS_BEFORE_CAPTURE = 2
-"""Runs of a binding that may still allocate and select kernels."""
+"""Runs that may still allocate and select kernels."""
 
 
 class Arithmetic(enum.Enum):
-    """Arithmetic of a graph that is wrong as exported; tried in this order, each slower than the last."""
+    """Arithmetic of a graph that is wrong as exported; tried in this order."""
 
     FLOAT32_SUMS = "float32 sums"  # of products of float16 numbers
     TF32 = "TF32"  # products of 10-bit mantissas, all else in float32
@@ -29,7 +30,6 @@ class Arithmetic(enum.Enum):
 
     @property
     def variant(self) -> str:
-        """The bundle's variant with its graphs."""
         return FLOAT32_SUMS if self is Arithmetic.FLOAT32_SUMS else FLOAT32
 
 
@@ -61,15 +61,14 @@ class Graph(Protocol):
 
 class Backend(Protocol):
     name: str
-    """Name in a manifest's `backends`."""
     label: str
-    """The name, with the arithmetic of the steps where a graph does not fix it."""
+    """The name, with the steps' arithmetic where graphs do not fix it."""
     frame_multiple: int
     """Rows are padded to a multiple of it. 1: rows run alone, at their true length."""
     max_batch: int
     """Most rows in one call."""
     builds: bool
-    """True: graphs are compiled for this device and verified before use (`tensorrt/prepare.py`)."""
+    """Graphs are compiled for this device and verified before use (`tensorrt/prepare.py`)."""
     can_interrupt: bool
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
@@ -77,7 +76,7 @@ class Backend(Protocol):
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        """Allocate memory filled with zeros."""
+        """Allocate zeros."""
         ...
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> Tensor:
@@ -93,7 +92,7 @@ class Backend(Protocol):
         ...
 
     def download(self, tensor: Tensor) -> HostArray:
-        """Wait for everything enqueued, and copy to the host."""
+        """Wait, and copy to the host."""
         ...
 
     def wait(self) -> None:
@@ -101,9 +100,29 @@ class Backend(Protocol):
         ...
 
     def interrupt(self, on: bool) -> None:
-        """Make calls raise Interrupted, the current one too, until called with False. Any thread."""
+        """Make calls raise Interrupted, the current too, until called with False. Any thread."""
         ...
 
-    def close(self) -> None:
-        """Release everything."""
-        ...
+    def close(self) -> None: ...
+
+
+def sizes_of(
+    spec: GraphSpec,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    fault: Callable[[str], EngineFault],
+) -> dict[str, int]:
+    """The size of each axis. Raises `fault` where tensors contradict the spec or each other."""
+    sizes: dict[str, int] = {}
+    for what, specs, tensors in (("inputs", spec.inputs, inputs), ("outputs", spec.outputs, outputs)):
+        if difference := {one.name for one in specs} ^ tensors.keys():
+            raise fault(f"missing or unknown {what}: {', '.join(sorted(difference))}")
+        for one in specs:
+            dtype, shape = tensors[one.name].dtype.name, tensors[one.name].shape
+            if dtype != one.dtype or len(shape) != len(one.axes):
+                raise fault(f"{one.name}: {dtype} {shape} is not {one.dtype} {one.axes}")
+            for axis, size in zip(one.axes, shape, strict=True):
+                expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+                if size != expected:
+                    raise fault(f"{one.name}: {axis} is {size}, not {expected}")
+    return sizes

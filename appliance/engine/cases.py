@@ -45,7 +45,7 @@ def samples(voice: str, rate_hz: int) -> FloatArray:
 
 
 class DemoSpeech:
-    """The demo voice repeated to any length, with a text to match."""
+    """The demo voice at any length, with a text to match."""
 
     def __init__(self, manifest: Manifest, vocabulary: Vocabulary) -> None:
         spec: MelSpec = manifest.mel
@@ -66,7 +66,7 @@ class DemoSpeech:
         guidance: float,
         seed: int = 0,
     ) -> Segment:
-        """A segment whose latents begin at times[0] on the straight path from noise to the voice."""
+        """A segment whose latents begin at times[0] on the path from noise to the voice."""
         text = transcript(VOICE)
         frames = reply + reference
         tokens = max(round(len(text) * frames / len(self._log_mel)), 1)

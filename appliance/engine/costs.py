@@ -1,7 +1,7 @@
-"""Estimated seconds of the engine's calls: c0·(runtime calls) + c1·tokens + c2·(token pairs).
+"""Estimated seconds of calls: c0·(runtime calls) + c1·tokens + c2·(token pairs).
 
-The terms are launches, linear layers and attention. The warm-up fits them; a moving average then corrects
-each size within a factor of CLAMP.
+The terms are launches, linear layers and attention, fitted at warm-up; a moving average then corrects each
+size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLAMP = 2.0
 MOST_KEPT = 10_000
 """Entries in the cache of work by shape."""
 TRUSTED = 1.3
-"""Ratio of a whole request's time to its prediction above which all estimates are raised."""
+"""Ratio of a request's time to its prediction above which all estimates are raised."""
 
 Steps = Sequence[tuple[Segment, int]]
 Work = tuple[float, float, float]
@@ -52,7 +52,6 @@ class StepCall:
 
 class CostTable:
     def __init__(self, calls_of: Callable[[Steps], list[StepCall]]) -> None:
-        """`calls_of` gives the runtime calls of a step."""
         self._calls_of = calls_of
         self._works: dict[Hashable, tuple[Work, Hashable]] = {}
         self._measured: dict[str, list[tuple[Work, float]]] = {}
@@ -61,7 +60,6 @@ class CostTable:
         self._scale = 1.0
         self.predicted_s = 0.0
         self.measured_s = 0.0
-        """Sums over all calls, for the metrics."""
 
     def of(self, segment: Segment) -> Cost:
         steps = tuple(self._estimate("step", [(segment, step)]) for step in range(segment.nfe))
@@ -96,7 +94,7 @@ class CostTable:
         self.reset()
 
     def check(self, predicted_s: float, measured_s: float) -> None:
-        """Raise all estimates if a whole request took TRUSTED times its prediction."""
+        """Raise all estimates if a request took TRUSTED times its prediction."""
         ratio = measured_s / predicted_s
         logger.info("a request of the warm-up took %.3f s, predicted %.3f s", measured_s, predicted_s)
         if ratio > TRUSTED:
@@ -105,7 +103,7 @@ class CostTable:
             self.reset()
 
     def reset(self) -> None:
-        """Return to the warm-up's estimates, as after a change of clocks."""
+        """Return to the warm-up's estimates."""
         self._factors.clear()
 
     def _estimate(self, call: str, steps: Steps) -> float:

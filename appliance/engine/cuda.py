@@ -1,7 +1,4 @@
-"""Memory of an NVIDIA device through cuda-python.
-
-Copies and graphs are enqueued on one stream of the backend, and run in order without the host waiting.
-"""
+"""Memory of an NVIDIA device through cuda-python, and the one stream on which all is enqueued."""
 
 from __future__ import annotations
 
@@ -20,16 +17,13 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 STAGING_BYTES = 4 << 20
-"""Size of each of two pinned buffers for uploads and downloads."""
+"""Bytes of each of two pinned buffers."""
 FRAME_MULTIPLE = 64
 """Tiles of products have 64 rows or more."""
 
 CAPTURING = threading.Lock()
-"""Held while ONNX Runtime captures a CUDA graph, and while an engine is loaded beside the one that speaks.
-
-It captures in CUDA's global mode, in which no other thread may allocate, and replays a graph only on the
-thread that captured it.
-"""
+"""Held while ONNX Runtime captures a CUDA graph, when no other thread may allocate, and while an engine is
+loaded beside the one that speaks, since a graph is replayed only on the thread that captured it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +58,7 @@ STATUSES: Mapping[int, type[EngineFault]] = {
     719: DeviceLost,  # cudaErrorLaunchFailure
     999: DeviceLost,  # cudaErrorUnknown: after a reset of the driver
 }
-"""CUDA statuses (driver_types.h) that are more than a fault of one call. DeviceLost ends with the process."""
+"""CUDA statuses (driver_types.h); DeviceLost ends the process. Others are faults of one call."""
 TEXTS = {
     "out of memory|failed to allocate": 2,
     "illegal memory access": 700,
@@ -81,7 +75,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """The error of a CUDA status, by default the one in the runtime's message, with a remedy."""
+    """The error of a CUDA status, by default that in a runtime's message, with a remedy."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         status = (
@@ -94,15 +88,13 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
-    """Memory functions of a `Backend` that computes on one stream of a device."""
-
     builds = False
     can_interrupt = False
     frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
-        """`backend`: the name in errors. Raises BundleError without cuda-python, driver or device."""
+        """Raises BundleError without cuda-python, driver or device; `backend` is the name in errors."""
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
@@ -124,7 +116,7 @@ class DeviceMemory:
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
     def _versions(self) -> str:
-        """CUDA versions of cuda-python and the driver, with a remedy where the driver's is older."""
+        """CUDA versions of cuda-python and the driver, with a remedy where the driver is older."""
         runtime = self._cuda.cudaRuntimeGetVersion()[1]
         try:
             driver = self._cuda.cudaDriverGetVersion()[1]
@@ -150,7 +142,7 @@ class DeviceMemory:
         raise NotImplementedError("what a device was given cannot be taken back")
 
     def empty(self, shape: Sequence[int], dtype: str) -> DeviceTensor:
-        """See `Backend`. Raises OutOfDeviceMemory, EngineFault."""
+        """Raises OutOfDeviceMemory, EngineFault."""
         kind = np.dtype(dtype)
         size = max(math.prod(shape) * kind.itemsize, 1)
         try:
@@ -162,7 +154,7 @@ class DeviceMemory:
         return DeviceTensor(address, tuple(shape), kind)
 
     def free(self, tensor: DeviceTensor) -> None:
-        """Wait for the device, and free a tensor of `empty`. Raises EngineFault."""
+        """Wait, and free a tensor of `empty`. Raises EngineFault."""
         self._allocations.remove(tensor.address)
         self._call("cudaFree", tensor.address)
 
@@ -280,7 +272,7 @@ class _Staging:
         self._events = [self.call("cudaEventCreateWithFlags", self.flags) for _ in range(2)]
 
     def take(self, size: int) -> tuple[int, HostArray]:
-        """Address and memory of the next `size` bytes, at most STAGING_BYTES."""
+        """Address and memory of the next bytes, at most STAGING_BYTES."""
         if self._used + size > STAGING_BYTES:
             self.call("cudaEventRecord", self._events[self._half], self.stream)
             self._half, self._used = 1 - self._half, 0

@@ -1,4 +1,4 @@
-"""The engine as the scheduler uses it, from one thread: open · step · finish · close."""
+"""The engine as the scheduler uses it, from one thread."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Seg
 
 T = TypeVar("T")
 MEASURE_S = 6.0
-"""Time limit of the warm-up's measurements; larger sizes are extrapolated."""
+"""Limit of the warm-up's measurements; larger sizes are extrapolated."""
 MEASURED_FRAMES = (80, 160, 300, 560, 1000)
 ALL_GRAPHS = 3
-"""Steps in which `short-kv` runs each of its graphs."""
+"""Steps in which `short-kv` runs all its graphs."""
 LAUNCH_BOUND_S = 0.02
-"""Time of a step below which launches are captured, which saves the host about 2 ms a step."""
+"""Time of a step below which launches are captured: that saves the host about 2 ms a step."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
 class Synthesizer:
-    """Owns the graphs, lanes and tensors of one bundle on one backend."""
+    """Owner of a bundle's graphs, lanes and tensors on a backend."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Synthesizer:
         variant: str | None = None,
         safer: Mapping[str, Arithmetic] | None = None,
     ) -> None:
-        """Load the graphs of `variant` (None: the backend's), except those in `safer`.
+        """Load the graphs of `variant` (None: the backend's); `host` computes modulation rows.
 
-        `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
+        Raises BundleError when the bundle is not for this backend.
         """
         manifest = bundle.manifest
         if backend.name not in manifest.backends:
@@ -92,7 +92,7 @@ class Synthesizer:
 
     @property
     def backend(self) -> str:
-        """Label of the backend, with the arithmetic of graphs in `safer`."""
+        """Label of the backend, with the arithmetic in `safer`."""
         by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
         safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
         return f"{self._backend.label} ({safer})" if safer else self._backend.label
@@ -100,7 +100,7 @@ class Synthesizer:
     def open(self, segment: Segment) -> Lane:
         """Take a lane and compute its condition.
 
-        Raises ValueError for a segment that does not fit the bundle, RuntimeError when every lane is taken.
+        Raises ValueError for a segment that does not fit, RuntimeError when every lane is taken.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -177,20 +177,18 @@ class Synthesizer:
         return samples
 
     def close(self, lane_id: int) -> None:
-        """Free a lane."""
         state = self._lanes.pop(lane_id)
         self._flow.close(state)
         self._modulation.release(state.times)
 
     def reserve(self) -> None:
-        """Allocate all tensors."""
         segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
         opened: list[Lane] = []
         try:
             for _ in range(self.max_lanes):
                 opened.append(self.open(segment))
             if min(self.max_batch, self.max_lanes) > 1:
-                self._flow.reserve_batch()
+                self._flow.batch()
         finally:
             for lane in opened:
                 self.close(lane.id)
@@ -235,7 +233,7 @@ class Synthesizer:
         return self._backend.can_interrupt
 
     def interrupt(self, on: bool) -> None:
-        """See `Backend.interrupt`. Lanes survive. Any thread may call it."""
+        """Any thread may call it; lanes survive."""
         self._backend.interrupt(on)
 
     def prove(self) -> None:
@@ -273,7 +271,7 @@ class Synthesizer:
             self._host.close()
 
     def check(self, segment: Segment) -> None:
-        """Raise ValueError for a segment that does not fit the bundle, naming what is allowed."""
+        """Raise ValueError for a segment that does not fit the bundle."""
         mels, longest = self.manifest.mel.mels, self.manifest.max_frames
         if segment.frames > longest:
             raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
@@ -308,13 +306,13 @@ class Synthesizer:
 
 
 def longest_reference(manifest: Manifest) -> int:
-    """In frames."""
+    """Frames of the longest reference."""
     spec = manifest.mel
     return min(MAX_REFERENCE_S * spec.sample_rate_hz // spec.hop + 1, manifest.max_frames - 1)
 
 
 def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
-    """The sizes at which a graph runs on a backend."""
+    """Sizes at which a graph runs on a backend."""
     least = 1
     if graph in STEPS:
         least = backend.frame_multiple

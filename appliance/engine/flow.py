@@ -1,4 +1,4 @@
-"""Euler steps of the flow ODE: a lane's rows, the step graph that each runs, and the lane's update."""
+"""Euler steps of the flow ODE."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from appliance.engine.rows import PADDED, Rows
 from appliance.request import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
-"""Guidance under this runs the conditional row alone, as in upstream's `CFM.sample`."""
+"""Guidance below it runs the conditional row alone, as in upstream's `CFM.sample`."""
 RELEASE_FRAMES = 1024
-"""Length from which the last step returns its working memory to the system."""
+"""Length from which the last step releases working memory."""
 WORTH_CAPTURING = 4
-"""Least steps left for a CUDA graph, which takes as long as a few runs to make."""
+"""Least steps left for a CUDA graph, which costs a few runs."""
 
 Places = dict[tuple[int, bool], Rows]
-"""Memory of a lane, by part and presence of a reference; allocated when first used."""
+"""Memory of a lane, by part and presence of a reference."""
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class LaneState:
     segment: Segment
     place: Places
     parts: list[Rows]
-    """The conditional and, with guidance, the unconditional row; one part where they share their calls."""
+    """The conditional row and, with guidance, the unconditional one; one part where they share calls."""
     start: int
     """First frame with latents: 0, or with `short` sampling the end of the reference."""
     times: NDArray[np.int32]
@@ -41,7 +41,7 @@ class LaneState:
     """(NFE, 2): dt·(1 + w) and −dt·w."""
     step: Bound
     path: Bound | None
-    """Moves the reference along its path; None where it has latents."""
+    """Moves the reference along its path, where it has no latents."""
     done: int = 0
 
     @property
@@ -56,7 +56,7 @@ class LaneState:
 
 @dataclass
 class Flow:
-    """Owner of the rows and the step graphs, each loaded for the first lane that needs it."""
+    """Owner of rows and step graphs, each loaded when first needed."""
 
     backend: Backend
     dimensions: Dimensions
@@ -86,7 +86,7 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take and fill the rows of a segment with condition (2, N, D). Raises RuntimeError without room."""
+        """Take a lane for a segment with condition (2, N, D). Raises RuntimeError without room."""
         if not self._free:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
         calls = self._calls(segment, 0)
@@ -132,7 +132,7 @@ class Flow:
             if len(members) == 1:
                 members[0].run(graph, when, release=release, capture=capture)
             else:
-                self._together().run_for(members, graph, when, release=release, capture=capture)
+                self.batch().run_for(members, graph, when, release=release, capture=capture)
         for lane in lanes:  # latents += dt · v
             self.backend.upload(lane.weights[lane.done], self._weights)
             lane.step.run()
@@ -141,10 +141,6 @@ class Flow:
                 for row in range(len(rows.lengths)):
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
             lane.done += 1
-
-    def reserve_batch(self) -> None:
-        """Allocate what rows of several lanes share."""
-        self._together()
 
     def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
         """The runtime calls of these steps together."""
@@ -166,7 +162,6 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        """The call of each part."""
         return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
@@ -178,7 +173,7 @@ class Flow:
             place[key] = self._allocate(names, most)
         return place[key]
 
-    def _together(self) -> Rows:
+    def batch(self) -> Rows:
         """Memory for rows of several lanes."""
         if self._batch is None:
             self._batch = self._allocate(("step",), self.backend.max_batch)
@@ -211,12 +206,12 @@ class Flow:
             self._copy_context(lane, "reference_condition", "context_condition")
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
-        """Copy the last frames of the reference, which the position convolution sees."""
+        """Copy the end of the reference, which the position convolution sees."""
         rows, seen = lane.parts[0], min(CONTEXT, lane.start)
         self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
 
     def _set_reference(self, lane: LaneState) -> None:
-        """Set the reference's latents to (1 − t)·noise + t·mel; repeated when a step is retried."""
+        """Set the reference's latents to (1 − t)·noise + t·mel."""
         if lane.path is not None:
             t = float(lane.segment.times[lane.done])
             self.backend.upload(np.array([t, -t], np.float32), self._weights)
@@ -224,7 +219,6 @@ class Flow:
             self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[Rows], frames: int, start: int) -> tuple[Bound, Bound | None]:
-        """A lane's update, and that of its reference."""
         first, last = parts[0], parts[-1]
         step = self._bind_update(
             first.view("latents", frames),
@@ -261,7 +255,6 @@ def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> l
 
 
 def padded(frames: int, multiple: int) -> int:
-    """Frames rounded up to a multiple."""
     return -(-frames // multiple) * multiple
 
 
@@ -270,7 +263,7 @@ def _start(segment: Segment) -> int:
 
 
 def _shared(calls: Sequence[StepCall], most: int) -> list[list[int]]:
-    """Groups of calls that become one, by index: rows without a reference, by length, up to `most`."""
+    """Groups of calls, by index, that become one: rows without a reference, by length."""
     joined: list[list[int]] = []
     room = 0
     for i in sorted(range(len(calls)), key=lambda i: (calls[i].reference > 0, calls[i].frames)):

@@ -1,4 +1,4 @@
-"""Tensors in host memory: numpy arrays."""
+"""Tensors that are numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from appliance.engine.backend import HostArray, Tensor
 
 
 class HostMemory:
-    """Memory functions of a `Backend` on numpy arrays."""
-
     builds = False
     can_interrupt = False
     frame_multiple = max_batch = 1

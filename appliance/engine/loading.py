@@ -1,4 +1,4 @@
-"""Loads the synthesizer of a configuration: selects the backend, and verifies it where that is needed."""
+"""Loads the synthesizer of a configuration."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ FUSED_LENGTHS = (150, 200)
 """Frames at which fused and plain attention are compared."""
 REASON_LENGTH = 400
 TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
-"""Faults that a restart, or room on the disk, may cure: they end a start under `auto` too."""
+"""Temporary faults: they end a start under `auto` too."""
 UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
-"""After these `auto` takes the next backend. TensorRT's binding raises TypeError where its library fails."""
+"""Errors after which `auto` takes the next backend. TensorRT raises TypeError where its library fails."""
 
 
 def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
-    """Import a runtime and open its backend. Raises BundleError where it is unknown or not installed."""
+    """Import a runtime and open its backend. Raises BundleError where it is not installed."""
     if name == "tensorrt":
         return TrtBackend(config.cache, report=report)
     if name == "ort-cuda":
@@ -63,8 +63,8 @@ def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = lo
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
     """Load by a configuration, under "auto" on the first of AUTO that synthesises a silence.
 
-    `report` takes progress lines of builds. Raises BundleError naming what each backend lacks, EngineFault
-    where one failed otherwise, and what `report` raises.
+    Raises BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what
+    `report` raises.
     """
     try:
         return _load(bundle, config, report)
@@ -78,10 +78,7 @@ def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug
 
 
 def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
-    """Load and warm up an engine beside the one that speaks; neither captures a CUDA graph meanwhile.
-
-    Raises as `load_for`.
-    """
+    """Load and warm up an engine beside the one that speaks. Raises as `load_for`."""
     with CAPTURING:
         loaded = load_for(bundle, config, report)
         try:
@@ -124,7 +121,6 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line."""
     kind = "" if isinstance(error, ApplianceError) else f"{type(error).__name__}: "
     line = " ".join(f"{kind}{error}".split())
     return line if len(line) <= REASON_LENGTH else f"{line[:REASON_LENGTH]}…"
@@ -176,9 +172,9 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
 
 
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
-    """The first difference of fused and plain graphs on this device.
+    """The first difference of fused and plain graphs.
 
-    Compared in padded rows, whose masks a runtime without the memory-efficient kernel reads differently.
+    Compared in padded rows, whose masks only the memory-efficient kernel reads as intended.
     """
     engines: list[Synthesizer] = []
     try:

@@ -1,4 +1,4 @@
-"""Table of AdaLN rows by time, from which the step graphs gather."""
+"""Table of AdaLN rows by time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from appliance.engine.backend import Backend, Graph, Tensor
 
 CAPACITY = 128
-"""Two grids of the largest NFE."""
+"""Times: two grids of the largest NFE."""
 
 
 class ModulationTable:
-    """Rows by float32 time. Open lanes hold the rows of their grids; others stay until their place is needed.
+    """Rows by float32 time. Open lanes hold those of their grids; others stay until their place is needed.
 
     The graph has 42 % of a model's weights, so it is loaded for each new grid and dropped.
     """
@@ -23,7 +23,7 @@ class ModulationTable:
     def __init__(
         self, load: Callable[[], Graph], host: Backend, backend: Backend, rows: int, dim: int
     ) -> None:
-        """`host` computes the (rows, dim) of a time, `backend` keeps them."""
+        """`host` computes (rows, dim) of a time, `backend` keeps them."""
         self._load, self._host, self._backend = load, host, backend
         self.table: Tensor = backend.empty((CAPACITY, rows, dim), "float32")
         self._place: OrderedDict[np.float32, int] = OrderedDict()  # least recently used first
@@ -56,7 +56,7 @@ class ModulationTable:
         np.subtract.at(self._holders, indices, 1)
 
     def _make_room(self, count: int, needed: Collection[np.float32]) -> None:
-        """Evict rows that are neither held nor needed, the least recently used first."""
+        """Evict rows that nobody holds or needs, the least recently used first."""
         missing = count - len(self._free)
         idle = [t for t, place in self._place.items() if not self._holders[place] and t not in needed]
         if missing > len(idle):

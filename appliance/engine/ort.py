@@ -17,7 +17,7 @@ from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault, Interrupted
 
 RunOptions = tuple[Any, Any]
-"""The usual ones, and those that return working memory to the system."""
+"""Usual options, and those that return working memory to the system."""
 UINT8, INT8, INT32 = 2, 3, 6
 """Element types of onnx.proto."""
 PRODUCT_DEPTH = 256
@@ -61,8 +61,6 @@ class OrtGraph:
 
 
 class OrtBackend(HostMemory):
-    """The CPU execution provider."""
-
     name = label = "ort-cpu"
     can_interrupt = True
 
@@ -97,7 +95,7 @@ def bind(
     number: int,
     address: Callable[[Any], int],
 ) -> Any:
-    """An IOBinding of tensors on a device. Raises EngineFault."""
+    """Bind tensors of a device. Raises EngineFault."""
     binding = session.io_binding()
     try:
         for bind_one, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
@@ -130,20 +128,20 @@ def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[obj
 
 @functools.cache
 def adds_in_16_bits() -> bool:
-    """True where plain products of uint8 and int8 saturate: on x86 without VNNI."""
+    """True where products of uint8 and int8 saturate: on x86 without VNNI."""
     runtime = import_runtime()
     return integer_product(runtime, runtime.SessionOptions()) != EXACT_PRODUCT
 
 
 def integer_product(runtime: Any, options: Any) -> int:
-    """The runtime's sum of PRODUCT_DEPTH products of the largest uint8 and int8."""
+    """The runtime's sum of PRODUCT_DEPTH products of the largest numbers."""
     session = runtime.InferenceSession(_integer_model(), options, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)})
     return int(found[0, 0])
 
 
 def check_integers(bundle: Bundle) -> None:
-    """Raise BundleError for an INT8 bundle if integer products are wrong on this processor."""
+    """Raise BundleError for an INT8 bundle where integer products are wrong."""
     precision, runtime = bundle.manifest.precision, import_runtime()
     if precision not in ("int8", "int8-qdq"):
         return
@@ -173,7 +171,6 @@ def _integer_model() -> bytes:
 
 
 def _field(number: int, value: bytes | int) -> bytes:
-    """One field of a protobuf message."""
     if isinstance(value, int):
         return bytes((number << 3,)) + _varint(value)
     return bytes((number << 3 | 2,)) + _varint(len(value)) + value

@@ -15,14 +15,14 @@ from appliance.errors import BundleError
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
-"""`AttentionBackend::EFFICIENT_ATTENTION`: other kernels read the fused step graphs' masks differently."""
+"""`AttentionBackend::EFFICIENT_ATTENTION`, whose reading of masks the fused step graphs need."""
 UNCAPTURED = -1
 MAX_CAPTURED = 64
-"""CUDA graphs of a backend: ONNX Runtime keeps each as long as its session."""
+"""ONNX Runtime keeps each CUDA graph as long as its session."""
 
 
 class OrtCudaBound(OrtBound):
-    """A binding that becomes a CUDA graph: ONNX Runtime captures the first run of a number."""
+    """A binding that becomes a CUDA graph: a number's first run is captured."""
 
     def __init__(self, graph: OrtCudaGraph, binding: Any, tensors: list[Tensor]) -> None:
         super().__init__(graph.session, binding, tensors, graph.options(UNCAPTURED), fault_of)
@@ -44,7 +44,7 @@ class OrtCudaBound(OrtBound):
 
 class OrtCudaGraph:
     def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
-        """`numbers`: of the CUDA graphs that may still be made."""
+        """`numbers` of the CUDA graphs that may still be made."""
         self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers
         self._bound: WeakSet[OrtCudaBound] = WeakSet()
 
@@ -55,14 +55,12 @@ class OrtCudaGraph:
         return bound
 
     def options(self, number: int) -> RunOptions:
-        """Run options of a CUDA graph."""
         options = self._runtime.RunOptions()
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         options.add_run_config_entry("gpu_graph_id", str(number))
         return options, options
 
     def close(self) -> None:
-        """Drop the session and its bindings."""
         for bound in self._bound:
             bound.close()
         self.session = None
@@ -91,7 +89,7 @@ class OrtCudaBackend(DeviceMemory):
         self._graphs: list[OrtCudaGraph] = []
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """See `Backend`. Also raises BundleError when the provider cannot be started."""
+        """Raises BundleError where the file cannot be read, or the provider cannot be started."""
         is_step = name in STEPS
         options = {
             "device_id": str(self.device),

@@ -1,4 +1,4 @@
-"""Runs a case with all inputs given, for bug reports and parity checks."""
+"""Runs a case with all inputs given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
-    """(n_frames, M) log-mel, the reference's included, and all its (samples,), without levels or cuts."""
+    """(n_frames, M) log-mel, reference included, and its (samples,), without levels or cuts."""
     lane = engine.open(case)
     try:
         for _ in range(lane.steps_left):

@@ -10,7 +10,6 @@ from appliance.contract.graphs import CONTEXT, GraphSpec
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 
 MOST_BOUND = 64
-"""Bindings kept, the newest."""
 PADDED = ("latents", "condition")
 """Inputs of N frames."""
 
@@ -30,7 +29,7 @@ class Rows:
         shared: Mapping[str, Tensor],
         capacity: Mapping[str, int],
     ) -> None:
-        """Allocate for the step graphs of `specs`, which `graph` loads, at the R, N, P and C of `capacity`.
+        """Allocate for the graphs of `specs` at the R, N, P and C of `capacity`.
 
         `shared` has the modulation table, and zeros for PADDED where frames are padded.
         """
@@ -88,7 +87,6 @@ class Rows:
             self._backend.copy(copied, own)
 
     def _pairs(self, members: Sequence[Rows], name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each row of `members`, and its copy."""
         places = [(rows, row, frames) for rows in members for row, frames in enumerate(rows.lengths)]
         for place, (rows, row, frames) in enumerate(places):
             yield rows.view(name, frames, row=row), self.view(name, frames, row=place)

@@ -23,7 +23,7 @@ class Decoder:
         return self._backend.view(self._frames, (count, self._frames.shape[1]), (skip,))
 
     def run(self, frames: int) -> FloatArray:
-        """(samples,) of the first frames, at the model's rate; empty where they are too few."""
+        """(samples,) of the first frames, at the model's rate."""
         length = self._vocoder.samples(frames, self._hop)
         if length == 0:
             return np.zeros(0, np.float32)

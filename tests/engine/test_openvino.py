@@ -228,7 +228,7 @@ def test_inputs_and_outputs_share_memory(update: Graph) -> None:
         ({"time": np.zeros(1, np.float32)}, "time"),
         ({"guided": np.zeros((4, 100), np.float32)}, "guided"),
         ({"weights": np.zeros((2, 2), np.float32)}, "weights"),
-        ({"weights": np.zeros(2, np.float64)}, "f64"),
+        ({"weights": np.zeros(2, np.float64)}, "float64"),
         ({"latents_out": np.zeros((6, 100), np.float32)}, "latents_out"),
     ],
 )

@@ -1,4 +1,4 @@
-"""ONNX graph → serialised TensorRT engine, and the cache of engines: each is valid for one device alone."""
+"""ONNX graph → TensorRT engine, and the cache of engines: each is valid for one device alone."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 WORKSPACE_BYTES = 2 << 30
-"""Limit of a kernel's scratch memory."""
 RANGES = (512, 1280)
-"""Ends of the ranges of N with a profile of their own: 5.5 and 13.7 s."""
+"""Ends of the ranges of N with a profile each: 5.5 and 13.7 s."""
 USUAL_FRAMES = 512
 """Optimum of axes with one range."""
 SEVERAL_PROFILES = (10, 8)
@@ -60,7 +59,7 @@ class Profile:
 
 
 def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
-    """A profile for each range of N where the graph has rows (axis R), else one for all sizes.
+    """A profile for each range of N where the graph has rows (axis R), else one.
 
     A range's optimum is its end, where a step takes longest.
     """
@@ -86,8 +85,6 @@ class EngineSource:
 
 @dataclass(frozen=True)
 class EnginePlatform:
-    """Versions and GPU that an engine is valid for."""
-
     tensorrt: str
     driver: int
     """CUDA's version number: 12060 for 12.6."""
@@ -113,7 +110,7 @@ def import_runtime(backend: str) -> Any:
 
 
 def make_log(runtime: Any) -> Any:
-    """An ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
+    """An ILogger that collects errors for `reason`. TensorRT holds no reference."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -137,7 +134,7 @@ def make_log(runtime: Any) -> Any:
 
 
 def make_progress(runtime: Any) -> Any:
-    """An IProgressMonitor. TensorRT holds no reference to it, and calls it from its own threads."""
+    """An IProgressMonitor, called from TensorRT's threads; it holds no reference."""
 
     class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -164,7 +161,7 @@ def make_progress(runtime: Any) -> Any:
 
 @contextlib.contextmanager
 def reporting(progress: Any, report: Report) -> Iterator[None]:
-    """Report a build's progress every REPORT_S, since most of a profile is one step without a callback.
+    """Report progress every REPORT_S, since most of a profile is one step without a callback.
 
     An exception of `report` is left in `progress.stopped`.
     """
@@ -195,7 +192,7 @@ def start(factory: Callable[[Any], Any], log: Any, version: str) -> Any:
 
 
 def fused_attentions(runtime: Any, engine: Any) -> int | None:
-    """Number of fused attention kernels in all profiles; None where TensorRT does not tell.
+    """Number of fused attention kernels; None where TensorRT does not tell.
 
     The inspector's words are from TensorRT's issue 4397: only reports may rest on them.
     """
@@ -217,11 +214,11 @@ def build(
     report: Report = logger.debug,
     keep: Callable[[bytes], None] = lambda timing: None,
 ) -> tuple[bytes, bytes]:
-    """The serialised engine, and the timing cache `timing` extended by this build.
+    """The serialised engine, and the timing cache `timing` extended by the build.
 
-    `keep` takes the timing cache of a failed or stopped build too. Where a TensorRT in WEAKLY_TYPED refuses
-    the graph's element types, each layer's is set. Raises BundleError when the graph cannot be built or its
-    inputs differ, EngineFault when TensorRT cannot start, and what `report` raises.
+    `keep` takes the timing cache also of a failed build. Where a TensorRT in WEAKLY_TYPED refuses the graph's
+    element types, each layer's is set. Raises BundleError when the graph cannot be built or its inputs
+    differ, EngineFault when TensorRT cannot start, and what `report` raises.
     """
     try:
         return _build(source, runtime, log, timing, report, keep, strongly_typed=True)
@@ -293,7 +290,7 @@ def _build(
 
 
 def _hold_types(runtime: Any, network: Any, config: Any) -> None:
-    """Set the type of each layer of a weakly typed network, where TensorRT would choose the fastest."""
+    """Set each layer's type in a weakly typed network, where TensorRT would choose the fastest."""
     floats = (runtime.DataType.FLOAT, runtime.DataType.HALF)
     for number in range(network.num_layers):
         layer = network.get_layer(number)
@@ -310,7 +307,7 @@ def _hold_types(runtime: Any, network: Any, config: Any) -> None:
 
 
 class EngineCache:
-    """A folder of engines, named by the hash of everything that each depends on."""
+    """A folder of engines, named by the hash of all that each depends on."""
 
     def __init__(
         self, folder: Path, platform: EnginePlatform, runtime: Any, log: Any, report: Report = logger.debug
@@ -324,7 +321,7 @@ class EngineCache:
         self.report(line)
 
     def parts(self, source: EngineSource) -> tuple[EngineSource, ...]:
-        """Sources of a graph's engines: one a profile before SEVERAL_PROFILES, else one."""
+        """Sources of a graph's engines: one for each profile before SEVERAL_PROFILES."""
         if version_of(self._runtime) >= SEVERAL_PROFILES:
             return (source,)
         return tuple(replace(source, profiles=(profile,)) for profile in source.profiles)
@@ -339,10 +336,7 @@ class EngineCache:
         return sum(path.stat().st_size for path in kept) if all(path.exists() for path in kept) else 0
 
     def digests(self, source: EngineSource) -> tuple[str, ...]:
-        """sha256 of each engine of a graph; "" for a missing or damaged one.
-
-        Raises BundleError, StorageError.
-        """
+        """sha256 of a graph's engines; "" for a missing or damaged one. Raises BundleError, StorageError."""
         try:
             engines = (_read(self.folder / self.name(p), self._ingredients(p)) for p in self.parts(source))
             return tuple("" if engine is None else hashlib.sha256(engine).hexdigest() for engine in engines)
@@ -411,7 +405,6 @@ class EngineCache:
 
 
 def version_of(runtime: Any) -> tuple[int, ...]:
-    """Major, minor."""
     return tuple(map(int, runtime.__version__.split(".")[:2]))
 
 

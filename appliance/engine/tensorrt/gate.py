@@ -1,8 +1,7 @@
 """Comparison of a backend with the CPU's float32.
 
-TensorRT has been silently wrong for this model at sizes beside the optimum (its issue 4450), and fused
-attention at single batch sizes (4837): so steps are compared at both ends of each profile and between, with
-one and two rows, and a whole sample.
+TensorRT has been silently wrong for this model at sizes beside the optimum (its issue 4450), and in fused
+attention at single batch sizes (4837): so lengths and rows vary.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ from appliance.errors import DeviceLost, EngineFault, OutOfDeviceMemory
 from appliance.request import FloatArray, Segment
 
 BOUNDS: dict[Precision, float] = {"fp32": 1e-3, "fp16": 3e-2, "int8": 1e-1, "int8-qdq": 1e-1}
-"""Largest ‖a − b‖ / ‖b‖ of a graph's output, chosen: half precision has 4e-3 on a CPU, blank audio 1."""
+"""Largest ‖a − b‖ / ‖b‖ of an output, chosen: half precision has 4e-3 on a CPU, blank audio 1."""
 WHOLE = "sample"
-"""In place of a graph's name: a whole log-mel, measured by `share`."""
+"""Name of the comparison of a whole log-mel by `share`."""
 NFE, FINE_NFE = 7, 32
 ALLOWED_SHARE = 0.25
 """Most of a sample's error is then that of its few steps."""
 LENGTHS = (16, 150, 512, 530, 1280, 1300)
-"""Frames, besides the bundle's longest: on both sides of the ends of `build.RANGES`, most padded."""
+"""Frames, besides the longest: on both sides of the ends of `build.RANGES`, most padded."""
 REFERENCES = (40, 480, 1126)
-"""Frames of the references, in turn."""
 TIMES = np.array([0.3, 0.45, 0.6])
-"""Of the steps; only the first computes the reference's keys and values."""
+"""Times of the steps; only the first computes the reference's keys and values."""
 USUAL = (400, 350)
-"""Frames of reply and reference in the whole sample."""
+"""Frames of reply and reference."""
 FAILED: NDArray[np.generic] = np.full(1, np.nan, np.float32)
 
 T = TypeVar("T")
@@ -67,7 +65,6 @@ class Comparison:
 
 
 def graphs_of(sampling: Sampling) -> tuple[str, ...]:
-    """Graphs that run on a GPU."""
     steps = {
         "exact": ("step",),
         "short": ("step", "step_keys"),
@@ -99,7 +96,7 @@ def compare(engine: Synthesizer, exact: Synthesizer, vocabulary: Vocabulary) -> 
 def compare_steps(
     engine: Synthesizer, exact: Synthesizer, speech: DemoSpeech, lengths: Sequence[int]
 ) -> Iterator[Comparison]:
-    """Compare velocities of the step graphs, for rows of these frames."""
+    """Compare velocities, for rows of these frames."""
     manifest = engine.manifest
     used = graphs_of(manifest.defaults.sampling)
     after = [name for name in ("step_keys", "step_reply") if name in used]
@@ -118,8 +115,8 @@ def compare_steps(
 
 
 def share(engine: Synthesizer, exact: Synthesizer, segment: Segment) -> float:
-    """Error of lossy arithmetic, relative to that of few steps: the mean absolute difference of the generated
-    log-mel between `engine` and `exact` at NFE, divided by that between NFE and FINE_NFE on `exact`.
+    """Error of lossy arithmetic relative to that of few steps: the mean absolute difference of log-mel
+    between `engine` and `exact` at NFE, over that of NFE and FINE_NFE on `exact`.
 
     Raises ValueError, EngineFault.
     """

@@ -1,7 +1,7 @@
 """Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
-A graph that cannot be built, or differs, is built in the next Arithmetic that the bundle has; after the last
-the bundle is refused. Old engines stay until the new ones have passed.
+A graph that cannot be built, or differs, is built in the next Arithmetic. Old engines stay until the new ones
+have passed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 3
 KEPT_RECORDS = 2
-"""The last bundle prepared, and one to go back to."""
+"""Records kept: the last, and one to go back to."""
 MIB = 1 << 20
 
 OpenBackend = Callable[[str], Backend]
@@ -44,22 +44,21 @@ OpenBackend = Callable[[str], Backend]
 
 @dataclass(frozen=True)
 class Record:
-    """Engines that passed the comparison, by graph, as stored in `<manifest's sha256>.json`."""
+    """Engines that passed, by graph, stored in `<manifest's sha256>.json`."""
 
     format: int
     platform: dict[str, Any]
     engines: dict[str, tuple[str, ...]]
-    """Their sha256."""
+    """SHA-256 of each."""
     arithmetic: dict[str, str]
-    """Value of an Arithmetic, for graphs that do not compute as exported."""
+    """An Arithmetic's value, for graphs that do not compute as exported."""
     refused: dict[str, str]
     """Reason for that."""
     worst: dict[str, float]
-    """Largest error."""
     build_s: dict[str, float]
     """Duration of a build; absent for cached ones."""
     attentions: dict[str, int]
-    """Fused attention kernels of a step graph; absent in float32 and where TensorRT does not tell."""
+    """Fused attention kernels of a step graph; absent in float32 or where unknown."""
 
     @property
     def safer(self) -> dict[str, Arithmetic]:
@@ -72,32 +71,29 @@ class PlannedEngine:
     profiles: int
     kept: bool
     size_bytes: int
-    """Of the cached engine, else of the graph's weights."""
+    """Size of the cached engine, else of the graph's weights."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Work of `prepare`, with estimates."""
-
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
     speaking_bytes: int
-    """Weights and tensors, without kernels and working memory."""
     lanes: int
     build_s: float | None
-    """By earlier builds on this device; None without any."""
+    """Estimate by earlier builds; None without any."""
     attentions: Mapping[str, int]
 
     @property
     def disk_bytes(self) -> int:
-        """Guess: weights, and a tenth for kernels."""
+        """Estimate: weights, and a tenth for kernels."""
         return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.kept))
 
     @property
     def memory_bytes(self) -> int:
-        """Guess: three times the largest graph's weights, and workspace."""
+        """Estimate: three times the largest graph's weights, and workspace."""
         largest = max((engine.size_bytes for engine in self.engines if not engine.kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
@@ -131,7 +127,7 @@ class Plan:
 def ensure(
     bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
 ) -> Mapping[str, Arithmetic]:
-    """Prepare the engines where no valid record is found; the graphs that do not compute as exported.
+    """Prepare engines where no valid record is found. Returns graphs that do not compute as exported.
 
     Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
@@ -174,7 +170,7 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
 
 
 def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic | None:
-    """The next Arithmetic for a graph that is wrong in `now` (None: as exported), if there is one."""
+    """The Arithmetic after `now` (None: as exported) that the bundle has for a graph."""
     answers: list[Arithmetic] = [*Arithmetic]
     for answer in answers[answers.index(now) + 1 if now else 0 :]:
         if manifest.precision == "fp32" and answer is Arithmetic.TF32:
@@ -239,7 +235,6 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
 
 
 def unfused(attentions: Mapping[str, int]) -> list[str]:
-    """Step graphs without a fused attention kernel."""
     return [graph for graph, count in attentions.items() if not count]
 
 
@@ -253,7 +248,7 @@ def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
 def engine_sources(
     bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
 ) -> dict[str, EngineSource]:
-    """By graph. Raises BundleError for a missing one."""
+    """Sources by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
@@ -289,7 +284,6 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """True if platform and engines are those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
     sources = engine_sources(bundle, backend, record.safer)
@@ -361,7 +355,7 @@ def _compare(
 
 
 def _free_bytes(folder: Path) -> int:
-    """Of the disk where the folder is or will be."""
+    """Free bytes of the disk that holds the folder, or will."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
@@ -375,7 +369,7 @@ def _available_bytes() -> int:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove all but the newest records and their engines. Raises OSError."""
+    """Keep the newest records and their engines. Raises OSError."""
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept: set[str] = set()
     for path in by_age[-KEPT_RECORDS:]:
@@ -401,7 +395,7 @@ def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
 
 
 class _Counting(HostMemory):
-    """A backend, graph and binding with the sizes of another, that computes and allocates nothing."""
+    """A backend, graph and binding that computes and allocates nothing."""
 
     def __init__(self, backend: Backend) -> None:
         self.name, self.label = backend.name, backend.label

@@ -1,16 +1,16 @@
-"""TensorRT on an NVIDIA GPU. Never run on one: tests use a fake device."""
+"""TensorRT on an NVIDIA GPU; run only on a fake one so far."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.graphs import GraphSpec, TensorSpec
-from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Arithmetic, Bound, Graph, Ranges, Tensor
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Arithmetic, Bound, Graph, Ranges, Tensor, sizes_of
 from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
@@ -45,8 +45,6 @@ class TrtBound:
 
 
 class TrtGraph:
-    """Engines of a graph, with a context for each profile."""
-
     def __init__(
         self,
         backend: TrtBackend,
@@ -70,28 +68,20 @@ class TrtGraph:
         return max(int(engine.device_memory_size_v2) for engine in self._engines)
 
     def use(self, workspace: DeviceTensor) -> None:
-        """Set the working memory, and drop captured graphs, which contain its address."""
+        """Set working memory, and drop captured graphs, which contain its address."""
         for slot in self._slots:
             self._forget(slot)
             slot.context.set_device_memory(workspace.address, workspace.nbytes)
 
     def close(self) -> None:
-        """Drop graphs, contexts and engines; the stream must be idle."""
+        """Drop contexts and engines; the stream must be idle."""
         for slot in self._slots:
             self._forget(slot)
         self._slots.clear()
         self._engines.clear()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        sizes: dict[str, int] = {}
-        for what, specs, tensors in (
-            ("inputs", self._spec.inputs, inputs),
-            ("outputs", self._spec.outputs, outputs),
-        ):
-            if difference := {spec.name for spec in specs} ^ tensors.keys():
-                raise self._fault(f"missing or unknown {what}:", ", ".join(sorted(difference)))
-            for spec in specs:
-                _check(spec, tensors[spec.name], sizes, self._fault)
+        sizes = sizes_of(self._spec, inputs, outputs, self._fault)
         for slot in self._slots:
             if slot.profile.holds(sizes):
                 return TrtBound(self, slot, inputs, outputs)
@@ -117,7 +107,6 @@ class TrtGraph:
         bound.runs += 1
 
     def _set(self, bound: TrtBound) -> None:
-        """Set shapes and addresses, once for successive runs."""
         context = bound.slot.context
         for name, shape in bound.shapes.items():
             if not context.set_input_shape(name, shape):
@@ -134,7 +123,7 @@ class TrtGraph:
             raise self._fault("cannot be run")
 
     def _forget(self, slot: Slot) -> None:
-        """Drop the captured graph, which is void once its context's shapes change (TensorRT's issue 3798)."""
+        """Drop the captured graph: changed shapes make it void (TensorRT's issue 3798)."""
         if slot.last is not None and slot.last.captured is not None:
             self._backend.drop(slot.last.captured)
             slot.last.captured = None
@@ -156,7 +145,7 @@ class TrtGraph:
 
 
 class TrtBackend(DeviceMemory):
-    """Engines of this device; one runs at a time, so they share working memory."""
+    """Engines of this device, which share working memory."""
 
     name = "tensorrt"
     label = "tensorrt"
@@ -165,10 +154,8 @@ class TrtBackend(DeviceMemory):
     max_batch = 2
 
     def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
-        """`engines` is the folder of the cache, `report` takes progress lines of builds.
-
-        Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
-        """
+        """Raises BundleError where TensorRT, cuda-python, the driver or the device is missing; `engines` is
+        the folder of the cache."""
         self._runtime = build.import_runtime(self.name)
         super().__init__(self.name, device)
         try:
@@ -181,9 +168,9 @@ class TrtBackend(DeviceMemory):
         self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
         self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
         self.attentions: dict[str, list[int | None]] = {}
-        """Graph → `fused_attentions` of each of its engines."""
+        """Graph → `fused_attentions` of its engines."""
         self.safer: Mapping[str, Arithmetic] = {}
-        """Graphs that do not compute as exported, from the next `load` on."""
+        """Graphs to load in other arithmetic."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
@@ -223,15 +210,3 @@ class TrtBackend(DeviceMemory):
             graph.close()
         self._graphs.clear()
         super().close()
-
-
-def _check(
-    spec: TensorSpec, tensor: Tensor, sizes: dict[str, int], fault: Callable[..., EngineFault]
-) -> None:
-    """Add a tensor's sizes to `sizes`. Raises `fault` where they contradict it or the spec."""
-    if tensor.dtype.name != spec.dtype or len(tensor.shape) != len(spec.axes):
-        raise fault(f"{spec.name}: {tensor.dtype.name} {tensor.shape} is not {spec.dtype} {spec.axes}")
-    for axis, size in zip(spec.axes, tensor.shape, strict=True):
-        expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
-        if size != expected:
-            raise fault(f"{spec.name}: {axis} is {size}, not {expected}")
