@@ -251,7 +251,8 @@ def _synthesis(inspection: Inspection) -> Finding:
 
 def _precision(inspection: Inspection) -> Finding:
     from appliance.contract.tokens import read_vocabulary
-    from appliance.engine import agreement, loading
+    from appliance.engine import loading
+    from appliance.engine.tensorrt import gate
     from appliance.plan import Planner
     from appliance.text import chinese
     from appliance.voices.store import open_store
@@ -266,7 +267,7 @@ def _precision(inspection: Inspection) -> Finding:
         return checks.skipped("precision", NO_VOICE)
     planner = Planner(read.manifest, read_vocabulary(read.vocab), store.reference, chinese.to_tokens)
     guidance = read.manifest.defaults.guidance
-    request = Request(MEASURED, names[0], agreement.NFE, SEED, guidance, Segmentation.UPSTREAM)
+    request = Request(MEASURED, names[0], gate.NFE, SEED, guidance, Segmentation.UPSTREAM)
     alone = replace(config.engine, lanes=1)
     lossy = loading.load_for(read, alone)
     if lossy.backend == EXACT_BACKEND:
@@ -274,12 +275,12 @@ def _precision(inspection: Inspection) -> Finding:
         return is_exact
     exact = loading.load_for(read, replace(alone, backend=EXACT_BACKEND))
     try:
-        share = agreement.share(lossy, exact, planner.plan(request)[0])
+        share = gate.share(lossy, exact, planner.plan(request)[0])
         value, figures = f"{share:.1%} on {lossy.backend}", {"share": round(share, 4)}
     finally:
         lossy.shutdown()
         exact.shutdown()
-    if share > agreement.ALLOWED:
+    if share > gate.ALLOWED_SHARE:
         return Finding("precision", Level.FAIL, value, LIMITS["precision"], REMEDIES["precision"], figures)
     return checks.passed("precision", value, LIMITS["precision"], figures)
 

@@ -78,7 +78,7 @@ class AsyncClient(ClientBase):
         while True:
             call = attempts.begin()
             try:
-                with grpc_failures():
+                with grpc_failures(self.address):
                     await call.initial_metadata()
                     on_admitted()
                     [response] = [message async for message in call]
@@ -109,7 +109,7 @@ class AsyncClient(ClientBase):
     async def watch(self, channel: str = "") -> AsyncIterator[QueueEvent]:
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
         try:
-            with grpc_failures():
+            with grpc_failures(self.address):
                 async for event in call:
                     yield event
         finally:
@@ -118,7 +118,7 @@ class AsyncClient(ClientBase):
     async def listen(self, channel: str = "") -> AsyncIterator[Heard]:
         call = self._queue.Listen(pb.ListenRequest(channel=channel))
         try:
-            with grpc_failures():
+            with grpc_failures(self.address):
                 async for response in call:
                     yield heard_of(response)
         finally:
@@ -147,7 +147,8 @@ class AsyncClient(ClientBase):
     def session(self, voice: str, **options: Unpack[Options]) -> Session:
         """Speak a text while it is written; the options hold for all of its clauses."""
         configure = synthesize_request("", voice, options)
-        return Session(self._synthesizer.Session(metadata=channel_metadata(configure.channel)), configure)
+        call = self._synthesizer.Session(metadata=channel_metadata(configure.channel))
+        return Session(call, configure, self.address)
 
     async def voices(self, *, timeout: float | None = REACH_S) -> AsyncIterator[Voice]:
         token = ""
@@ -207,7 +208,7 @@ class AsyncClient(ClientBase):
         return serving_status(await self._call(self._health.Check, request, timeout))
 
     async def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
-        with grpc_failures():
+        with grpc_failures(self.address):
             return await method(request, timeout=timeout)
 
 
@@ -222,7 +223,7 @@ class AsyncStream:
         try:
             while True:
                 try:
-                    with grpc_failures():
+                    with grpc_failures(self._attempts.address):
                         async for message in self._call:
                             for event in self._attempts.received(event_of(message)):
                                 yield event
@@ -265,8 +266,8 @@ class Session:
     or an UtteranceError. Leaving it early cancels the call.
     """
 
-    def __init__(self, call: Any, configure: pb.SynthesizeRequest) -> None:
-        self._call, self._configure = call, configure
+    def __init__(self, call: Any, configure: pb.SynthesizeRequest, address: str) -> None:
+        self._call, self._configure, self._address = call, configure, address
         self._is_open = False
         self._writing = asyncio.Lock()
 
@@ -284,7 +285,7 @@ class Session:
 
     async def close(self) -> None:
         """End the text; what was written is spoken to its end."""
-        with grpc_failures():
+        with grpc_failures(self._address):
             await self._call.done_writing()
 
     async def _write(self, message: pb.SessionRequest) -> None:
@@ -301,7 +302,7 @@ class Session:
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, Event | UtteranceError]]:
         try:
-            with grpc_failures():
+            with grpc_failures(self._address):
                 async for message in self._call:
                     number = message.utterance
                     yield number, message.error if message.HasField("error") else event_of(message)

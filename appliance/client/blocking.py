@@ -60,7 +60,7 @@ class Client(ClientBase):
         attempts = self._attempts(self._synthesizer.Synthesize, text, voice, timeout, options)
         while True:
             try:
-                with grpc_failures():
+                with grpc_failures(self.address):
                     return whole_reply(attempts.begin(), attempts.begun)
             except CallFailed as failure:
                 time.sleep(attempts.wait_s(failure))
@@ -91,7 +91,7 @@ class Client(ClientBase):
         """Yield the waiting and sounding requests, then each change, until the iteration is left."""
         call = self._queue.WatchQueue(pb.WatchQueueRequest(channel=channel))
         try:
-            with grpc_failures():
+            with grpc_failures(self.address):
                 yield from call
         finally:
             call.cancel()
@@ -100,7 +100,7 @@ class Client(ClientBase):
         """Yield the paused channels, then the audio of one channel, or all, until the iteration is left."""
         call = self._queue.Listen(pb.ListenRequest(channel=channel))
         try:
-            with grpc_failures():
+            with grpc_failures(self.address):
                 for response in call:
                     yield heard_of(response)
         finally:
@@ -190,7 +190,7 @@ class Client(ClientBase):
         )
 
     def _call(self, method: Any, request: Any, timeout: float | None) -> Any:
-        with grpc_failures():
+        with grpc_failures(self.address):
             return method(request, timeout=timeout)
 
 
@@ -205,7 +205,7 @@ class Stream:
         try:
             while True:
                 try:
-                    with grpc_failures():
+                    with grpc_failures(self._attempts.address):
                         for message in self._call:
                             yield from self._attempts.received(event_of(message))
                     return
@@ -232,7 +232,8 @@ class Operator:
     """A client of the Admin socket, on the box itself."""
 
     def __init__(self, socket: str = ADMIN_SOCKET) -> None:
-        self._connection = grpc.insecure_channel(f"unix:{socket}")
+        self._address = f"unix:{socket}"
+        self._connection = grpc.insecure_channel(self._address)
         self._admin = admin_pb2_grpc.AdminStub(self._connection)
 
     def __enter__(self) -> Operator:
@@ -271,5 +272,5 @@ class Operator:
         return status
 
     def _call(self, method: Any, request: Any, timeout: float | None = UPLOAD_S) -> Any:
-        with grpc_failures():
+        with grpc_failures(self._address):
             return method(request, timeout=timeout)

@@ -64,6 +64,7 @@ class ClientBase:
         box is away, after the time that the box names when it is overloaded. A stream's Header then comes
         with its first audio.
         """
+        self.address = address
         self._connection = _connect(self._grpc, address, credentials, own_connection, self._interceptors())
         self._retries = retries
         self._synthesizer = appliance_pb2_grpc.SynthesizerStub(self._connection)
@@ -78,7 +79,9 @@ class ClientBase:
     def _attempts(
         self, method: Callable[..., Any], text: str, voice: str, timeout: float | None, options: Options
     ) -> Attempts:
-        return Attempts(method, synthesize_request(text, voice, options), timeout, self._retries)
+        return Attempts(
+            method, synthesize_request(text, voice, options), timeout, self._retries, self.address
+        )
 
 
 def channel_metadata(channel: str) -> Metadata:

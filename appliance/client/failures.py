@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
+PROBE_S = 1.0
 
 
 class CallFailed(Exception):
     """A call that was refused, broke, was cancelled or ran out of time."""
 
     def __init__(
-        self, status: str, message: str, reason: str = "", field: str = "", retry_s: float | None = None
+        self,
+        status: str,
+        message: str,
+        reason: str = "",
+        field: str = "",
+        retry_s: float | None = None,
+        address: str = "",
     ) -> None:
         super().__init__(f"{message} ({status})")
         self.status = status
@@ -28,24 +36,24 @@ class CallFailed(Exception):
         """Field of the request that is wrong, or empty."""
         self.retry_s = retry_s
         """Seconds after which the same call may succeed; None: unknown."""
+        self._address = address
 
     @property
     def unreachable(self) -> bool:
-        """True if nothing listens at the address; False for a TLS or certificate error."""
-        answered = any(sign in self.message for sign in ("handshake", "erification", "Socket closed"))
-        return self.status == "UNAVAILABLE" and not self.reason and "connect" in self.message and not answered
+        """True if nothing listens at the address, which is tried; False for a TLS or certificate error."""
+        return self.status == "UNAVAILABLE" and not self.reason and not _listens(self._address)
 
 
 @contextmanager
-def grpc_failures() -> Iterator[None]:
-    """Raise gRPC's errors as CallFailed."""
+def grpc_failures(address: str) -> Iterator[None]:
+    """Raise gRPC's errors of calls to an address as CallFailed."""
     try:
         yield
     except grpc.RpcError as error:
-        raise _call_failed(error) from error
+        raise _call_failed(error, address) from error
 
 
-def _call_failed(error: Any) -> CallFailed:
+def _call_failed(error: Any, address: str) -> CallFailed:
     """Read the details that the daemon packs into google.rpc.Status: ErrorInfo, BadRequest, RetryInfo."""
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
@@ -61,4 +69,18 @@ def _call_failed(error: Any) -> CallFailed:
         if detail.Unpack(retry):
             retry_s = retry.retry_delay.ToTimedelta().total_seconds()
     field = bad.field_violations[0].field if bad.field_violations else ""
-    return CallFailed(error.code().name, error.details() or "", info.reason, field, retry_s)
+    return CallFailed(error.code().name, error.details() or "", info.reason, field, retry_s, address)
+
+
+def _listens(address: str) -> bool:
+    """True if host:port or unix:PATH takes a connection, or is another kind of target."""
+    host, _, port = address.rpartition(":")
+    try:
+        if address.startswith("unix:"):
+            with closing(socket.socket(socket.AF_UNIX)) as probe:
+                probe.connect(address.removeprefix("unix:"))
+        elif port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), PROBE_S).close()
+    except OSError:
+        return False
+    return True

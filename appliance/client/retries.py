@@ -29,6 +29,7 @@ class Attempts:
     timeout: float | None
     """Seconds for all attempts together."""
     retries: int
+    address: str
     begun: float = field(default_factory=time.monotonic)
     count: int = 0
     has_audio: bool = False

@@ -1,8 +1,4 @@
-"""The bundle: a folder with a manifest, a vocabulary and graphs; read, verified and written here.
-
-A manifest's format is MAJOR.MINOR. Another format is refused by its number before its keys are looked at.
-Format 1.0, whose step graph computed lanes instead of rows, can be converted.
-"""
+"""The bundle: a folder with a manifest, a vocabulary and graphs."""
 
 from __future__ import annotations
 
@@ -26,29 +22,25 @@ FORMAT = "1.1"
 MANIFEST = "manifest.yaml"
 VOCAB = "vocab.txt"
 FLOAT32 = "float32"
-"""The variant of a half-precision bundle whose graphs compute in float32, on the same weights."""
+"""Variant in float32, on a half-precision bundle's weights."""
 FLOAT32_SUMS = "float32-sums"
-"""The variant whose products are of float16 numbers and summed in float32."""
+"""Variant with products of float16 summed in float32."""
 FUSED = "ort-cuda"
-"""The variant, and the backend, whose step graphs have an attention that reads its masks whole on CUDA only:
-ONNX Runtime's CPU takes keys that are not padding for the first ones."""
+"""Variant, and backend, with fused attention, whose masks ONNX Runtime's CPU misreads."""
 FRAMES_ALLOWED = range(256, 8192 + 1)
-"""Values of `max_frames`; upstream's position table ends at 8192."""
+"""Upstream's position table ends at 8192."""
 
 Precision = Literal["fp32", "fp16", "int8", "int8-qdq"]
 """`int8`: dynamic, for a CPU. `int8-qdq`: fp16 with calibrated INT8 products in the step graphs."""
 Sampling = Literal["exact", "short", "short-kv"]
-"""Ways to sample a reply. `exact`: as upstream does. `short`: the reference's latents are set to their known
-path, and the unguided row has the reply's frames alone. `short-kv`: `short`, and most steps reuse the
-reference's keys and values."""
-
-
+"""`exact`: as upstream. `short`: the reference follows its known path, and the unguided row is the reply
+alone. `short-kv`: `short`, and most steps reuse the reference's keys and values."""
 Count = Annotated[int, AtLeast(1)]
 
 
 @dataclass(frozen=True)
 class Arch(Ranged):
-    """The DiT's architecture, in upstream's own names (`model.arch` of its YAML files)."""
+    """The DiT's architecture, in upstream's names (`model.arch`)."""
 
     dim: Count
     depth: Count
@@ -66,19 +58,17 @@ class Arch(Ranged):
 
 @dataclass(frozen=True)
 class Vocoder:
-    """Vocoder of the bundle, and the number of samples it makes of n frames."""
-
     name: Literal["vocos", "bigvgan"]
     padding: Literal["center", "same"] = "center"
 
     def samples(self, frames: int, hop: int) -> int:
-        """Length of the output; a centred inverse STFT has one hop fewer than frames."""
+        """A centred inverse STFT has one hop fewer than frames."""
         return max(frames - 1, 0) * hop if self.padding == "center" else frames * hop
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Sampling settings that belong to the weights. NFE is not among them: it is the configuration's."""
+    """Sampling settings that belong to the weights; NFE is the configuration's."""
 
     guidance: float = 2.0
     sway: float = -1.0
@@ -100,8 +90,6 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Licence:
-    """Licence and origin of the weights."""
-
     weights: str
     source: str
     vocoder: str = "unknown"
@@ -111,16 +99,12 @@ class Licence:
 
 @dataclass(frozen=True)
 class File:
-    """One file of the bundle."""
-
     sha256: str
     size_bytes: int
 
 
 @dataclass(frozen=True)
 class Manifest(Ranged):
-    """Manifest of a bundle."""
-
     format: str
     family: str
     arch: Arch
@@ -128,18 +112,17 @@ class Manifest(Ranged):
     vocoder: Vocoder
     precision: Precision
     variants: dict[str, dict[str, str]]
-    """Variant name → graph name → file. `default` is always there. A variant that is named like a backend is
-    what that backend runs; it lists the graphs that differ from the default's."""
+    """Variant → graph → file. `default` has all, others what differs; a backend runs that of its name."""
     backends: tuple[str, ...]
     batch_invariant: bool
-    """True if a lane's result does not depend on what shares its batch."""
+    """True if a lane's result does not depend on its batch."""
     max_frames: int
     vocab_size: Count
     licence: Licence
     files: dict[str, File]
     defaults: Defaults = field(default_factory=Defaults)
     parity: dict[str, Any] = field(default_factory=dict)
-    """The report of the measurement made when the bundle was written."""
+    """Report of the measurement made at export."""
     created_by: str = ""
 
     def __post_init__(self) -> None:
@@ -150,12 +133,10 @@ class Manifest(Ranged):
 
     @property
     def dimensions(self) -> graphs.Dimensions:
-        """Sizes that the graph signatures depend on."""
         return dimensions(self.arch, self.mel.mels, self.precision)
 
 
 def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions:
-    """The sizes that the graph signatures depend on."""
     return graphs.Dimensions(
         dim=arch.dim,
         depth=arch.depth,
@@ -168,13 +149,11 @@ def dimensions(arch: Arch, mels: int, precision: Precision) -> graphs.Dimensions
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest and the folder that it was read from."""
-
     folder: Path
     manifest: Manifest
 
     def graph(self, name: str, variant: str = "default") -> Path:
-        """Path of a graph's ONNX file. Raises BundleError for an unknown variant or graph."""
+        """Path of a graph. Raises BundleError for an unknown variant or graph."""
         variants = self.manifest.variants
         try:
             return self.folder / {**variants["default"], **variants[variant]}[name]
@@ -184,7 +163,7 @@ class Bundle:
             ) from missing
 
     def up_to(self, seconds: float | None) -> Bundle:
-        """The same bundle for shorter pieces: reference and speech of up to so many seconds; None: all."""
+        """The bundle for up to so many seconds of reference and speech; None: all."""
         if seconds is None:
             return self
         spec = self.manifest.mel
@@ -193,17 +172,15 @@ class Bundle:
         return dataclasses.replace(self, manifest=dataclasses.replace(self.manifest, max_frames=most))
 
     def variant_for(self, backend: str) -> str:
-        """The variant that a backend of this name runs."""
         return backend if backend in self.manifest.variants else "default"
 
     @property
     def vocab(self) -> Path:
-        """Path of the vocabulary."""
         return self.folder / VOCAB
 
 
 def read(folder: Path, *, verify: bool = True) -> Bundle:
-    """Read a bundle; with `verify`, check the size and hash of every file.
+    """Read a bundle; `verify`: check the hash of every file.
 
     Raises BundleError: no manifest, another format, unknown or missing keys, values out of range, files that
     are missing, altered or not listed, a vocabulary of another size.
@@ -229,7 +206,7 @@ def read(folder: Path, *, verify: bool = True) -> Bundle:
 
 
 def write(folder: Path, manifest: Manifest) -> Bundle:
-    """Hash every file in `folder`, write the manifest beside them, and return the bundle read back."""
+    """Hash every file, write the manifest, and read the bundle."""
     files = {
         p.relative_to(folder).as_posix(): File(sha256(p), p.stat().st_size)
         for p in sorted(folder.rglob("*"))
@@ -242,12 +219,12 @@ def write(folder: Path, manifest: Manifest) -> Bundle:
 
 
 def identity(folder: Path) -> str:
-    """SHA-256 of a bundle's manifest, which holds the hash of every file. Raises OSError."""
+    """SHA-256 of the manifest, which has every file's hash. Raises OSError."""
     return sha256(folder / MANIFEST)
 
 
 def verify_files(bundle: Bundle) -> None:
-    """Compare every file with the manifest. Raises BundleError naming the first that differs."""
+    """Raise BundleError naming the first file that differs from the manifest."""
     for name, want in bundle.manifest.files.items():
         path = bundle.folder / name
         if not path.is_file():
@@ -261,6 +238,7 @@ def verify_files(bundle: Bundle) -> None:
 
 
 def _check_format(path: Path, found: object) -> None:
+    # Before the keys are looked at: another format may have others.
     major, minor = (int(part) for part in FORMAT.split("."))
     try:
         got_major, got_minor = (int(part) for part in str(found).split("."))

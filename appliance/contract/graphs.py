@@ -1,12 +1,11 @@
-"""The graphs of a bundle: named inputs and outputs, element types, axes, shape ranges.
+"""The graphs of a bundle: inputs, outputs, types, axes.
 
-Axis legend: R rows (one latents sequence with one condition at one time each) · N frames · P frames of the
-reference · C frames of convolution context · T tokens · M mels · D model width · A attention width (heads ·
-dim_head) · S rows of the modulation table · K time values · L samples. An integer axis is fixed, a letter
-is symbolic.
+Axis legend: R rows (latents with a condition, at a time) · N frames · P frames of the reference · C frames of
+convolution context · T tokens · M mels · D model width · A attention width (heads · dim_head) · S rows of the
+modulation table · K time values · L samples. An integer axis is fixed.
 
-A guided lane has two rows, conditional and unconditional, which may run in different calls. The step graphs
-give each row's velocity; `update` combines a lane's rows and takes the Euler step.
+A guided lane has two rows, conditional and unconditional. The step graphs give each row's velocity; `update`
+combines them and takes the Euler step.
 """
 
 from __future__ import annotations
@@ -20,15 +19,12 @@ Axis = int | str
 
 GRAPHS = ("modulation", "condition", "step", "step_keys", "step_reply", "update", "vocoder")
 REQUIRED = tuple(name for name in GRAPHS if name != "step")
-"""`step` is for fixed shapes; other runtimes run `step_keys` with an empty reference instead."""
+"""`step` is for padded rows; a CPU runs `step_keys` with an empty reference."""
 STEPS = ("step", "step_keys", "step_reply")
-"""The graphs that run NFE times."""
 MAX_OPSET = 20
 MAX_IR_VERSION = 10
 ROWS_PER_BLOCK = 6  # shift, scale, gate of attention, then of the feed-forward
-FINAL_ROWS = (
-    2  # shift, scale of the last norm (upstream's linear gives scale first; rows here are shift first)
-)
+FINAL_ROWS = 2  # shift, scale of the last norm (upstream: scale, shift)
 CONTEXT = 30
 """C: one-sided receptive field of the convolutional position embedding (two kernels of 31)."""
 
@@ -40,14 +36,11 @@ class TensorSpec:
     axes: tuple[Axis, ...]
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Sizes of the axes, the symbolic ones from `sizes`."""
         return tuple(sizes[axis] if isinstance(axis, str) else axis for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """A graph's signature; inputs and outputs are in order."""
-
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -55,8 +48,6 @@ class GraphSpec:
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The fixed sizes that the signatures depend on."""
-
     dim: int
     depth: int
     mels: int
@@ -73,7 +64,7 @@ class Dimensions:
 
 
 def modulation(d: Dimensions) -> GraphSpec:
-    """Every AdaLN shift, scale and gate of K time values: the weights that depend on t alone."""
+    """AdaLN shifts, scales and gates of K time values."""
     return GraphSpec(
         "modulation",
         (TensorSpec("t", "float32", ("K",)),),
@@ -82,10 +73,10 @@ def modulation(d: Dimensions) -> GraphSpec:
 
 
 def condition(d: Dimensions) -> GraphSpec:
-    """The step-invariant part of the input projection of one segment, at its true length.
+    """The step-invariant part of the input projection: guided row, then unguided.
 
-    `ids` are shifted by one and padded to N with 0, the filler; `log_mel` is the reference padded to N with
-    zeros; `upsample_index` is the token of each frame.
+    `ids` are shifted by one and padded with 0, the filler; `log_mel` is the reference padded with zeros;
+    `upsample_index` is each frame's token.
     """
     inputs = [TensorSpec("ids", "int32", ("N",)), TensorSpec("log_mel", "float32", ("N", d.mels))]
     if d.upsamples_text:
@@ -94,16 +85,15 @@ def condition(d: Dimensions) -> GraphSpec:
 
 
 def step(d: Dimensions) -> GraphSpec:
-    """Velocity of R rows. Frames from `lengths` on are padding: masked, their velocity undefined."""
+    """Velocity of R rows. Frames from `lengths` on are masked, their velocity undefined."""
     return GraphSpec("step", _row_inputs(d), (_velocity(d),))
 
 
 def step_keys(d: Dimensions) -> GraphSpec:
-    """Velocity of rows whose first P frames are a reference on a known path, and its keys and values.
+    """Velocity after a reference on a known path, and the reference's keys and values.
 
-    The sequence is `reference` followed by `latents`; a reference shorter than P stands at the end of its P
-    frames, though the engine gives each its own length. The last block computes nothing but keys and values
-    for the reference.
+    A reference shorter than P stands at the end of its P frames. The last block computes only keys and values
+    for it.
     """
     kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
@@ -112,9 +102,9 @@ def step_keys(d: Dimensions) -> GraphSpec:
 
 
 def step_reply(d: Dimensions) -> GraphSpec:
-    """Velocity of rows as in `step_keys`, with keys and values of the reference from an earlier step.
+    """Velocity as in `step_keys`, with the reference's keys and values from an earlier step.
 
-    `context` are the last C frames of the reference, aligned as there: what the position convolution sees.
+    `context` is the end of the reference, which the position convolution sees; aligned as there.
     """
     kept = tuple(TensorSpec(name, d.compute, ("R", "P", d.inner)) for name in kept_names(d.depth))
     return GraphSpec(
@@ -123,14 +113,13 @@ def step_reply(d: Dimensions) -> GraphSpec:
 
 
 def kept_names(depth: int) -> tuple[str, ...]:
-    """Names of the reference's keys and values, by block."""
     return tuple(f"{what}_{block}" for block in range(depth) for what in ("keys", "values"))
 
 
 def update(d: Dimensions) -> GraphSpec:
-    """latents + w₀·guided + w₁·unguided: a lane's Euler step, with dt·(1 + w) and −dt·w as the weights.
+    """latents + w₀·guided + w₁·unguided: a lane's Euler step, with weights dt·(1 + w) and −dt·w.
 
-    Without guidance w₁ is 0 and any finite tensor may stand for `unguided`.
+    Without guidance w₁ is 0, and `unguided` any finite tensor.
     """
     frames = ("N", d.mels)
     return GraphSpec(
@@ -166,7 +155,7 @@ def _velocity(d: Dimensions) -> TensorSpec:
 
 
 def vocoder(d: Dimensions) -> GraphSpec:
-    """Log-mel frames to samples. N counts generated frames here: the reference is cut off before."""
+    """Log-mel to samples; N counts generated frames."""
     return GraphSpec(
         "vocoder",
         (TensorSpec("log_mel", "float32", ("N", d.mels)),),
@@ -175,6 +164,5 @@ def vocoder(d: Dimensions) -> GraphSpec:
 
 
 def signatures(d: Dimensions) -> dict[str, GraphSpec]:
-    """Each graph's signature by name, in the order in which a segment meets them."""
     graphs = (modulation, condition, step, step_keys, step_reply, update, vocoder)
     return {make.__name__: make(d) for make in graphs}

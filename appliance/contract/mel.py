@@ -1,8 +1,7 @@
-"""The log-mel spectrogram of a model, in numpy.
+"""The log-mel spectrogram of a model: ln(max(x, 1e-5)).
 
-Two kinds. `vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram`
-with power 1). `bigvgan`: frames that lie inside a padding of (n_fft - hop) / 2, Slaney's scale and area norm
-(librosa's `mel`). Both end in ln(max(x, 1e-5)).
+`vocos`: centred frames, magnitude, HTK triangles of height 1 (torchaudio's `MelSpectrogram` with power 1).
+`bigvgan`: a padding of (n_fft - hop) / 2, Slaney's scale and area norm (librosa's `mel`).
 """
 
 from __future__ import annotations
@@ -18,24 +17,21 @@ from numpy.typing import NDArray
 Kind = Literal["vocos", "bigvgan"]
 
 FLOOR = 1e-5
-"""Least mel energy before the logarithm: silence is ln 1e-5 = -11.5."""
+"""Silence is ln 1e-5 = -11.5."""
 BIGVGAN_POWER_FLOOR = 1e-9
 MEL_VERSION = 1
-"""Part of the fingerprint; incremented when a spec would give other numbers."""
+"""Incremented when a spec would give other numbers."""
 
 
 @dataclass(frozen=True)
 class MelSpec:
-    """Parameters of the log-mel, and the lengths that follow from them."""
-
     kind: Kind
     sample_rate_hz: int = 24_000
     mels: int = 100
     hop: int = 256
-    """Samples per frame."""
     n_fft: int = 1024
     win: int = 1024
-    """Samples under the Hann window, centred in n_fft."""
+    """Samples of the Hann window, centred in n_fft."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -48,7 +44,6 @@ class MelSpec:
 
     @property
     def frames_per_second(self) -> float:
-        """93.75 for the official models."""
         return self.sample_rate_hz / self.hop
 
     @property
@@ -58,13 +53,11 @@ class MelSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the spec and MEL_VERSION, for cache keys."""
         return (
             f"{self.kind}-{self.sample_rate_hz}-{self.mels}-{self.hop}-{self.n_fft}-{self.win}-{MEL_VERSION}"
         )
 
     def frames(self, samples: int) -> int:
-        """Frames in the log-mel of `samples` samples."""
         return max((samples + 2 * self.padding - self.n_fft) // self.hop + 1, 0)
 
 
@@ -88,7 +81,7 @@ def log_mel(samples: NDArray[np.float32], spec: MelSpec) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=8)
 def filterbank(spec: MelSpec) -> NDArray[np.float64]:
-    """(n_fft / 2 + 1, mels): triangles between neighbouring centres from 0 Hz to half the rate. Read-only."""
+    """(n_fft / 2 + 1, mels): triangles from 0 Hz to half the rate. Read-only."""
     top = spec.sample_rate_hz / 2
     bins = np.linspace(0.0, top, spec.n_fft // 2 + 1)
     corners = _htk_corners(top, spec.mels) if spec.kind == "vocos" else _slaney_corners(top, spec.mels)
@@ -102,13 +95,13 @@ def filterbank(spec: MelSpec) -> NDArray[np.float64]:
 
 
 def _htk_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
-    """(mels + 2,) hertz, equally spaced on the HTK book's scale: 2595 log10(1 + f / 700)."""
+    """(mels + 2,) hertz on the HTK book's scale: 2595 log10(1 + f / 700)."""
     top = 2595.0 * np.log10(1.0 + top_hz / 700.0)
     return 700.0 * (10.0 ** (np.linspace(0.0, top, mels + 2) / 2595.0) - 1.0)
 
 
 def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
-    """(mels + 2,) hertz, equally spaced on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
+    """(mels + 2,) hertz on Slaney's scale: linear to 1 kHz, then 27 steps per factor 6.4."""
     linear_hz, knee_hz, log_step = 200.0 / 3.0, 1000.0, np.log(6.4) / 27.0
     knee = knee_hz / linear_hz
     top = top_hz / linear_hz if top_hz < knee_hz else knee + np.log(top_hz / knee_hz) / log_step
@@ -118,7 +111,7 @@ def _slaney_corners(top_hz: float, mels: int) -> NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=8)
 def _window(win: int, n_fft: int) -> NDArray[np.float32]:
-    """(n_fft,) periodic Hann window, zeros beside it when it is shorter."""
+    """(n_fft,) periodic Hann window between zeros."""
     # Rounded as in torch: near the ends 1 - cos loses digits, and a frame that barely overlaps the sound
     # depends on those values alone.
     angle = np.arange(win, dtype=np.float32) * np.float32(2.0 * np.pi / win)

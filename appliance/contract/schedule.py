@@ -1,7 +1,7 @@
-"""Time grids of the flow ODE (uniform, EPSS, sway), in float64, and its initial noise.
+"""Time grids of the flow ODE, and its initial noise.
 
-EPSS: empirically pruned step sampling, arXiv 2505.19931, from upstream's `get_epss_timesteps`; step counts
-that it lacks use a uniform grid, as in upstream. Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
+EPSS: empirically pruned step sampling, arXiv 2505.19931, from upstream's `get_epss_timesteps`; uniform for
+other step counts. Sway sampling: F5-TTS, arXiv 2410.06885, eq. 7.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 GRIDS = ("epss", "uniform")
 MAX_NFE = 64
 KEY_TIMES = (0.0, 0.076)
-"""Times at which `short-kv` recomputes the reference's keys and values: steps 0 and 4 of EPSS 7."""
+"""Times at which `short-kv` computes the reference's keys and values."""
 
 EPSS_32NDS: dict[int, tuple[int, ...]] = {
     5: (0, 2, 4, 8, 16, 32),
@@ -36,9 +36,9 @@ def check_nfe(nfe: int) -> None:
 
 @lru_cache(MAX_NFE)
 def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np.float64]:
-    """(nfe + 1,) strictly increasing times, read-only; the model is evaluated at all but the last.
+    """(nfe + 1,) increasing times, read-only; the model is evaluated at all but the last.
 
-    Raises ValueError for an `nfe` outside 1..64, an unknown grid, or a sway that makes times decrease.
+    Raises ValueError for an `nfe` or grid that is not allowed, or a sway that makes times decrease.
     """
     check_nfe(nfe)
     if grid not in GRIDS:
@@ -57,7 +57,7 @@ def time_grid(nfe: int, *, grid: str = "epss", sway: float = -1.0) -> NDArray[np
 
 
 def key_steps(times: NDArray[np.float64], sampling: str) -> frozenset[int]:
-    """Steps that compute the reference's keys and values: the first from each key time on, or all."""
+    """Steps that compute the reference's keys and values."""
     if sampling != "short-kv":
         return frozenset(range(len(times) - 1))
     reached = np.searchsorted(times[:-1], KEY_TIMES)

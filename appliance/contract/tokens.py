@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from appliance.errors import BundleError
 
 Segmenter = Callable[[str], Sequence[str]]
-"""Text → words, whose concatenation is the text."""
 Pinyin = Callable[[str], Sequence[str]]
-"""Word → a syllable per character, with the tone as a final digit ("ni3")."""
+"""Word → a syllable per character, its tone a digit ("ni3")."""
 
 UNKNOWN = 0
-"""Unknown tokens map to the space, index 0, as in upstream."""
+"""Index of unknown tokens: the space, as in upstream."""
 
 _SUBSTITUTES = str.maketrans({";": ",", "“": '"', "”": '"', "‘": "'", "’": "'"})
 _NO_SPACE_AFTER = " :'\""
@@ -28,8 +27,6 @@ _FIRST_IDEOGRAPH, _LAST_IDEOGRAPH = "\u3100", "\u9fff"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A model's tokens, in the order of the file."""
-
     tokens: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -39,36 +36,36 @@ class Vocabulary:
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
-        """Token → index: its line, from 0; the last one of duplicates, as in upstream.
+        """Token → its line, from 0; of duplicates the last, as in upstream.
 
-        Duplicates make upstream's embedding smaller than the file: tokens on lines beyond it are unknown.
+        Duplicates make upstream's embedding smaller than the file: tokens beyond it are unknown.
         """
         lines = {token: line for line, token in enumerate(self.tokens)}
         return {token: line for token, line in lines.items() if line < len(lines)}
 
     @functools.cached_property
     def size(self) -> int:
-        """Number of distinct tokens; a model has one more embedding, for the filler."""
+        """Distinct tokens; a model has one more embedding, the filler."""
         return len(set(self.tokens))
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest, independent of the file's line endings."""
+        """Independent of line endings."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()
 
     def ids(self, tokens: Iterable[str]) -> NDArray[np.int32]:
-        """(tokens,) indices, not yet shifted by one for the filler."""
+        """(T,) indices, not yet shifted by one."""
         return np.array([self.index.get(token, UNKNOWN) for token in tokens], dtype=np.int32)
 
 
 def parse_vocabulary(text: str) -> Vocabulary:
-    """One token per line (LF, CRLF or CR). Raises ValueError when the first line is not a single space."""
+    """One token per line. Raises ValueError when the first is not a single space."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return Vocabulary(tuple(lines[:-1] if lines[-1] == "" else lines))
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a `vocab.txt`. Raises BundleError when it is missing or not a vocabulary."""
+    """Raises BundleError when the file is missing or no vocabulary."""
     try:
         return parse_vocabulary(path.read_bytes().decode("utf-8"))
     except OSError as error:
@@ -78,9 +75,9 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 def to_tokens(text: str, segment: Segmenter, pinyin: Pinyin) -> list[str]:
-    """Letters and signs one by one, Chinese characters as a space and a syllable each.
+    """Letters, digits and signs one by one, Chinese characters as a space and a syllable each.
 
-    A word of ASCII is preceded by a space, except after a space, a colon or a quote. Digits stay digits.
+    A word of ASCII is preceded by a space, except after a space, a colon or a quote.
     """
     tokens: list[str] = []
     for word in segment(text.translate(_SUBSTITUTES)):

@@ -8,7 +8,7 @@ import yaml
 
 
 def parse_yaml(text: bytes | str, where: object, error: type[Exception]) -> Any:
-    """Parse YAML. Raises `error` with `where` in front of a message of one line."""
+    """Raises `error` with `where` in front of a message of one line."""
     try:
         return yaml.safe_load(text.decode("utf-8") if isinstance(text, bytes) else text)
     except (ValueError, RecursionError, yaml.YAMLError) as invalid:

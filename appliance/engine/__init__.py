@@ -1,1 +1,1 @@
-"""The one owner of the accelerator: a segment in, samples out, one flow step at a time."""
+"""Owner of the accelerator: a segment in, samples out, one flow step at a time."""

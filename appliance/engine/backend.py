@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS
 from appliance.contract.graphs import GraphSpec
+from appliance.errors import EngineFault
 
 HostArray = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
-"""Axis letter → the least and the largest size that will be bound."""
+"""Axis letter → least and largest size that will be bound."""
 RUNS_BEFORE_CAPTURE = 2
-"""The first run of a binding allocates and selects kernels, and with some versions so does the second."""
+"""Runs that may still allocate and select kernels."""
+
+
+class Arithmetic(enum.Enum):
+    """Arithmetic of a graph that is wrong as exported; tried in this order."""
+
+    FLOAT32_SUMS = "float32 sums"  # of products of float16 numbers
+    TF32 = "TF32"  # products of 10-bit mantissas, all else in float32
+    FLOAT32 = "float32"
+
+    @property
+    def variant(self) -> str:
+        return FLOAT32_SUMS if self is Arithmetic.FLOAT32_SUMS else FLOAT32
 
 
 class Tensor(Protocol):
@@ -32,16 +47,13 @@ class Bound(Protocol):
     def run(self, *, release: bool = False, capture: bool = False) -> None:
         """Compute, without waiting for a device; `release` then returns working memory to the system.
 
-        `capture` allows a CUDA graph in place of launches, after RUNS_BEFORE_CAPTURE runs of the binding.
-        Raises EngineFault when the runtime fails, Interrupted after `Backend.interrupt`; either leaves the
-        outputs undefined.
+        `capture` allows a CUDA graph in place of launches, after RUNS_BEFORE_CAPTURE runs.
+        Raises EngineFault, or Interrupted after `Backend.interrupt`; the outputs are then undefined.
         """
         ...
 
 
 class Graph(Protocol):
-    """A loaded graph."""
-
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
         """Bind every input and output by name. Raises EngineFault for tensors that do not fit."""
         ...
@@ -49,15 +61,14 @@ class Graph(Protocol):
 
 class Backend(Protocol):
     name: str
-    """Name in a manifest's `backends`."""
     label: str
-    """The name, with the arithmetic of the steps where a graph does not fix it."""
+    """The name, with the steps' arithmetic where graphs do not fix it."""
     frame_multiple: int
-    """Rows are padded to a multiple of it. 1: rows run at their true length, alone, and empty tensors too."""
+    """Rows are padded to a multiple of it. 1: rows run alone, at their true length."""
     max_batch: int
-    """Largest number of rows in one call."""
+    """Most rows in one call."""
     builds: bool
-    """True: graphs are compiled for this device and verified before use; see `prepare.py`."""
+    """Graphs are compiled for this device and verified before use (`tensorrt/prepare.py`)."""
     can_interrupt: bool
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
@@ -65,33 +76,53 @@ class Backend(Protocol):
         ...
 
     def empty(self, shape: Sequence[int], dtype: str) -> Tensor:
-        """Allocate memory filled with zeros."""
+        """Allocate zeros."""
         ...
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> Tensor:
-        """A tensor of `shape` on the memory of `tensor`, contiguous from index `at`."""
+        """A tensor on the memory of `tensor`, contiguous from index `at`."""
         ...
 
     def upload(self, array: HostArray, to: Tensor) -> None:
-        """to[...] = array. `array` may be changed as soon as this returns."""
+        """to[...] = array, which may be changed afterwards."""
         ...
 
     def copy(self, source: Tensor, to: Tensor) -> None:
-        """to[...] = source; the two may not overlap."""
+        """to[...] = source, which may not overlap."""
         ...
 
     def download(self, tensor: Tensor) -> HostArray:
-        """A host copy; waits for everything enqueued before."""
+        """Wait, and copy to the host."""
         ...
 
     def wait(self) -> None:
-        """Wait for everything enqueued. Raises EngineFault when it failed."""
+        """Wait for everything enqueued. Raises EngineFault where it failed."""
         ...
 
     def interrupt(self, on: bool) -> None:
-        """Make the current call and all later ones raise Interrupted, until called with False. Any thread."""
+        """Make calls raise Interrupted, the current too, until called with False. Any thread."""
         ...
 
-    def close(self) -> None:
-        """Release everything; the backend is not used afterwards."""
-        ...
+    def close(self) -> None: ...
+
+
+def sizes_of(
+    spec: GraphSpec,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    fault: Callable[[str], EngineFault],
+) -> dict[str, int]:
+    """The size of each axis. Raises `fault` where tensors contradict the spec or each other."""
+    sizes: dict[str, int] = {}
+    for what, specs, tensors in (("inputs", spec.inputs, inputs), ("outputs", spec.outputs, outputs)):
+        if difference := {one.name for one in specs} ^ tensors.keys():
+            raise fault(f"missing or unknown {what}: {', '.join(sorted(difference))}")
+        for one in specs:
+            dtype, shape = tensors[one.name].dtype.name, tensors[one.name].shape
+            if dtype != one.dtype or len(shape) != len(one.axes):
+                raise fault(f"{one.name}: {dtype} {shape} is not {one.dtype} {one.axes}")
+            for axis, size in zip(one.axes, shape, strict=True):
+                expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+                if size != expected:
+                    raise fault(f"{one.name}: {axis} is {size}, not {expected}")
+    return sizes

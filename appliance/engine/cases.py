@@ -1,4 +1,4 @@
-"""Segments of real speech, from the demo voice, on which backends are compared."""
+"""Segments of real speech on which backends are compared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def transcript(voice: str) -> str:
 
 
 def samples(voice: str, rate_hz: int) -> FloatArray:
-    """(samples,) of a demo voice, at the level of a reference in upstream."""
+    """(samples,) of a demo voice, at upstream's level of a reference."""
     with VOICES.joinpath(f"{voice}.wav").open("rb") as stream, wave.open(stream) as file:
         if (file.getnchannels(), file.getsampwidth()) != (1, 2):
             raise ValueError(f"{voice}.wav: must be 16-bit mono")
@@ -45,7 +45,7 @@ def samples(voice: str, rate_hz: int) -> FloatArray:
 
 
 class DemoSpeech:
-    """The demo voice repeated to any number of frames, with a text of matching length."""
+    """The demo voice at any length, with a text to match."""
 
     def __init__(self, manifest: Manifest, vocabulary: Vocabulary) -> None:
         spec: MelSpec = manifest.mel
@@ -66,8 +66,7 @@ class DemoSpeech:
         guidance: float,
         seed: int = 0,
     ) -> Segment:
-        """A segment of `reference` + `reply` frames whose latents begin at times[0] on the straight path
-        from noise to the voice."""
+        """A segment whose latents begin at times[0] on the path from noise to the voice."""
         text = transcript(VOICE)
         frames = reply + reference
         tokens = max(round(len(text) * frames / len(self._log_mel)), 1)

@@ -1,4 +1,4 @@
-"""The step-invariant part of a segment's input projection: text and reference."""
+"""Text and reference → condition, the step-invariant part of the input projection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from appliance.request import FloatArray, Segment
 
 
 class Conditioner:
-    """Segment → condition (2, N, D): the guided row, then the unguided one."""
-
     def __init__(self, graph: Graph, backend: Backend, dimensions: Dimensions, max_frames: int) -> None:
         self._graph, self._backend, self._dimensions = graph, backend, dimensions
         spec = signatures(dimensions)["condition"]
@@ -23,7 +21,7 @@ class Conditioner:
         }
 
     def __call__(self, segment: Segment) -> Tensor:
-        """Run the condition graph at the segment's true length; the next call overwrites the result."""
+        """(2, N, D): the guided row, then the unguided. The next call overwrites it."""
         host: dict[str, NDArray[np.int32] | FloatArray] = {
             "ids": padded_ids(segment.ids, segment.frames),
             "log_mel": padded_mel(segment.reference_log_mel, segment.frames),
@@ -41,7 +39,7 @@ class Conditioner:
 
 
 def padded_ids(ids: NDArray[np.int32], frames: int) -> NDArray[np.int32]:
-    """(T,) vocabulary indices → (N,): shifted by one, cut to N, padded with 0, the filler token."""
+    """(T,) indices → (N,): shifted by one, cut, padded with 0, the filler."""
     out = np.zeros(frames, np.int32)
     cut = ids[:frames]
     out[: len(cut)] = cut + 1
@@ -56,7 +54,7 @@ def padded_mel(log_mel: FloatArray, frames: int) -> FloatArray:
 
 
 def upsample_index(tokens: int, frames: int) -> NDArray[np.int32]:
-    """(N,) index of each frame's token: equal lengths, the last ones one frame longer for the remainder."""
+    """(N,) index of each frame's token: equal lengths, the last ones a frame longer."""
     tokens = min(tokens, frames)
     repeat, remainder = divmod(frames, tokens)
     repeats = np.full(tokens, repeat)

@@ -1,7 +1,7 @@
-"""Estimated seconds of the engine's calls: fitted at warm-up, corrected by every call since.
+"""Estimated seconds of calls: c0·(runtime calls) + c1·tokens + c2·(token pairs).
 
-A call is modelled as c0·(runtime calls) + c1·tokens + c2·(token pairs): launches, linear layers, attention.
-The warm-up fits the three coefficients; a moving average then corrects each size within a factor of CLAMP.
+The terms are launches, linear layers and attention, fitted at warm-up; a moving average then corrects each
+size.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from appliance.request import Cost, Segment
 logger = logging.getLogger(__name__)
 
 LEARNING = 0.1
-"""Weight of the newest call in the moving average."""
+"""Weight of the newest call."""
 CLAMP = 2.0
 MOST_KEPT = 10_000
 """Entries in the cache of work by shape."""
 TRUSTED = 1.3
-"""Ratio of measured to predicted time of a whole request above which all estimates are scaled up."""
+"""Ratio of a request's time to its prediction above which all estimates are raised."""
 
 Steps = Sequence[tuple[Segment, int]]
 Work = tuple[float, float, float]
@@ -33,7 +33,7 @@ Work = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class StepCall:
-    """One runtime call: rows of one size through one step graph."""
+    """A runtime call: rows of one size through a step graph."""
 
     graph: str
     frames: int
@@ -52,7 +52,6 @@ class StepCall:
 
 class CostTable:
     def __init__(self, calls_of: Callable[[Steps], list[StepCall]]) -> None:
-        """`calls_of` gives the runtime calls of a step."""
         self._calls_of = calls_of
         self._works: dict[Hashable, tuple[Work, Hashable]] = {}
         self._measured: dict[str, list[tuple[Work, float]]] = {}
@@ -61,18 +60,17 @@ class CostTable:
         self._scale = 1.0
         self.predicted_s = 0.0
         self.measured_s = 0.0
-        """Sum over all calls, as `predicted_s`, for the metrics."""
 
     def of(self, segment: Segment) -> Cost:
         steps = tuple(self._estimate("step", [(segment, step)]) for step in range(segment.nfe))
         return Cost(self._estimate("open", [(segment, 0)]), steps, self._estimate("finish", [(segment, 0)]))
 
     def together(self, steps: Steps) -> float:
-        """Seconds of one engine call with all these steps."""
+        """Seconds of one call with all these steps."""
         return self._estimate("step", steps)
 
     def learn(self, call: str, steps: Steps, seconds: float) -> None:
-        """Correct the estimate of a call's size by its measured seconds."""
+        """Correct the estimate of calls of this size."""
         work, size = self._work(call, steps)
         estimate = self._of_fit(call, work)
         self.predicted_s += estimate * self._factor(size)
@@ -86,7 +84,7 @@ class CostTable:
         self._measured.setdefault(call, []).append((self._work(call, steps)[0], seconds))
 
     def fit(self) -> None:
-        """Fit the model; call once, at the end of the warm-up."""
+        """Fit the model, at the end of the warm-up."""
         for call, measured in self._measured.items():
             self._fit[call] = fitted(measured)
             for work, seconds in measured:
@@ -96,7 +94,7 @@ class CostTable:
         self.reset()
 
     def check(self, predicted_s: float, measured_s: float) -> None:
-        """Scale up all estimates if a whole request took TRUSTED times its prediction."""
+        """Raise all estimates if a request took TRUSTED times its prediction."""
         ratio = measured_s / predicted_s
         logger.info("a request of the warm-up took %.3f s, predicted %.3f s", measured_s, predicted_s)
         if ratio > TRUSTED:
@@ -105,7 +103,7 @@ class CostTable:
             self.reset()
 
     def reset(self) -> None:
-        """Return to the warm-up's estimates, after a change of clocks."""
+        """Return to the warm-up's estimates."""
         self._factors.clear()
 
     def _estimate(self, call: str, steps: Steps) -> float:
@@ -156,10 +154,7 @@ def _shape(segment: Segment, step: int) -> Hashable:
 
 
 def fitted(measured: Sequence[tuple[Work, float]]) -> Work:
-    """Non-negative least squares of the relative errors: coefficients of calls, tokens and pairs.
-
-    With three unknowns the optimum is found by solving every subset.
-    """
+    """Coefficients by non-negative least squares of the relative errors, solved for every subset."""
     features = np.array([work for work, _ in measured])
     seconds = np.array([s for _, s in measured])
     best, least = np.zeros(3), math.inf

@@ -1,7 +1,4 @@
-"""Memory of an NVIDIA device through cuda-python: allocations, copies, and the one stream of a backend.
-
-Everything is enqueued on that stream, so copies and graphs run in order without the host waiting.
-"""
+"""Memory of an NVIDIA device through cuda-python, and the one stream on which all is enqueued."""
 
 from __future__ import annotations
 
@@ -20,17 +17,13 @@ from appliance.engine.backend import HostArray, Tensor
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory
 
 STAGING_BYTES = 4 << 20
-"""Each of the two pinned buffers for uploads and downloads."""
+"""Bytes of each of two pinned buffers."""
 FRAME_MULTIPLE = 64
-"""Rows are padded to a multiple of it: tiles of products have 64 rows or more."""
-
+"""Tiles of products have 64 rows or more."""
 
 CAPTURING = threading.Lock()
-"""Held while ONNX Runtime captures a CUDA graph, and while an engine is loaded beside the one that speaks.
-
-It captures in CUDA's global mode, in which no other thread may allocate, and replays a graph only on the
-thread that captured it, so a loader's thread must not capture at all.
-"""
+"""Held while ONNX Runtime captures a CUDA graph, when no other thread may allocate, and while an engine is
+loaded beside the one that speaks, since a graph is replayed only on the thread that captured it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +41,7 @@ BINDINGS = (
     "the package holds it: sudo apt install --reinstall ./FILE.deb; in a checkout: "
     "pip install cuda-python==12.6.2.post1 (JetPack 6) or 'cuda-bindings==13.2.*' (JetPack 7)"
 )
-"""Remedy where cuda-python is missing or another than the driver's."""
+"""Remedy where cuda-python is missing or newer than the driver."""
 STATUSES: Mapping[int, type[EngineFault]] = {
     2: OutOfDeviceMemory,  # cudaErrorMemoryAllocation
     46: DeviceLost,  # cudaErrorDevicesUnavailable
@@ -65,8 +58,7 @@ STATUSES: Mapping[int, type[EngineFault]] = {
     719: DeviceLost,  # cudaErrorLaunchFailure
     999: DeviceLost,  # cudaErrorUnknown: after a reset of the driver
 }
-"""CUDA statuses (driver_types.h). After DeviceLost the process must end before the device can be used again;
-any other status is a fault of one call."""
+"""CUDA statuses (driver_types.h); DeviceLost ends the process. Others are faults of one call."""
 TEXTS = {
     "out of memory|failed to allocate": 2,
     "illegal memory access": 700,
@@ -75,7 +67,7 @@ TEXTS = {
     "misaligned address": 716,
     "unspecified launch failure": 719,
 }
-"""Messages (`cudaGetErrorString`) → status, since TensorRT quotes them without a number."""
+"""Messages (`cudaGetErrorString`) → status: TensorRT quotes them without a number."""
 REMEDIES: Mapping[type[EngineFault], str] = {
     OutOfDeviceMemory: "lower engine.lanes, or end what else uses the device's memory",
     DeviceLost: "the daemon has to start again; look at dmesg where it repeats",
@@ -83,7 +75,7 @@ REMEDIES: Mapping[type[EngineFault], str] = {
 
 
 def fault_of(message: str, status: int | None = None) -> EngineFault:
-    """The error of a CUDA status, else of the status found in a runtime's message, with a remedy."""
+    """The error of a CUDA status, by default that in a runtime's message, with a remedy."""
     if status is None:
         found = re.search(r"CUDA (?:failure|error) (\d+)", message)
         status = (
@@ -96,15 +88,13 @@ def fault_of(message: str, status: int | None = None) -> EngineFault:
 
 
 class DeviceMemory:
-    """The memory functions of `Backend`, for a runtime that computes on one stream of a device."""
-
     builds = False
     can_interrupt = False
     frame_multiple = FRAME_MULTIPLE
     max_batch: int
 
     def __init__(self, backend: str, device: int = 0) -> None:
-        """`backend` is the name in errors. Raises BundleError without cuda-python, driver or device."""
+        """Raises BundleError without cuda-python, driver or device; `backend` is the name in errors."""
         try:
             from cuda.bindings import runtime
         except ImportError as missing:
@@ -126,7 +116,7 @@ class DeviceMemory:
         self._staging = _Staging(self._call, self._stream, runtime.cudaEventDisableTiming)
 
     def _versions(self) -> str:
-        """The CUDA versions of cuda-python and of the driver, with a remedy where the driver's is older."""
+        """CUDA versions of cuda-python and the driver, with a remedy where the driver is older."""
         runtime = self._cuda.cudaRuntimeGetVersion()[1]
         try:
             driver = self._cuda.cudaDriverGetVersion()[1]
@@ -138,10 +128,7 @@ class DeviceMemory:
         return f"{bindings}, the driver of {_version(driver)}" + (f": {BINDINGS}" if driver < runtime else "")
 
     def identity(self) -> tuple[int, str, str, int]:
-        """Driver version as CUDA counts it (12060), compute capability ("8.7"), name, multiprocessors.
-
-        Raises EngineFault.
-        """
+        """Driver version (12060), compute capability ("8.7"), name, multiprocessors. Raises EngineFault."""
         found = self._call("cudaGetDeviceProperties", self.device)
         name = found.name.decode() if isinstance(found.name, bytes) else found.name
         driver, capability = self._call("cudaDriverGetVersion"), f"{found.major}.{found.minor}"
@@ -155,7 +142,7 @@ class DeviceMemory:
         raise NotImplementedError("what a device was given cannot be taken back")
 
     def empty(self, shape: Sequence[int], dtype: str) -> DeviceTensor:
-        """See `Backend`. Raises EngineFault when the device's memory is full."""
+        """Raises OutOfDeviceMemory, EngineFault."""
         kind = np.dtype(dtype)
         size = max(math.prod(shape) * kind.itemsize, 1)
         try:
@@ -167,12 +154,12 @@ class DeviceMemory:
         return DeviceTensor(address, tuple(shape), kind)
 
     def free(self, tensor: DeviceTensor) -> None:
-        """Free a tensor of `empty`, after waiting for the device. Raises EngineFault."""
+        """Wait, and free a tensor of `empty`. Raises EngineFault."""
         self._allocations.remove(tensor.address)
         self._call("cudaFree", tensor.address)
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> DeviceTensor:
-        """See `Backend`. Raises ValueError beyond the tensor's end."""
+        """Raises ValueError beyond the tensor's end."""
         whole = cast(DeviceTensor, tensor)
         first = sum(i * math.prod(whole.shape[axis + 1 :]) for axis, i in enumerate(at))
         if first < 0 or first + math.prod(shape) > math.prod(whole.shape):
@@ -180,7 +167,7 @@ class DeviceMemory:
         return DeviceTensor(whole.address + first * whole.dtype.itemsize, tuple(shape), whole.dtype)
 
     def upload(self, array: HostArray, to: Tensor) -> None:
-        """See `Backend`. Does not wait: the array is copied into pinned memory first."""
+        """Copy through pinned memory, without waiting."""
         target = cast(DeviceTensor, to)
         if array.shape != target.shape:
             raise ValueError(f"could not broadcast {array.shape} to {target.shape}")
@@ -216,7 +203,7 @@ class DeviceMemory:
         self._call("cudaStreamSynchronize", self._stream)
 
     def capture(self, enqueue: Callable[[], None]) -> Any:
-        """A CUDA graph of the work that `enqueue` enqueues, without running it. Raises EngineFault.
+        """A CUDA graph of the work that `enqueue` enqueues, not run. Raises EngineFault.
 
         `enqueue` may neither wait, allocate, nor touch host memory.
         """
@@ -237,26 +224,23 @@ class DeviceMemory:
             self._cuda.cudaGraphDestroy(graph)
 
     def launch(self, captured: Any) -> None:
-        """Enqueue a graph from `capture`. Raises EngineFault."""
+        """Enqueue a graph. Raises EngineFault."""
         self._call("cudaGraphLaunch", captured, self._stream)
 
     def drop(self, captured: Any) -> None:
         self._cuda.cudaGraphExecDestroy(captured)
 
     def close(self) -> None:
-        """See `Backend`. Errors of a device that has failed are ignored."""
-        for release, handles in (
-            ("cudaStreamSynchronize", [self._stream]),
-            ("cudaFree", self._allocations),
-        ):
-            for handle in handles:
-                getattr(self._cuda, release)(handle)
+        # Statuses are not looked at: the device may have failed.
+        self._cuda.cudaStreamSynchronize(self._stream)
+        for address in self._allocations:
+            self._cuda.cudaFree(address)
         self._allocations = []
         self._staging.close()
         self._cuda.cudaStreamDestroy(self._stream)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        """Call a function of the CUDA runtime; its result without the status. Raises EngineFault."""
+        """Call the CUDA runtime; its result without the status. Raises EngineFault."""
         status, *results = getattr(self._cuda, name)(*arguments)
         if int(status):
             message = self._cuda.cudaGetErrorString(status)[1]
@@ -272,7 +256,7 @@ def _version(number: int) -> str:
 
 @dataclass
 class _Staging:
-    """Two pinned buffers; one is reused only when all copies from it have ended."""
+    """Two pinned buffers; one is reused when all copies from it have ended."""
 
     call: Callable[..., Any]
     stream: Any
@@ -288,7 +272,7 @@ class _Staging:
         self._events = [self.call("cudaEventCreateWithFlags", self.flags) for _ in range(2)]
 
     def take(self, size: int) -> tuple[int, HostArray]:
-        """Address and bytes of the next `size` bytes, at most STAGING_BYTES."""
+        """Address and memory of the next bytes, at most STAGING_BYTES."""
         if self._used + size > STAGING_BYTES:
             self.call("cudaEventRecord", self._events[self._half], self.stream)
             self._half, self._used = 1 - self._half, 0

@@ -1,4 +1,4 @@
-"""The engine as the scheduler uses it: open · step · finish · close, from one thread only."""
+"""The engine as the scheduler uses it, from one thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import numpy as np
 from appliance.contract.bundle import Bundle, Manifest, Sampling
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.contract.schedule import MAX_NFE, check_nfe, noise, time_grid
-from appliance.engine.arithmetic import Arithmetic
-from appliance.engine.backend import Backend, Graph, HostArray, Ranges
+from appliance.engine.backend import Arithmetic, Backend, Graph, HostArray, Ranges
 from appliance.engine.condition import Conditioner
 from appliance.engine.costs import CostTable, Steps
 from appliance.engine.flow import Flow, LaneState, padded
@@ -27,19 +26,17 @@ from appliance.request import MAX_REFERENCE_S, FloatArray, Lane, PassedOver, Seg
 
 T = TypeVar("T")
 MEASURE_S = 6.0
-"""Time limit of the warm-up's measurements; larger sizes are extrapolated."""
+"""Limit of the warm-up's measurements; larger sizes are extrapolated."""
 MEASURED_FRAMES = (80, 160, 300, 560, 1000)
-"""Lengths that the warm-up measures."""
 ALL_GRAPHS = 3
-"""Steps in which `short-kv` runs each of its graphs."""
+"""Steps in which `short-kv` runs all its graphs."""
 LAUNCH_BOUND_S = 0.02
-"""Time of a usual step below which launches are captured: that saves the host about 2 ms a step, which pass
-anyway while a Jetson computes one of v1_Base for 40 ms or more."""
+"""Time of a step below which launches are captured: that saves the host about 2 ms a step."""
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
 class Synthesizer:
-    """Owns the graphs, lanes and tensors of one bundle on one backend."""
+    """Owner of a bundle's graphs, lanes and tensors on a backend."""
 
     def __init__(
         self,
@@ -51,9 +48,9 @@ class Synthesizer:
         variant: str | None = None,
         safer: Mapping[str, Arithmetic] | None = None,
     ) -> None:
-        """Load the graphs of `variant` (None: the backend's), but for those in `safer`.
+        """Load the graphs of `variant` (None: the backend's); `host` computes modulation rows.
 
-        `host` computes modulation rows. Raises BundleError when the bundle is not for this backend.
+        Raises BundleError when the bundle is not for this backend.
         """
         manifest = bundle.manifest
         if backend.name not in manifest.backends:
@@ -84,10 +81,10 @@ class Synthesizer:
         # With `exact` both rows of a guided lane share a call; otherwise their lengths differ.
         rows = 2 if manifest.defaults.sampling == "exact" else 1
         self.max_batch = max(backend.max_batch // rows, 1) if manifest.batch_invariant else 1
-        """Lanes that may share a step; the cost table decides if that gains."""
+        """Lanes that may share a step."""
         self.costs = CostTable(self._flow.calls_of)
         self.captures = False
-        """Makes CUDA graphs of steps; set by the warm-up, where launches take a good part of their time."""
+        """Makes CUDA graphs of steps; set by the warm-up."""
         self.passed_over: tuple[PassedOver, ...] = ()
         """Backends that `auto` tried before this one."""
         self._lanes: dict[int, LaneState] = {}
@@ -95,15 +92,15 @@ class Synthesizer:
 
     @property
     def backend(self) -> str:
-        """Label of the backend, with the graphs that compute otherwise for safety."""
+        """Label of the backend, with the arithmetic in `safer`."""
         by_answer = {a: [g for g, found in self._safer.items() if found is a] for a in Arithmetic}
         safer = "; ".join(f"{', '.join(graphs)} in {a.value}" for a, graphs in by_answer.items() if graphs)
         return f"{self._backend.label} ({safer})" if safer else self._backend.label
 
     def open(self, segment: Segment) -> Lane:
-        """Take a lane for a segment and compute its condition.
+        """Take a lane and compute its condition.
 
-        Raises ValueError for a segment that does not fit the bundle, RuntimeError when every lane is taken.
+        Raises ValueError for a segment that does not fit, RuntimeError when every lane is taken.
         """
         if len(self._lanes) >= self.max_lanes:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
@@ -127,10 +124,7 @@ class Synthesizer:
         return Lane(lane_id, state.steps_left)
 
     def step(self, lane_ids: Sequence[int]) -> None:
-        """Advance lanes by one step, in as few runtime calls as possible.
-
-        Raises ValueError for lanes that cannot step, EngineFault when the runtime fails; lanes survive both.
-        """
+        """Advance lanes by one step. Raises ValueError for lanes that cannot, EngineFault; they survive."""
         if not lane_ids or len(set(lane_ids)) < len(lane_ids):
             raise ValueError(f"one or more different lanes are stepped, not {list(lane_ids)}")
         states = [self._lanes[i] for i in lane_ids]
@@ -141,15 +135,12 @@ class Synthesizer:
         self._backend.wait()
 
     def condition(self, segment: Segment) -> HostArray:
-        """(2, N, D) condition. Raises ValueError for a segment that does not fit the bundle."""
+        """(2, N, D) of a segment. Raises ValueError where it does not fit the bundle."""
         self.check(segment)
         return self._backend.download(self._condition(segment))
 
     def log_mel(self, lane_id: int) -> FloatArray:
-        """(N, M) latents of a lane, with the reference's frames overwritten by its log-mel.
-
-        Raises EngineFault when they are not finite.
-        """
+        """(N, M): the reference's log-mel, then the latents. Raises EngineFault when they are not finite."""
         state = self._lanes[lane_id]
         known = state.segment.reference_log_mel
         latents = np.asarray(self._backend.download(self._flow.latents(state)), np.float32)
@@ -161,7 +152,7 @@ class Synthesizer:
     def finish(self, lane_id: int) -> FloatArray:
         """(samples,) of the generated part, at the model's rate and the reference's original level.
 
-        Raises EngineFault when the result is not finite, ValueError while steps are left.
+        Raises EngineFault when they are not finite, ValueError while steps are left.
         """
         state = self._lanes[lane_id]
         segment = state.segment
@@ -178,7 +169,7 @@ class Synthesizer:
         return samples if segment.gain == 1.0 else samples * np.float32(segment.gain)
 
     def decode(self, log_mel: FloatArray) -> FloatArray:
-        """(frames, M) → (samples,) through the vocoder alone. Raises EngineFault when not finite."""
+        """(N, M) → (samples,) through the vocoder. Raises EngineFault when they are not finite."""
         self._backend.upload(log_mel, self._decoder.frames(len(log_mel)))
         samples = self._decoder.run(len(log_mel))
         if not np.isfinite(samples).all():
@@ -186,26 +177,24 @@ class Synthesizer:
         return samples
 
     def close(self, lane_id: int) -> None:
-        """Free a lane, finished or not."""
         state = self._lanes.pop(lane_id)
         self._flow.close(state)
         self._modulation.release(state.times)
 
     def reserve(self) -> None:
-        """Allocate all tensors."""
         segment = self._silence(64, 20, 1, self.manifest.defaults.guidance)
         opened: list[Lane] = []
         try:
             for _ in range(self.max_lanes):
                 opened.append(self.open(segment))
             if min(self.max_batch, self.max_lanes) > 1:
-                self._flow.reserve_batch()
+                self._flow.batch()
         finally:
             for lane in opened:
                 self.close(lane.id)
 
     def warm_up(self, nfe: int) -> None:
-        """Run every path, guided and unguided; then measure and fit the costs."""
+        """Run every path, then measure and fit the costs."""
         guidance = self.manifest.defaults.guidance
         self.reserve()
         longest = self.manifest.max_frames
@@ -244,17 +233,17 @@ class Synthesizer:
         return self._backend.can_interrupt
 
     def interrupt(self, on: bool) -> None:
-        """See `Backend.interrupt`. Lanes survive. Any thread may call it."""
+        """Any thread may call it; lanes survive."""
         self._backend.interrupt(on)
 
     def prove(self) -> None:
-        """Test the engine by synthesising a short silence. Raises any fault."""
+        """Synthesise a short silence. Raises any fault."""
         self._speak([self._silence(64, 20, ALL_GRAPHS, self.manifest.defaults.guidance)])
 
     def _speak(
         self, segments: Sequence[Segment], measure: Callable[[str, Steps, float], None] | None = None
     ) -> None:
-        """Synthesise segments together; `measure` receives kind, steps and seconds of each call."""
+        """Synthesise segments together; `measure` takes kind, steps and seconds of each call."""
 
         def call(kind: str, steps: Steps, make: Callable[[], T]) -> T:
             begun = time.monotonic()
@@ -282,7 +271,7 @@ class Synthesizer:
             self._host.close()
 
     def check(self, segment: Segment) -> None:
-        """Raise ValueError for a segment that does not fit the bundle, naming what is allowed."""
+        """Raise ValueError for a segment that does not fit the bundle."""
         mels, longest = self.manifest.mel.mels, self.manifest.max_frames
         if segment.frames > longest:
             raise ValueError(f"{segment.frames} frames exceed this bundle's {longest}")
@@ -323,7 +312,7 @@ def longest_reference(manifest: Manifest) -> int:
 
 
 def ranges(graph: str, manifest: Manifest, backend: Backend) -> Ranges:
-    """The sizes at which a graph runs on a backend; TensorRT's profiles are made from them."""
+    """Sizes at which a graph runs on a backend."""
     least = 1
     if graph in STEPS:
         least = backend.frame_multiple

@@ -1,4 +1,4 @@
-"""Euler steps of the flow ODE: the rows of a lane, the step graph that each runs, and the lane's update."""
+"""Euler steps of the flow ODE."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from appliance.engine.rows import PADDED, Rows
 from appliance.request import FloatArray, Segment
 
 UNGUIDED_BELOW = 1e-5
-"""Guidance under this runs the conditional row alone, as upstream's `CFM.sample` does."""
+"""Guidance below it runs the conditional row alone, as in upstream's `CFM.sample`."""
 RELEASE_FRAMES = 1024
-"""Length from which the last step returns its working memory to the system."""
+"""Length from which the last step releases working memory."""
 WORTH_CAPTURING = 4
-"""Least number of steps left for which a CUDA graph is made; making one takes as long as a few runs."""
+"""Least steps left for a CUDA graph, which costs a few runs."""
 
 Places = dict[tuple[int, bool], Rows]
-"""Memory of a lane, by part and whether that has a reference; allocated when first used."""
+"""Memory of a lane, by part and presence of a reference."""
 
 
 @dataclass(eq=False)
 class LaneState:
-    """State of an open segment. Each of its rows holds a copy of the latents."""
+    """An open segment. Each of its rows holds a copy of the latents."""
 
     segment: Segment
     place: Places
     parts: list[Rows]
-    """The conditional row and, with guidance, the unconditional one: in one where they share their calls."""
+    """The conditional row and, with guidance, the unconditional one; one part where they share calls."""
     start: int
-    """First frame of the segment that has latents: 0, or with `short` sampling the end of the reference."""
+    """First frame with latents: 0, or with `short` sampling the end of the reference."""
     times: NDArray[np.int32]
     """(NFE,) indices into the modulation table."""
     weights: FloatArray
-    """(NFE, 2) of the velocities: dt·(1 + w) and −dt·w."""
+    """(NFE, 2): dt·(1 + w) and −dt·w."""
     step: Bound
     path: Bound | None
-    """Moves the reference along its path; None without a reference beside the latents."""
+    """Moves the reference along its path, where it has no latents."""
     done: int = 0
 
     @property
@@ -56,15 +56,14 @@ class LaneState:
 
 @dataclass
 class Flow:
-    """Owns the rows and the step graphs; a graph is loaded when the first lane that needs it is opened."""
+    """Owner of rows and step graphs, each loaded when first needed."""
 
     backend: Backend
     dimensions: Dimensions
     load: Callable[[str], Graph]
     table: Tensor
     max_frames: int
-    longest_reference: int
-    """Frames."""
+    longest_reference: int  # frames
     max_lanes: int
     _graphs: dict[str, Graph] = field(default_factory=dict)
     _batch: Rows | None = None
@@ -87,7 +86,7 @@ class Flow:
             }
 
     def open(self, segment: Segment, condition: Tensor, times: NDArray[np.int32]) -> LaneState:
-        """Take and fill the rows of a segment with condition (2, N, D). Raises RuntimeError without room."""
+        """Take a lane for a segment with condition (2, N, D). Raises RuntimeError without room."""
         if not self._free:
             raise RuntimeError(f"all {self.max_lanes} lanes are open")
         calls = self._calls(segment, 0)
@@ -133,7 +132,7 @@ class Flow:
             if len(members) == 1:
                 members[0].run(graph, when, release=release, capture=capture)
             else:
-                self._together().run_for(members, graph, when, release=release, capture=capture)
+                self.batch().run_for(members, graph, when, release=release, capture=capture)
         for lane in lanes:  # latents += dt · v
             self.backend.upload(lane.weights[lane.done], self._weights)
             lane.step.run()
@@ -143,12 +142,8 @@ class Flow:
                     self.backend.copy(new, rows.view("latents", lane.frames, row=row))
             lane.done += 1
 
-    def reserve_batch(self) -> None:
-        """Allocate what rows of several lanes share."""
-        self._together()
-
     def calls_of(self, steps: Sequence[tuple[Segment, int]]) -> list[StepCall]:
-        """The runtime calls in which these segments make these steps together."""
+        """The runtime calls of these steps together."""
         calls = [call for segment, step in steps for call in self._calls(segment, step)]
         return [
             replace(
@@ -167,11 +162,9 @@ class Flow:
         self._free.append(lane.place)
 
     def _calls(self, segment: Segment, step: int) -> list[StepCall]:
-        """The call of each part of a lane that steps alone."""
         return calls_alone(segment, step, self.backend.frame_multiple, self.backend.max_batch)
 
     def _rows(self, place: Places, number: int, call: StepCall) -> Rows:
-        """Memory for a part of a lane."""
         has_reference = call.reference > 0 or self._is_exact
         key = (number, has_reference)
         if key not in place:
@@ -180,7 +173,7 @@ class Flow:
             place[key] = self._allocate(names, most)
         return place[key]
 
-    def _together(self) -> Rows:
+    def batch(self) -> Rows:
         """Memory for rows of several lanes."""
         if self._batch is None:
             self._batch = self._allocate(("step",), self.backend.max_batch)
@@ -196,7 +189,7 @@ class Flow:
         return self._graphs[name]
 
     def _fill(self, lane: LaneState, condition: Tensor) -> None:
-        """Write noise, condition and both ends of the reference's path into the lane's rows."""
+        """Write noise, condition and both ends of the reference's path."""
         segment, backend, dim = lane.segment, self.backend, self.dimensions.dim
         assert segment.noise is not None
         places = [(rows, row) for rows in lane.parts for row in range(len(rows.lengths))]
@@ -213,12 +206,12 @@ class Flow:
             self._copy_context(lane, "reference_condition", "context_condition")
 
     def _copy_context(self, lane: LaneState, reference: str, context: str) -> None:
-        """Copy what the position convolution sees: the last frames of the reference."""
+        """Copy the end of the reference, which the position convolution sees."""
         rows, seen = lane.parts[0], min(CONTEXT, lane.start)
         self.backend.copy(rows.view(reference, seen, skip=lane.start - seen), rows.view(context, seen))
 
     def _set_reference(self, lane: LaneState) -> None:
-        """Set the reference's latents to (1 − t)·noise + t·mel; repeated when a step is retried."""
+        """Set the reference's latents to (1 − t)·noise + t·mel."""
         if lane.path is not None:
             t = float(lane.segment.times[lane.done])
             self.backend.upload(np.array([t, -t], np.float32), self._weights)
@@ -226,7 +219,6 @@ class Flow:
             self._copy_context(lane, "reference", "context")
 
     def _bind(self, parts: Sequence[Rows], frames: int, start: int) -> tuple[Bound, Bound | None]:
-        """The lane's update, and its reference's where there is one."""
         first, last = parts[0], parts[-1]
         step = self._bind_update(
             first.view("latents", frames),
@@ -250,7 +242,7 @@ class Flow:
 
 
 def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> list[StepCall]:
-    """The step graphs' calls of a segment that makes this step alone, its rows padded to a multiple."""
+    """The calls of a segment that makes this step alone."""
     start, keys = _start(segment), step in segment.key_steps
     frames = padded(segment.frames - start, multiple)
     is_guided = segment.guidance >= UNGUIDED_BELOW
@@ -263,7 +255,6 @@ def calls_alone(segment: Segment, step: int, multiple: int, max_batch: int) -> l
 
 
 def padded(frames: int, multiple: int) -> int:
-    """The least multiple that holds so many frames."""
     return -(-frames // multiple) * multiple
 
 
@@ -272,7 +263,7 @@ def _start(segment: Segment) -> int:
 
 
 def _shared(calls: Sequence[StepCall], most: int) -> list[list[int]]:
-    """The calls, by number, that become one: of rows without a reference, ordered by length, up to `most`."""
+    """Groups of calls, by index, that become one: rows without a reference, by length."""
     joined: list[list[int]] = []
     room = 0
     for i in sorted(range(len(calls)), key=lambda i: (calls[i].reference > 0, calls[i].frames)):

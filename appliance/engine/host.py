@@ -1,4 +1,4 @@
-"""Tensors in host memory: numpy arrays, which a runtime binds by address."""
+"""Tensors that are numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from appliance.engine.backend import HostArray, Tensor
 
 
 class HostMemory:
-    """The memory functions of `Backend`, for a runtime that computes on numpy arrays."""
-
     builds = False
     can_interrupt = False
     frame_multiple = max_batch = 1
@@ -22,8 +20,7 @@ class HostMemory:
         raise NotImplementedError(f"{type(self).__name__} cannot interrupt a call")
 
     def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
-        """See `Backend`. The system provides the pages when they are first written."""
-        return np.zeros(shape, dtype)
+        return np.zeros(shape, dtype)  # the system provides pages when they are first written
 
     def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> HostArray:
         array = cast(HostArray, tensor)
@@ -39,7 +36,6 @@ class HostMemory:
     def download(self, tensor: Tensor) -> HostArray:
         return cast(HostArray, tensor).copy()
 
-    def wait(self) -> None:
-        """Nothing to wait for: calls are synchronous."""
+    def wait(self) -> None: ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Loads the synthesizer of a configuration: selects the backend and verifies it where it has to be."""
+"""Loads the synthesizer of a configuration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import cast
 from appliance.config import EngineConfig
 from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.tokens import read_vocabulary
-from appliance.engine.backends import AUTO, open_backend
+from appliance.engine.backend import Backend
 from appliance.engine.cases import DemoSpeech
 from appliance.engine.cuda import CAPTURING
 from appliance.engine.engine import Synthesizer
-from appliance.engine.ort import check_integers
+from appliance.engine.openvino import OpenVinoBackend
+from appliance.engine.ort import OrtBackend, check_integers
+from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.engine.tensorrt import prepare
 from appliance.engine.tensorrt.build import Report
 from appliance.engine.tensorrt.gate import Comparison, compare_steps
@@ -32,38 +34,51 @@ from appliance.request import PassedOver
 
 logger = logging.getLogger(__name__)
 
+BACKENDS = ("tensorrt", "ort-cuda", "ort-cpu", "openvino")
+AUTO = ("tensorrt", "ort-cuda", "ort-cpu")
+"""Backends that `auto` tries, in order."""
+DEFAULTS = EngineConfig()
 FUSED_LENGTHS = (150, 200)
-"""Frames at which fused attention is compared with the plain one."""
+"""Frames at which fused and plain attention are compared."""
 REASON_LENGTH = 400
 TRANSIENT = (DeviceLost, OutOfDeviceMemory, StorageError)
-"""Faults that end a start under `auto` too: after a restart, or with room on the disk, the GPU speaks."""
+"""Temporary faults: they end a start under `auto` too."""
 UNUSABLE = (BundleError, RuntimeError, TypeError, OSError)
-"""Other errors of opening, loading or proving a backend: `auto` takes the next. TensorRT's binding raises
-TypeError where its library gives nothing; EngineFault is a RuntimeError."""
+"""Errors after which `auto` takes the next backend. TensorRT raises TypeError where its library fails."""
+
+
+def open_backend(name: str, config: EngineConfig = DEFAULTS, report: Report = logger.debug) -> Backend:
+    """Import a runtime and open its backend. Raises BundleError where it is not installed."""
+    if name == "tensorrt":
+        return TrtBackend(config.cache, report=report)
+    if name == "ort-cuda":
+        return OrtCudaBackend()
+    if name == "ort-cpu":
+        return OrtBackend(config.threads, spinning=config.spinning)
+    if name == "openvino":
+        return OpenVinoBackend(config.threads)  # its threads do not spin
+    raise BundleError(f"backend {name!r} is not built in; available: {', '.join(BACKENDS)}")
 
 
 def load_for(bundle: Bundle, config: EngineConfig, report: Report = logger.debug) -> Synthesizer:
-    """Load by a configuration, under "auto" on the first of AUTO that speaks a silence.
+    """Load by a configuration, under "auto" on the first of AUTO that synthesises a silence.
 
-    `report` receives progress lines of builds. Raises BundleError naming what each backend lacks, EngineFault
-    where one failed otherwise, and what `report` raises.
+    Raises BundleError naming what each backend lacks, EngineFault where one failed otherwise, and what
+    `report` raises.
     """
     try:
         return _load(bundle, config, report)
     except (ApplianceError, Interrupted):
         raise
     except (MemoryError, OSError) as error:
-        # A temporary fault of the machine, not of the bundle: another start may succeed.
+        # Temporary, and not of the bundle: another start may succeed.
         raise EngineFault(f"the engine cannot be loaded: {_reason(error)}") from error
     except Exception as error:
         raise BundleError(f"{bundle.folder}: cannot be loaded: {_reason(error)}") from error
 
 
 def load_beside(bundle: Bundle, config: EngineConfig, nfe: int, report: Report) -> Synthesizer:
-    """Load and warm up an engine in another thread than that of the engine that speaks. Raises as `load_for`.
-
-    Neither captures a CUDA graph meanwhile: launches go one by one until the new one's own thread captures.
-    """
+    """Load and warm up an engine beside the one that speaks. Raises as `load_for`."""
     with CAPTURING:
         loaded = load_for(bundle, config, report)
         try:
@@ -106,17 +121,13 @@ def _load(bundle: Bundle, config: EngineConfig, report: Report) -> Synthesizer:
 
 
 def _reason(error: Exception) -> str:
-    """An error in one line; an error of ours says enough without its type."""
     kind = "" if isinstance(error, ApplianceError) else f"{type(error).__name__}: "
     line = " ".join(f"{kind}{error}".split())
     return line if len(line) <= REASON_LENGTH else f"{line[:REASON_LENGTH]}…"
 
 
 def prepare_for(bundle: Bundle, config: EngineConfig, report: Report, *, dry_run: bool = False) -> None:
-    """Build and compare engines as `load_for` would; with `dry_run`, only report the plan.
-
-    Raises BundleError, StorageError.
-    """
+    """Build and compare engines, or report the plan. Raises BundleError, StorageError."""
     open_ = partial(open_backend, config=config, report=report)
     names = AUTO if config.backend == "auto" else (config.backend,)
     try:
@@ -161,10 +172,9 @@ def _synthesizer_on(name: str, bundle: Bundle, open_: OpenBackend, lanes: int) -
 
 
 def _fused_is_wrong(bundle: Bundle, open_: OpenBackend) -> Comparison | None:
-    """The first step in which the fused and the default graphs differ on this device; None if all agree.
+    """The first difference of fused and plain graphs.
 
-    Compared in padded rows: a runtime without the memory-efficient kernel reads the masks of padding
-    differently.
+    Compared in padded rows, whose masks only the memory-efficient kernel reads as intended.
     """
     engines: list[Synthesizer] = []
     try:

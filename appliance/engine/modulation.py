@@ -1,4 +1,4 @@
-"""The table of AdaLN rows, from which the step graphs gather: computed once for each time."""
+"""Table of AdaLN rows by time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from appliance.engine.backend import Backend, Graph, Tensor
 
 CAPACITY = 128
-"""Times in the table: two grids of the largest NFE."""
+"""Times: two grids of the largest NFE."""
 
 
 class ModulationTable:
-    """Rows by exact float32 time. An open lane holds the rows of its grid; others stay until their place is
-    needed, so a daemon with one grid computes it once.
+    """Rows by float32 time. Open lanes hold those of their grids; others stay until their place is needed.
 
-    The graph has 42 % of a model's weights and runs once per new grid, so it is loaded for each and dropped.
+    The graph has 42 % of a model's weights, so it is loaded for each new grid and dropped.
     """
 
     def __init__(
         self, load: Callable[[], Graph], host: Backend, backend: Backend, rows: int, dim: int
     ) -> None:
-        """`host` computes the (rows, dim) of a time; `backend` keeps the table."""
+        """`host` computes (rows, dim) of a time, `backend` keeps them."""
         self._load, self._host, self._backend = load, host, backend
         self.table: Tensor = backend.empty((CAPACITY, rows, dim), "float32")
         self._place: OrderedDict[np.float32, int] = OrderedDict()  # least recently used first
@@ -32,9 +31,9 @@ class ModulationTable:
         self._free = list(range(CAPACITY - 1, -1, -1))
 
     def hold(self, times: NDArray[np.float32]) -> NDArray[np.int32]:
-        """(k,) times → (k,) row indices, held until `release`. Raises RuntimeError when the table is full.
+        """(k,) times → (k,) indices, held until `release`. Raises RuntimeError when every row is held.
 
-        An error, also one of the graph, changes nothing.
+        An error changes nothing.
         """
         needed = dict.fromkeys(times)
         if new := [t for t in needed if t not in self._place]:
@@ -57,7 +56,7 @@ class ModulationTable:
         np.subtract.at(self._holders, indices, 1)
 
     def _make_room(self, count: int, needed: Collection[np.float32]) -> None:
-        """Evict rows that are neither held nor needed, the least recently used first."""
+        """Evict rows that nobody holds or needs, the least recently used first."""
         missing = count - len(self._free)
         idle = [t for t, place in self._place.items() if not self._holders[place] and t not in needed]
         if missing > len(idle):

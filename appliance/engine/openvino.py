@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, with steps in bfloat16 where that is faster. It shares numpy's memory."""
+"""OpenVINO on the CPU."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from appliance.contract.graphs import STEPS, Axis, GraphSpec
-from appliance.engine.backend import Bound, Graph, Ranges, Tensor
+from appliance.contract.graphs import STEPS, GraphSpec
+from appliance.engine.backend import Bound, Graph, Ranges, Tensor, sizes_of
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault
 
 Precision = Literal["bf16", "f32"]
 """Precision of the step graphs; the others compute in float32."""
 PRODUCT = (256, 1024, 1024)
-"""m, k, n of the matrix product whose time decides between bfloat16 and float32."""
+"""m, k, n of the product that is timed to choose the precision."""
 
 
 class OpenVinoBound:
-    """An inference request on tensors that share the memory of arrays."""
-
     def __init__(self, compiled: Any, request: Any, arrays: list[Tensor]) -> None:
         self._compiled, self._request = compiled, request
         self._arrays = arrays  # keeps the memory valid
@@ -42,8 +40,8 @@ class OpenVinoGraph:
         self._runtime, self._compiled, self._spec = runtime, compiled, spec
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        sizes_of(self._spec, inputs, outputs, lambda reason: _fault(f"{self._spec.name}: {reason}"))
         arrays = {**inputs, **outputs}
-        _check(self._spec, arrays)
         try:
             request = self._compiled.create_infer_request()
             for name, array in arrays.items():
@@ -54,12 +52,10 @@ class OpenVinoGraph:
 
 
 class OpenVinoBackend(HostMemory):
-    """The CPU plugin. Batching gains nothing on a CPU: rows run one by one at their true length."""
-
     name = "openvino"
 
     def __init__(self, threads: int = 0, *, precision: Precision | None = None) -> None:
-        """`threads` 0: the runtime's choice. `precision` None: bfloat16 where it is measured to be faster."""
+        """`threads` 0: the runtime's choice. `precision` None: the faster one here."""
         try:
             import openvino
         except ImportError as missing:
@@ -103,21 +99,5 @@ def product_s(precision: Precision) -> float:
     return min(seconds)
 
 
-def _check(spec: GraphSpec, arrays: Mapping[str, Tensor]) -> None:
-    """Raise EngineFault for missing tensors and contradicting sizes; the runtime would return zeros."""
-    expected = {tensor.name: tensor.axes for tensor in (*spec.inputs, *spec.outputs)}
-    if difference := expected.keys() ^ arrays.keys():
-        raise EngineFault(f"OpenVINO: {spec.name}: missing or unknown: {', '.join(sorted(difference))}")
-    sizes: dict[Axis, int] = {}
-    for name, axes in expected.items():
-        shape = arrays[name].shape
-        fits = len(shape) == len(axes) and all(
-            sizes.setdefault(axis, n if isinstance(axis, str) else axis) == n
-            for axis, n in zip(axes, shape, strict=True)
-        )
-        if not fits:
-            raise EngineFault(f"OpenVINO: {spec.name}: {name}: shape {shape} is not {axes} with {sizes}")
-
-
-def _fault(error: Exception) -> EngineFault:
-    return EngineFault(f"OpenVINO: {' '.join(str(error).split())}")
+def _fault(reason: object) -> EngineFault:
+    return EngineFault(f"OpenVINO: {' '.join(str(reason).split())}")

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU, which reads and writes numpy arrays by address."""
+"""ONNX Runtime on the CPU, on numpy arrays."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import functools
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import GraphSpec
-from appliance.engine.backend import Bound, Graph, HostArray, Ranges, Tensor
+from appliance.engine.backend import Bound, Graph, Ranges, Tensor
 from appliance.engine.host import HostMemory
 from appliance.errors import BundleError, EngineFault, Interrupted
 
 RunOptions = tuple[Any, Any]
-"""The usual run options, and those that return working memory to the system."""
-FLOAT, UINT8, INT8, INT32 = 1, 2, 3, 6
+"""Usual options, and those that return working memory to the system."""
+UINT8, INT8, INT32 = 2, 3, 6
 """Element types of onnx.proto."""
 PRODUCT_DEPTH = 256
 EXACT_PRODUCT = PRODUCT_DEPTH * 255 * 127
@@ -33,7 +33,7 @@ class OrtBound:
         options: RunOptions,
         fault: Callable[[str], EngineFault] = EngineFault,
     ) -> None:
-        """`fault` turns a message of the runtime into an error."""
+        """`fault` makes an error of the runtime's message."""
         self._session, self._binding, self._options, self._fault = session, binding, options, fault
         self._tensors = tensors  # keeps the addresses valid
 
@@ -48,7 +48,6 @@ class OrtBound:
             raise self._fault(f"ONNX Runtime: {error}") from error
 
     def close(self) -> None:
-        """Drop the session and its binding."""
         self._session = self._binding = None
 
 
@@ -57,34 +56,23 @@ class OrtGraph:
         self._session, self._options = session, options
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        binding = self._session.io_binding()
-        try:
-            for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
-                for name, tensor in tensors.items():
-                    array = cast(HostArray, tensor)
-                    bind(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        except Exception as error:
-            raise EngineFault(f"ONNX Runtime: {error}") from error
+        binding = bind(self._session, inputs, outputs, "cpu", 0, lambda tensor: tensor.ctypes.data)
         return OrtBound(self._session, binding, [*inputs.values(), *outputs.values()], self._options)
 
 
 class OrtBackend(HostMemory):
-    """The CPU execution provider. Batching gains nothing on a CPU: rows run one by one, unpadded."""
-
     name = label = "ort-cpu"
     can_interrupt = True
 
     def __init__(self, threads: int = 0, *, spinning: bool = False) -> None:
-        """`threads` 0: the runtime's choice, one per physical core. `spinning` keeps idle threads busy, which
-        is faster on dedicated cores and slower on shared ones."""
+        """`threads` 0: one per physical core. `spinning`: idle threads stay busy, for dedicated cores."""
         self._runtime = onnxruntime = import_runtime()
         self._options = session_options(onnxruntime, threads, spinning=spinning)
         self._run_options = (onnxruntime.RunOptions(), onnxruntime.RunOptions())
         self._run_options[1].add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
     def interrupt(self, on: bool) -> None:
-        """See `Backend`. The runtime checks before each node."""
-        for options in self._run_options:
+        for options in self._run_options:  # read before each node
             options.terminate = on
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
@@ -93,11 +81,29 @@ class OrtBackend(HostMemory):
 
 
 def import_runtime() -> Any:
-    """ONNX Runtime, set to log errors only."""
     import onnxruntime
 
-    onnxruntime.set_default_logger_severity(3)
+    onnxruntime.set_default_logger_severity(3)  # errors
     return onnxruntime
+
+
+def bind(
+    session: Any,
+    inputs: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    device: str,
+    number: int,
+    address: Callable[[Any], int],
+) -> Any:
+    """Bind tensors of a device. Raises EngineFault."""
+    binding = session.io_binding()
+    try:
+        for bind_one, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
+            for name, tensor in tensors.items():
+                bind_one(name, device, number, tensor.dtype.type, tensor.shape, address(tensor))
+    except Exception as error:  # the runtime's exceptions share no base class of their own
+        raise EngineFault(f"ONNX Runtime: {error}") from error
+    return binding
 
 
 def session_options(runtime: Any, threads: int, *, spinning: bool = False) -> Any:
@@ -122,20 +128,20 @@ def load_session(runtime: Any, path: Path, options: Any, providers: Sequence[obj
 
 @functools.cache
 def adds_in_16_bits() -> bool:
-    """True where the runtime's plain products of uint8 and int8 saturate: on x86 without VNNI."""
+    """True where products of uint8 and int8 saturate: on x86 without VNNI."""
     runtime = import_runtime()
     return integer_product(runtime, runtime.SessionOptions()) != EXACT_PRODUCT
 
 
 def integer_product(runtime: Any, options: Any) -> int:
-    """Sum of PRODUCT_DEPTH products of the largest uint8 and int8, as the runtime computes it."""
+    """The runtime's sum of PRODUCT_DEPTH products of the largest numbers."""
     session = runtime.InferenceSession(_integer_model(), options, providers=["CPUExecutionProvider"])
     (found,) = session.run(None, {"a": np.full((8, PRODUCT_DEPTH), 255, np.uint8)})
     return int(found[0, 0])
 
 
 def check_integers(bundle: Bundle) -> None:
-    """Raise BundleError for an INT8 bundle if the runtime's integer products are wrong on this processor."""
+    """Raise BundleError for an INT8 bundle where integer products are wrong."""
     precision, runtime = bundle.manifest.precision, import_runtime()
     if precision not in ("int8", "int8-qdq"):
         return
@@ -148,7 +154,7 @@ def check_integers(bundle: Bundle) -> None:
 
 
 def _integer_model() -> bytes:
-    """The ONNX file of y = a·b of uint8 and a stored int8 matrix of 127s."""
+    """y = a·b of uint8 and an int8 matrix of 127s, encoded by hand (onnx.proto): the device has no onnx."""
     tensors = {
         b"b": _field(1, PRODUCT_DEPTH) + _field(1, 64) + _field(9, b"\x7f" * (PRODUCT_DEPTH * 64)),
         b"zero_b": _field(9, b"\0"),
@@ -159,19 +165,12 @@ def _integer_model() -> bytes:
     graph = _field(1, node) + _field(5, _field(2, UINT8) + _field(8, b"zero_a") + _field(9, b"\0"))
     for name, tensor in tensors.items():
         graph += _field(5, _field(2, INT8) + _field(8, name) + tensor)
-    return _model(graph, {"a": UINT8}, {"y": INT32})
-
-
-def _model(graph: bytes, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> bytes:
-    """An ONNX model of encoded nodes and initializers (onnx.proto); inputs and outputs by element type."""
-    for number, tensors in ((11, inputs), (12, outputs)):
-        for name, kind in tensors.items():
-            graph += _field(number, _field(1, name.encode()) + _field(2, _field(1, _field(1, kind))))
+    for number, name, kind in ((11, b"a", UINT8), (12, b"y", INT32)):
+        graph += _field(number, _field(1, name) + _field(2, _field(1, _field(1, kind))))
     return _field(1, 10) + _field(8, _field(2, 20)) + _field(7, _field(2, b"products") + graph)
 
 
 def _field(number: int, value: bytes | int) -> bytes:
-    """One field of a protobuf message."""
     if isinstance(value, int):
         return bytes((number << 3,)) + _varint(value)
     return bytes((number << 3 | 2,)) + _varint(len(value)) + value

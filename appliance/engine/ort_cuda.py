@@ -1,30 +1,28 @@
-"""ONNX Runtime on an NVIDIA GPU: rows padded to a multiple, tensors of the device, one stream."""
+"""ONNX Runtime on an NVIDIA GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from weakref import WeakSet
 
 from appliance.contract.graphs import STEPS, GraphSpec
 from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
-from appliance.engine.cuda import CAPTURING, DeviceMemory, DeviceTensor, fault_of
-from appliance.engine.ort import OrtBound, RunOptions, import_runtime, load_session
-from appliance.errors import BundleError, EngineFault
+from appliance.engine.cuda import CAPTURING, DeviceMemory, fault_of
+from appliance.engine.ort import OrtBound, RunOptions, bind, import_runtime, load_session
+from appliance.errors import BundleError
 
 PROVIDER = "CUDAExecutionProvider"
 MEMORY_EFFICIENT = "2"
-"""`AttentionBackend::EFFICIENT_ATTENTION`, for which the fused step graphs are masked (`export/modules.py`):
-other kernels read the masks differently."""
+"""`AttentionBackend::EFFICIENT_ATTENTION`, whose reading of masks the fused step graphs need."""
 UNCAPTURED = -1
 MAX_CAPTURED = 64
-"""Most CUDA graphs of a backend: ONNX Runtime keeps each as long as its session."""
+"""ONNX Runtime keeps each CUDA graph as long as its session."""
 
 
 class OrtCudaBound(OrtBound):
-    """A binding that becomes a CUDA graph: ONNX Runtime captures the first run with a new number, and replays
-    it from then on."""
+    """A binding that becomes a CUDA graph: a number's first run is captured."""
 
     def __init__(self, graph: OrtCudaGraph, binding: Any, tensors: list[Tensor]) -> None:
         super().__init__(graph.session, binding, tensors, graph.options(UNCAPTURED), fault_of)
@@ -46,42 +44,32 @@ class OrtCudaBound(OrtBound):
 
 class OrtCudaGraph:
     def __init__(self, runtime: Any, session: Any, device: int, numbers: Iterator[int]) -> None:
-        """`numbers` are those of the CUDA graphs that may still be made."""
+        """`numbers` of the CUDA graphs that may still be made."""
         self._runtime, self.session, self._device, self.numbers = runtime, session, device, numbers
         self._bound: WeakSet[OrtCudaBound] = WeakSet()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        binding = self.session.io_binding()
-        try:
-            for bind, tensors in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
-                for name, tensor in tensors.items():
-                    t = cast(DeviceTensor, tensor)
-                    bind(name, "cuda", self._device, t.dtype.type, t.shape, t.address)
-        except Exception as error:  # the runtime's exceptions share no base class of their own
-            raise EngineFault(f"ONNX Runtime: {error}") from error
+        binding = bind(self.session, inputs, outputs, "cuda", self._device, lambda tensor: tensor.address)
         bound = OrtCudaBound(self, binding, [*inputs.values(), *outputs.values()])
         self._bound.add(bound)
         return bound
 
     def options(self, number: int) -> RunOptions:
-        """Run options of the CUDA graph of that number."""
         options = self._runtime.RunOptions()
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         options.add_run_config_entry("gpu_graph_id", str(number))
         return options, options
 
     def close(self) -> None:
-        """Drop the session, with every binding of it."""
         for bound in self._bound:
             bound.close()
         self.session = None
 
 
 class OrtCudaBackend(DeviceMemory):
-    """The CUDA execution provider, never with the CPU provider as its fallback."""
+    """The CUDA execution provider, never falling back to the CPU."""
 
-    name = "ort-cuda"
-    label = "ort-cuda"
+    name = label = "ort-cuda"
     max_batch = 8
 
     def __init__(self, device: int = 0) -> None:
@@ -101,7 +89,7 @@ class OrtCudaBackend(DeviceMemory):
         self._graphs: list[OrtCudaGraph] = []
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """See `Backend`. Also raises BundleError when the provider cannot be started."""
+        """Raises BundleError where the file cannot be read, or the provider cannot be started."""
         is_step = name in STEPS
         options = {
             "device_id": str(self.device),

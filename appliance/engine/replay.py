@@ -1,4 +1,4 @@
-"""Runs a case with all inputs given, on the device's engine: for bug reports and parity checks."""
+"""Runs a case with all inputs given."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONAL = ("guidance", "sway", "grid", "sampling")
 
 
 def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
-    """Run a case file and write its results. Raises ApplianceError, OSError."""
+    """Raises ApplianceError, OSError."""
     engine = load_for(bundle, EngineConfig(lanes=1))
     try:
         write_result(out, *replay(engine, read_case(case, engine, nfe)))
@@ -33,8 +33,7 @@ def replay_file(bundle: Bundle, case: Path, nfe: int, out: Path) -> None:
 
 
 def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
-    """(n_frames, M) log-mel with the reference's frames overwritten, and the (samples,) of all n_frames,
-    without levels, cuts or fades."""
+    """(n_frames, M) log-mel, reference included, and its (samples,), without levels or cuts."""
     lane = engine.open(case)
     try:
         for _ in range(lane.steps_left):
@@ -46,8 +45,7 @@ def replay(engine: Synthesizer, case: Segment) -> tuple[FloatArray, FloatArray]:
 
 
 def read_case(path: Path, engine: Synthesizer, nfe: int) -> Segment:
-    """Read `cond` (1, R+1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M), and optionally `guidance`,
-    `sway`, `grid`, `sampling` (default: exact).
+    """Read `cond` (1, reference frames + 1, M), `ids` (1, T), `n_frames`, `noise` (n_frames, M) and OPTIONAL.
 
     Raises InvalidRequest naming the array that is missing or misshapen.
     """
@@ -106,6 +104,6 @@ def _scalar(name: str, value: object) -> Any:
 
 
 def write_result(path: Path, mel: FloatArray, wave: FloatArray) -> None:
-    """Write an .npz of `mel` (n_frames, M) and `wave` (samples,), float32."""
+    """Write an .npz of `mel` (n_frames, M) and `wave` (samples,)."""
     with path.open("wb") as stream:
         np.savez(stream, mel=mel, wave=wave)

@@ -1,4 +1,4 @@
-"""Memory of a lane's rows: allocated once for the longest segment, so that no step allocates or moves it."""
+"""Memory of a lane's rows, allocated once for the longest segment."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from appliance.contract.graphs import CONTEXT, GraphSpec
 from appliance.engine.backend import Backend, Bound, Graph, Tensor
 
 MOST_BOUND = 64
-"""Bindings that are kept, the newest ones."""
 PADDED = ("latents", "condition")
-"""Inputs that are as long as a row's latents."""
+"""Inputs of N frames."""
 
 
 class Rows:
     """Rows that share every call, each with its own latents and condition.
 
-    A tensor holds its rows from its beginning, one after the other, each padded to N frames. Only a single
-    row has a reference before it, at its true length: so every tensor is bound where it begins.
+    A tensor holds them one after the other, padded to N frames. Only a single row has a reference, at its
+    true length: so every tensor is bound where it begins.
     """
 
     def __init__(
@@ -30,10 +29,9 @@ class Rows:
         shared: Mapping[str, Tensor],
         capacity: Mapping[str, int],
     ) -> None:
-        """`specs` are those of the step graphs that may run; `graph` loads one by name.
+        """Allocate for the graphs of `specs` at the R, N, P and C of `capacity`.
 
-        `capacity` has the largest R, N and P, and the C, of all calls; `shared` the tensors of all rows: the
-        modulation table, and zeros for PADDED where frames are padded.
+        `shared` has the modulation table, and zeros for PADDED where frames are padded.
         """
         self._backend, self._specs, self._graph = backend, specs, graph
         self._zeros = {name: tensor for name, tensor in shared.items() if name in PADDED}
@@ -66,19 +64,19 @@ class Rows:
                     self._backend.copy(blank, self.view(name, rest, skip=frames, row=row))
 
     def view(self, name: str, frames: int, *, skip: int = 0, row: int = 0) -> Tensor:
-        """`frames` frames of a row of the tensor `name`, from `skip` on."""
+        """Frames of a row of the tensor `name`, from `skip` on."""
         whole = self._tensors[name]
         return self._backend.view(whole, (frames, *whole.shape[2:]), (0, row * self.padded + skip))
 
     def run(self, graph: str, times: Sequence[int], *, release: bool, capture: bool) -> None:
-        """Run a step graph at `times`, indices into the modulation table. Raises EngineFault."""
+        """Run a step graph at `times`, indices of the modulation table. Raises EngineFault."""
         self._upload("step_index", times)
         self._binding(graph).run(release=release, capture=capture)
 
     def run_for(
         self, members: Sequence[Rows], graph: str, times: Sequence[int], *, release: bool, capture: bool
     ) -> None:
-        """Run a step graph once on copies of the rows of `members`, which have no reference."""
+        """Run a step graph on copies of the rows of `members`, which have no reference."""
         lengths = [frames for rows in members for frames in rows.lengths]
         self.take(lengths, max(rows.padded for rows in members))
         for name in PADDED:
@@ -89,7 +87,6 @@ class Rows:
             self._backend.copy(copied, own)
 
     def _pairs(self, members: Sequence[Rows], name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each row of `members`, and its copy."""
         places = [(rows, row, frames) for rows in members for row, frames in enumerate(rows.lengths)]
         for place, (rows, row, frames) in enumerate(places):
             yield rows.view(name, frames, row=row), self.view(name, frames, row=place)

@@ -19,11 +19,11 @@ class Decoder:
         self._samples = backend.empty((max_frames * hop,), "float32")
 
     def frames(self, count: int, skip: int = 0) -> Tensor:
-        """(count, M) of the input from frame `skip`, to be written before `run`."""
+        """(count, M) of the input, to be written before `run`."""
         return self._backend.view(self._frames, (count, self._frames.shape[1]), (skip,))
 
     def run(self, frames: int) -> FloatArray:
-        """(samples,) of the first `frames` frames at the model's rate; empty where they are too few."""
+        """(samples,) of the first frames, at the model's rate."""
         length = self._vocoder.samples(frames, self._hop)
         if length == 0:
             return np.zeros(0, np.float32)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -36,6 +35,7 @@ from appliance.client import (
 )
 from appliance.config import DeviceConfig
 from appliance.gateway.refusals import Refusal
+from appliance.gateway.speech import while_connected
 
 FOLDER = Path(__file__).with_name("pages")
 ASSETS = {file.name: file for file in FOLDER.iterdir() if file.suffix in (".css", ".js")}
@@ -174,17 +174,12 @@ class EventStream(StreamingResponse):
     """A stream that ends when the page is closed, also while there is nothing to send."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with anyio.create_task_group() as group, aclosing(self.body_iterator):  # type: ignore[type-var]
-
-            async def watch() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                group.cancel_scope.cancel()
-
-            group.start_soon(watch)
+        async def stream() -> None:
             with suppress(OSError):
                 await self.stream_response(send)
-            group.cancel_scope.cancel()
+
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]
+            await while_connected(receive, stream)
 
 
 def _stream(*sources: Events) -> Response:

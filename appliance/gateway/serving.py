@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +23,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from appliance.addresses import AddressInUse, AddressNotOurs, cannot_listen
+from appliance.certificates import tls_context
 from appliance.config import Config, GatewayConfig, is_loopback, load, split_address
 from appliance.errors import ConfigError, StorageError
 from appliance.exits import Exit
@@ -53,7 +53,11 @@ def main(path: Path | None, overrides: Iterable[str]) -> int:
             format="%(levelname)s %(name)s: %(message)s",
             force=True,
         )
-        app, context, address = make_app(config), tls(config), daemon_address(config)
+        app, context, address = (
+            make_app(config),
+            tls_context(config.server) if config.server.tls_certificate else None,
+            daemon_address(config),
+        )
         listener = listen(config, notifier)
     except ConfigError as error:
         return _failed(Exit.CONFIG, error)
@@ -126,26 +130,6 @@ def listen(config: Config, notifier: Notifier) -> socket.socket:
         )
     except OSError as error:
         raise cannot_listen("gateway.listen", config.gateway.listen, error) from error
-
-
-def tls(config: Config) -> ssl.SSLContext | None:
-    """Return the TLS context of the server's certificate; None without one. Raises ConfigError."""
-    server = config.server
-    if not server.tls_certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # Without a password OpenSSL would ask the terminal for one.
-        context.load_cert_chain(server.tls_certificate, server.tls_key, password=lambda: b"")
-        if server.tls_clients:
-            context.load_verify_locations(server.tls_clients)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigError(
-            f"server.tls_certificate, server.tls_key: {server.tls_certificate} and {server.tls_key} "
-            f"cannot be used: {error}"
-        ) from error
-    return context
 
 
 class Server(uvicorn.Server):

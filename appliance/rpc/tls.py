@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import ssl
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from appliance.certificates import tls_context
 from appliance.config import ServerConfig
 from appliance.durable import version_of
 from appliance.errors import ConfigError
@@ -31,6 +31,7 @@ def credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
 
 class _Files:
     def __init__(self, config: ServerConfig) -> None:
+        self._config = config
         self._certificate, self._key = Path(config.tls_certificate), Path(config.tls_key)
         self._clients = Path(config.tls_clients) if config.tls_clients else None
         self._version: Version = ()
@@ -39,25 +40,8 @@ class _Files:
         """Read the files into gRPC's configuration. Raises ConfigError."""
         self._version = self._versions()
         chain, key = _bytes("tls_certificate", self._certificate), _bytes("tls_key", self._key)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            # Without somebody to ask, OpenSSL would ask the terminal for the key's password.
-            context.load_cert_chain(self._certificate, self._key, password=_no_password)
-        except (ssl.SSLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise ConfigError(
-                f"server.tls_certificate, server.tls_key: {self._certificate} and {self._key} are not a PEM "
-                f"certificate and its key: {reason}"
-            ) from error
-        clients = None
-        if self._clients is not None:
-            clients = _bytes("tls_clients", self._clients)
-            try:
-                context.load_verify_locations(self._clients)
-            except (ssl.SSLError, OSError) as error:
-                raise ConfigError(
-                    f"server.tls_clients: {self._clients} holds no PEM certificate: {error}"
-                ) from error
+        clients = None if self._clients is None else _bytes("tls_clients", self._clients)
+        tls_context(self._config)
         return grpc.ssl_server_certificate_configuration([(key, chain)], clients)
 
     def changed(self) -> Any:
@@ -74,10 +58,6 @@ class _Files:
 
     def _versions(self) -> Version:
         return tuple(version_of(path) for path in (self._certificate, self._key, self._clients) if path)
-
-
-def _no_password() -> str:
-    raise ValueError("the key has a password; write it without: openssl pkey -in KEY -out NEW")
 
 
 def _bytes(key: str, path: Path) -> bytes:

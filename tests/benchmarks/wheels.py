@@ -23,7 +23,7 @@ NAMES = (
     "onnxruntime-gpu",
     *("f5-tts", "vocos", "bigvgan", "x-transformers", "torch-einops-utils", "einx", "frozendict", "loguru"),
     *("librosa", "audioread", "pooch", "decorator", "platformdirs", "soundfile", "soxr", "cffi", "pycparser"),
-    *("pydub", "rjieba", "pypinyin", "emoji", "grpcio-health-checking", "grpcio-reflection", "grpcio-status"),
+    *("pydub", "rjieba", "pypinyin", "emoji", "grpcio-health-checking", "grpcio-reflection"),
     *("googleapis-common-protos", "protobuf"),
 )
 RTX = ("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs")

@@ -20,9 +20,8 @@ from appliance.contract.bundle import FUSED, Bundle, Sampling
 from appliance.contract.graphs import CONTEXT, GRAPHS, STEPS, GraphSpec, signatures
 from appliance.contract.schedule import time_grid
 from appliance.engine.backend import Bound
-from appliance.engine.backends import open_backend
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_for
+from appliance.engine.loading import load_for, open_backend
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import import_runtime, load_session
 from appliance.engine.ort_cuda import MEMORY_EFFICIENT, PROVIDER, OrtCudaBackend

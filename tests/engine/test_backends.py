@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from appliance.engine.backends import open_backend
+from appliance.engine.loading import open_backend
 from appliance.errors import BundleError
 
 MODULES = ("ort", "ort_cuda", "tensorrt.trt", "tensorrt.build", "openvino", "engine")

@@ -18,10 +18,9 @@ from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine import engine as synthesizer
 from appliance.engine import ort_cuda
-from appliance.engine.backends import open_backend
 from appliance.engine.cuda import STAGING_BYTES, fault_of
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_beside, load_for
+from appliance.engine.loading import load_beside, load_for, open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.ort_cuda import OrtCudaBackend
 from appliance.errors import BundleError, DeviceLost, EngineFault, OutOfDeviceMemory

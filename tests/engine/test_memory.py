@@ -9,8 +9,8 @@ import pytest
 
 from appliance.contract.bundle import Arch, Bundle, Sampling
 from appliance.engine.engine import Synthesizer
-from appliance.engine.memory import tensor_bytes
 from appliance.engine.ort import OrtBackend
+from appliance.engine.tensorrt.prepare import tensor_bytes
 from tests.engine.lanes import segment
 from tests.fakes.gpu import open_on, open_trt_on
 from tests.fakes.gpu.device import Device

@@ -16,9 +16,8 @@ from appliance.contract.bundle import FUSED, Bundle
 from appliance.contract.graphs import CONTEXT, STEPS, signatures
 from appliance.engine import ort_cuda
 from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Backend
-from appliance.engine.backends import open_backend
 from appliance.engine.engine import Synthesizer
-from appliance.engine.loading import load_for
+from appliance.engine.loading import load_for, open_backend
 from appliance.engine.modulation import CAPACITY
 from appliance.engine.ort import OrtBackend, import_runtime, load_session
 from appliance.engine.ort_cuda import PROVIDER, OrtCudaBackend

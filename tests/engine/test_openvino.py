@@ -19,12 +19,13 @@ from appliance.config import load as read_config
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import signatures
-from appliance.engine import agreement, openvino
+from appliance.engine import openvino
 from appliance.engine.backend import Graph, HostArray
-from appliance.engine.backends import open_backend
 from appliance.engine.engine import Synthesizer
+from appliance.engine.loading import open_backend
 from appliance.engine.openvino import OpenVinoBackend, Precision, product_s
 from appliance.engine.ort import OrtBackend
+from appliance.engine.tensorrt import gate
 from appliance.errors import BundleError, EngineFault
 from appliance.request import FloatArray, Segment
 from appliance.voices.store import open_store
@@ -166,7 +167,7 @@ def test_the_demo_voice_holds_the_criterion_for_lossy_arithmetic(
 def test_arithmetic_that_changes_more_fails_the_check(
     demo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agreement, "share", lambda *engines_and_segment: 0.26)
+    monkeypatch.setattr(gate, "share", lambda *engines_and_segment: 0.26)
     (finding,) = checked(demo, capsys)
     assert (finding["level"], finding["remedy"]) == ("FAIL", "set engine.backend to ort-cpu")
 
@@ -181,8 +182,8 @@ def test_the_check_has_nothing_to_compare_on_onnx_runtime(
 @pytest.mark.parametrize("sampling", get_args(Sampling))
 def test_the_share_of_float32_is_nothing(make: Make, engine: Synthesizer, sampling: Sampling) -> None:
     given = dataclasses.replace(lanes.segment(90), sampling=sampling)
-    assert agreement.share(engine, engine, given) == 0.0
-    assert agreement.share(make("f32"), engine, given) <= 1e-3
+    assert gate.share(engine, engine, given) == 0.0
+    assert gate.share(make("f32"), engine, given) <= 1e-3
 
 
 def test_a_daemon_says_on_what_it_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +228,7 @@ def test_inputs_and_outputs_share_memory(update: Graph) -> None:
         ({"time": np.zeros(1, np.float32)}, "time"),
         ({"guided": np.zeros((4, 100), np.float32)}, "guided"),
         ({"weights": np.zeros((2, 2), np.float32)}, "weights"),
-        ({"weights": np.zeros(2, np.float64)}, "f64"),
+        ({"weights": np.zeros(2, np.float64)}, "float64"),
         ({"latents_out": np.zeros((6, 100), np.float32)}, "latents_out"),
     ],
 )

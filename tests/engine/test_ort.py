@@ -15,7 +15,7 @@ from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle
 from appliance.contract.graphs import signatures
 from appliance.engine.backend import Graph, HostArray
-from appliance.engine.backends import open_backend
+from appliance.engine.loading import open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.errors import BundleError, EngineFault
 

@@ -17,6 +17,7 @@ import pytest
 
 from appliance import access, config
 from appliance.access import Role
+from appliance.certificates import tls_context
 from appliance.client import CallFailed, Client
 from appliance.config import Config, load
 from appliance.errors import ApplianceError, ConfigError
@@ -125,7 +126,7 @@ def test_https_with_the_daemons_certificate(tmp_path: Path) -> None:
         (["gateway.listen=localhost"], "gateway: listen: must be host:port"),
         (["gateway.origins=[everywhere]"], 'origins: must be scheme://host[:port] or "*"'),
         (["gateway.stall_s=0"], "stall_s: must be between"),
-        (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "cannot be used"),
+        (["server.tls_certificate=/no.crt", "server.tls_key=/no.key"], "are not a PEM certificate"),
         (["server.tokens=/x", "server.socket="], "server.socket: is empty"),
     ],
 )
@@ -133,7 +134,8 @@ def test_what_cannot_be_is_refused_by_name(settings: list[str], message: str) ->
     with pytest.raises(ConfigError, match=r".*") as refused:
         loaded = load(None, settings)
         app.daemon_address(loaded)
-        serving.tls(loaded)
+        if loaded.server.tls_certificate:
+            tls_context(loaded.server)
         serving.listen(loaded, Notifier()).close()
     assert message in str(refused.value)
 

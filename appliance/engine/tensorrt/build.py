@@ -1,8 +1,4 @@
-"""ONNX graph → serialised TensorRT engine, and the cache of engines.
-
-An engine is valid for one TensorRT, driver and GPU, so each device builds its own. A step graph has a profile
-for each range of lengths, the others one for all.
-"""
+"""ONNX graph → TensorRT engine, and the cache of engines: each is valid for one device alone."""
 
 from __future__ import annotations
 
@@ -28,21 +24,18 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 WORKSPACE_BYTES = 2 << 30
-"""Limit of a kernel's scratch memory."""
 RANGES = (512, 1280)
-"""Ends of the ranges of N that have a profile of their own: 5.5 and 13.7 s."""
+"""Ends of the ranges of N with a profile each: 5.5 and 13.7 s."""
 USUAL_FRAMES = 512
-"""Optimum of axes with one range: 5.5 s."""
+"""Optimum of axes with one range."""
 SEVERAL_PROFILES = (10, 8)
-"""First version whose engines may hold several profiles: before it, they were inaccurate (issue 4250)."""
+"""First version whose engines are accurate with several profiles (issue 4250)."""
 WEAKLY_TYPED = ((10, 0), (10, 12))
-"""Versions from the first supported one up to the one that deprecates weak typing (release notes)."""
-
+"""First version supported, and the one that deprecates weak typing (release notes)."""
 REPORT_S = 1.0
-"""Between two reports of a build's progress."""
 
 Report = Callable[[str], None]
-"""Receives a progress line; may raise Interrupted to end the build."""
+"""Takes a progress line; may raise Interrupted to end the build."""
 Shape = tuple[int, ...]
 Sizes = tuple[int, int, int]
 """Minimum, optimum and maximum of an axis."""
@@ -50,7 +43,7 @@ Sizes = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Profile:
-    """A TensorRT optimization profile: the range of each symbolic axis."""
+    """An optimization profile: the range of each symbolic axis."""
 
     axes: Mapping[str, Sizes]
 
@@ -66,7 +59,7 @@ class Profile:
 
 
 def profiles_of(spec: GraphSpec, ranges: Ranges) -> tuple[Profile, ...]:
-    """One profile for each range of N where the graph has rows (axis R), else one for all sizes.
+    """A profile for each range of N where the graph has rows (axis R), else one.
 
     A range's optimum is its end, where a step takes longest.
     """
@@ -92,8 +85,6 @@ class EngineSource:
 
 @dataclass(frozen=True)
 class EnginePlatform:
-    """Versions and GPU that an engine is valid for."""
-
     tensorrt: str
     driver: int
     """CUDA's version number: 12060 for 12.6."""
@@ -104,7 +95,7 @@ class EnginePlatform:
 
 
 def import_runtime(backend: str) -> Any:
-    """Raises BundleError naming the package or library that is missing."""
+    """Raises BundleError naming what is missing."""
     try:
         import tensorrt
     except (ImportError, OSError) as error:
@@ -119,7 +110,7 @@ def import_runtime(backend: str) -> Any:
 
 
 def make_log(runtime: Any) -> Any:
-    """A TensorRT ILogger that collects errors for `reason`. TensorRT holds no reference to it."""
+    """An ILogger that collects errors for `reason`. TensorRT holds no reference."""
 
     class Log(runtime.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -135,7 +126,7 @@ def make_log(runtime: Any) -> Any:
                 self._errors.append(message)
 
         def reason(self) -> str:
-            """ ": " and the errors since the last call, in one line; empty without errors."""
+            """ ": " and the errors since the last call; empty without any."""
             errors, self._errors = self._errors, []
             return f": {_line('; '.join(errors))}" if errors else ""
 
@@ -143,14 +134,14 @@ def make_log(runtime: Any) -> Any:
 
 
 def make_progress(runtime: Any) -> Any:
-    """A TensorRT IProgressMonitor. TensorRT holds no reference to it, and calls it from its own threads."""
+    """An IProgressMonitor, called from TensorRT's threads; it holds no reference."""
 
     class Progress(runtime.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self._steps: dict[str, tuple[int, int]] = {}
             self.stopped: BaseException | None = None
-            """Set to cancel the build at its next step."""
+            """Cancels the build at its next step."""
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
             self._steps[phase_name] = (0, num_steps)
@@ -170,9 +161,9 @@ def make_progress(runtime: Any) -> Any:
 
 @contextlib.contextmanager
 def reporting(progress: Any, report: Report) -> Iterator[None]:
-    """Report how far a build has come every REPORT_S: most of a profile is one step without any callback.
+    """Report progress every REPORT_S, since most of a profile is one step without a callback.
 
-    What `report` raises is left in `progress.stopped`.
+    An exception of `report` is left in `progress.stopped`.
     """
     ended, begun = threading.Event(), time.monotonic()
 
@@ -193,7 +184,7 @@ def reporting(progress: Any, report: Report) -> Iterator[None]:
 
 
 def start(factory: Callable[[Any], Any], log: Any, version: str) -> Any:
-    """A TensorRT Builder or Runtime. Raises EngineFault where the library cannot start."""
+    """A Builder or Runtime. Raises EngineFault where the library cannot start."""
     try:
         return factory(log)
     except (TypeError, RuntimeError) as error:  # TypeError: the library gave nothing
@@ -201,9 +192,9 @@ def start(factory: Callable[[Any], Any], log: Any, version: str) -> Any:
 
 
 def fused_attentions(runtime: Any, engine: Any) -> int | None:
-    """Number of fused attention kernels of an engine, of all profiles; None where TensorRT does not tell.
+    """Number of fused attention kernels; None where TensorRT does not tell.
 
-    The words of the inspector are those of TensorRT's issue 4397: nothing may rest on them.
+    The inspector's words are from TensorRT's issue 4397: only reports may rest on them.
     """
     try:
         told: dict[str, Any] = json.loads(
@@ -223,13 +214,11 @@ def build(
     report: Report = logger.debug,
     keep: Callable[[bytes], None] = lambda timing: None,
 ) -> tuple[bytes, bytes]:
-    """Return the serialised engine, and the timing cache `timing` extended by this build.
+    """The serialised engine, and the timing cache `timing` extended by the build.
 
-    `keep` receives the timing cache, also of a build that fails or is stopped.
-
-    Element types are the graph's; where a TensorRT in WEAKLY_TYPED refuses them, each layer's is set instead.
-    Raises BundleError when TensorRT cannot build the graph or its inputs differ, EngineFault when it cannot
-    start, and what `report` raises.
+    `keep` takes the timing cache also of a failed build. Where a TensorRT in WEAKLY_TYPED refuses the graph's
+    element types, each layer's is set. Raises BundleError when the graph cannot be built or its inputs
+    differ, EngineFault when TensorRT cannot start, and what `report` raises.
     """
     try:
         return _build(source, runtime, log, timing, report, keep, strongly_typed=True)
@@ -301,7 +290,7 @@ def _build(
 
 
 def _hold_types(runtime: Any, network: Any, config: Any) -> None:
-    """Set the type of each layer of a weakly typed network; TensorRT would choose the fastest."""
+    """Set each layer's type in a weakly typed network, where TensorRT would choose the fastest."""
     floats = (runtime.DataType.FLOAT, runtime.DataType.HALF)
     for number in range(network.num_layers):
         layer = network.get_layer(number)
@@ -318,7 +307,7 @@ def _hold_types(runtime: Any, network: Any, config: Any) -> None:
 
 
 class EngineCache:
-    """A folder of engines, one file each, named by the hash of everything that an engine depends on."""
+    """A folder of engines, named by the hash of all that each depends on."""
 
     def __init__(
         self, folder: Path, platform: EnginePlatform, runtime: Any, log: Any, report: Report = logger.debug
@@ -332,25 +321,22 @@ class EngineCache:
         self.report(line)
 
     def parts(self, source: EngineSource) -> tuple[EngineSource, ...]:
-        """Sources of a graph's engines: one for each profile before SEVERAL_PROFILES, else one for all."""
+        """Sources of a graph's engines: one for each profile before SEVERAL_PROFILES."""
         if version_of(self._runtime) >= SEVERAL_PROFILES:
             return (source,)
         return tuple(replace(source, profiles=(profile,)) for profile in source.profiles)
 
     def name(self, source: EngineSource) -> str:
-        """File name of one engine. Raises BundleError when the graph cannot be read."""
+        """File name of an engine. Raises BundleError when the graph cannot be read."""
         return f"{hashlib.sha256(_json(self._ingredients(source))).hexdigest()}.engine"
 
     def size(self, source: EngineSource) -> int:
-        """Bytes of a graph's cached files; 0 where one is missing. Raises BundleError."""
+        """Bytes of a graph's cached engines; 0 where one is missing. Raises BundleError."""
         kept = [self.folder / self.name(part) for part in self.parts(source)]
         return sum(path.stat().st_size for path in kept) if all(path.exists() for path in kept) else 0
 
     def digests(self, source: EngineSource) -> tuple[str, ...]:
-        """sha256 of each engine of a graph; "" for one that is not cached, whole.
-
-        Raises BundleError, StorageError.
-        """
+        """sha256 of a graph's engines; "" for a missing or damaged one. Raises BundleError, StorageError."""
         try:
             engines = (_read(self.folder / self.name(p), self._ingredients(p)) for p in self.parts(source))
             return tuple("" if engine is None else hashlib.sha256(engine).hexdigest() for engine in engines)
@@ -361,7 +347,7 @@ class EngineCache:
         (self.folder / self.name(source)).unlink(missing_ok=True)
 
     def engine(self, source: EngineSource) -> bytes:
-        """One of `parts`: the cached engine if whole, else a new one, after minutes.
+        """The cached engine of one of `parts`, or a new one, after minutes.
 
         Raises BundleError, EngineFault, StorageError.
         """
@@ -419,12 +405,11 @@ class EngineCache:
 
 
 def version_of(runtime: Any) -> tuple[int, ...]:
-    """Major and minor version."""
     return tuple(map(int, runtime.__version__.split(".")[:2]))
 
 
 def files_of(graph: Path) -> list[Path]:
-    """The files that hold a graph's weights. Raises OSError."""
+    """The files of a graph's weights. Raises OSError."""
     content = graph.read_bytes()
     # Named in the graph as plain bytes; the library that parses them is not on the device.
     return [
@@ -439,7 +424,7 @@ def _header(ingredients: Mapping[str, Any], engine: bytes) -> dict[str, Any]:
 
 
 def _read(path: Path, ingredients: Mapping[str, Any]) -> bytes | None:
-    """The engine in a file: a line of JSON, then the engine. None if missing or damaged."""
+    """The engine after a line of JSON; None if missing or damaged."""
     try:
         head, _, engine = path.read_bytes().partition(b"\n")
     except FileNotFoundError:

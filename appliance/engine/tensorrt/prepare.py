@@ -1,8 +1,7 @@
 """Builds a bundle's engines for this device, compares them with the CPU, and records the result.
 
-`ensure` is the entry: with a valid record it only reads the engines, else it calls `prepare`. A graph that
-cannot be built, or differs, is built again in the next Arithmetic that the bundle has; if none is left, the
-bundle is refused. Old engines stay until the new ones have passed.
+A graph that cannot be built, or differs, is built in the next Arithmetic. Old engines stay until the new ones
+have passed.
 """
 
 from __future__ import annotations
@@ -13,19 +12,20 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.bundle import Bundle, identity
-from appliance.contract.graphs import STEPS, signatures
+import numpy as np
+
+from appliance.contract.bundle import Bundle, Manifest, identity
+from appliance.contract.graphs import STEPS, GraphSpec, signatures
 from appliance.contract.tokens import read_vocabulary
 from appliance.durable import locked, replace_file
-from appliance.engine.arithmetic import Arithmetic, safer
-from appliance.engine.backend import Backend
+from appliance.engine.backend import Arithmetic, Backend, Bound, Graph, HostArray, Ranges, Tensor
 from appliance.engine.engine import Synthesizer, ranges
-from appliance.engine.memory import tensor_bytes
+from appliance.engine.host import HostMemory
 from appliance.engine.tensorrt.build import WORKSPACE_BYTES, EngineSource, files_of, profiles_of
 from appliance.engine.tensorrt.gate import WHOLE, Comparison, compare, graphs_of
 from appliance.engine.tensorrt.trt import TrtBackend
@@ -36,34 +36,29 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 3
 KEPT_RECORDS = 2
-"""Bundles whose engines are kept: the last prepared, and one to go back to."""
+"""Records kept: the last, and one to go back to."""
 MIB = 1 << 20
 
 OpenBackend = Callable[[str], Backend]
-"""Opens a backend by name, with the options of the configuration."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """The engines of a bundle that passed the comparison, as stored in `<manifest's sha256>.json`."""
+    """Engines that passed, by graph, stored in `<manifest's sha256>.json`."""
 
     format: int
     platform: dict[str, Any]
     engines: dict[str, tuple[str, ...]]
-    """Graph → sha256 of its engines."""
+    """SHA-256 of each."""
     arithmetic: dict[str, str]
-    """Graph → value of its Arithmetic, where it does not compute as exported."""
+    """An Arithmetic's value, for graphs that do not compute as exported."""
     refused: dict[str, str]
-    """Graph → reason for that."""
+    """Reason for that."""
     worst: dict[str, float]
-    """Graph → largest error."""
     build_s: dict[str, float]
-    """Graph → duration of its build; cached ones are absent."""
+    """Duration of a build; absent for cached ones."""
     attentions: dict[str, int]
-    """Step graph → fused attention kernels of its engines; absent in float32 and where TensorRT is silent.
-
-    A step of the full-size model whose attention is not fused takes more than twice as long, by arithmetic.
-    """
+    """Fused attention kernels of a step graph; absent in float32 or where unknown."""
 
     @property
     def safer(self) -> dict[str, Arithmetic]:
@@ -76,32 +71,29 @@ class PlannedEngine:
     profiles: int
     kept: bool
     size_bytes: int
-    """Bytes of the cached engine, else of the graph's weights."""
+    """Size of the cached engine, else of the graph's weights."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The work that `prepare` would do, with estimates."""
-
     device: str
     folder: Path
     engines: tuple[PlannedEngine, ...]
     compared: bool
     speaking_bytes: int
-    """Memory of a warm engine: weights and tensors, without kernels and working memory."""
     lanes: int
     build_s: float | None
-    """Estimate from earlier builds on this device; None without any."""
+    """Estimate by earlier builds; None without any."""
     attentions: Mapping[str, int]
 
     @property
     def disk_bytes(self) -> int:
-        """Guess for the engines to be built: weights, and a tenth for kernels."""
+        """Estimate: weights, and a tenth for kernels."""
         return round(1.1 * sum(engine.size_bytes for engine in self.engines if not engine.kept))
 
     @property
     def memory_bytes(self) -> int:
-        """Guess for a build: three times the largest graph's weights, and workspace."""
+        """Estimate: three times the largest graph's weights, and workspace."""
         largest = max((engine.size_bytes for engine in self.engines if not engine.kept), default=0)
         return 3 * largest + WORKSPACE_BYTES if largest else 0
 
@@ -135,7 +127,7 @@ class Plan:
 def ensure(
     bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int
 ) -> Mapping[str, Arithmetic]:
-    """Graphs that do not compute as exported, once every engine has passed: minutes at the first start.
+    """Prepare engines where no valid record is found. Returns graphs that do not compute as exported.
 
     Raises BundleError when the bundle is not for this device, StorageError when the cache cannot be used.
     """
@@ -177,8 +169,19 @@ def plan(bundle: Bundle, backend: TrtBackend, lanes: int) -> Plan:
     )
 
 
+def safer(manifest: Manifest, graph: str, now: Arithmetic | None) -> Arithmetic | None:
+    """The Arithmetic after `now` (None: as exported) that the bundle has for a graph."""
+    answers: list[Arithmetic] = [*Arithmetic]
+    for answer in answers[answers.index(now) + 1 if now else 0 :]:
+        if manifest.precision == "fp32" and answer is Arithmetic.TF32:
+            continue  # wrong by design
+        if graph in manifest.variants.get(answer.variant, {}):
+            return answer
+    return None
+
+
 def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lanes: int) -> Record:
-    """Build missing engines for `backend`, compare all, and write the record.
+    """Build missing engines, compare all, and write the record.
 
     Raises BundleError when a graph is wrong in every Arithmetic, StorageError when the disk is full.
     """
@@ -232,7 +235,6 @@ def prepare(bundle: Bundle, backend: TrtBackend, open_backend: OpenBackend, lane
 
 
 def unfused(attentions: Mapping[str, int]) -> list[str]:
-    """Step graphs without any fused attention kernel."""
     return [graph for graph, count in attentions.items() if not count]
 
 
@@ -246,7 +248,7 @@ def _attention_lines(attentions: Mapping[str, int]) -> list[str]:
 def engine_sources(
     bundle: Bundle, backend: TrtBackend, safer: Mapping[str, Arithmetic]
 ) -> dict[str, EngineSource]:
-    """The source of each engine, by graph. Raises BundleError for a missing graph."""
+    """Sources by graph. Raises BundleError for a missing graph."""
     manifest = bundle.manifest
     specs, usual = signatures(manifest.dimensions), bundle.variant_for(backend.name)
     return {
@@ -261,7 +263,7 @@ def engine_sources(
 
 
 def read_record(folder: Path, bundle: Bundle) -> Record | None:
-    """The record of a bundle's engines; None if missing or damaged. Raises StorageError if unreadable."""
+    """A bundle's record; None if missing or damaged. Raises StorageError if unreadable."""
     path = _record_path(folder, bundle)
     try:
         record: Record = from_mapping(
@@ -282,7 +284,6 @@ def _record_path(folder: Path, bundle: Bundle) -> Path:
 
 
 def _is_valid(record: Record, bundle: Bundle, backend: TrtBackend) -> bool:
-    """True if platform and engines are, to the bit, those of the record."""
     if record.platform != asdict(backend.cache.platform):
         return False
     sources = engine_sources(bundle, backend, record.safer)
@@ -296,7 +297,7 @@ def _build_and_compare(
     build_s: dict[str, float],
     attentions: dict[str, int],
 ) -> tuple[dict[str, str], dict[str, float]]:
-    """(failed graph → reason, `Record.worst`). Adds to `build_s`, and sets `attentions`."""
+    """(failed graph → reason, `Record.worst`); adds to `build_s` and sets `attentions`."""
     backend = cast(TrtBackend, open_backend(TrtBackend.name))
     backend.safer = safer
     engine: Synthesizer | None = None
@@ -354,13 +355,13 @@ def _compare(
 
 
 def _free_bytes(folder: Path) -> int:
-    """Free bytes on the disk where the folder is or will be."""
+    """Free bytes of the disk that holds the folder, or will."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def _available_bytes() -> int:
-    """MemAvailable of proc(5); a Jetson's GPU uses the same memory."""
+    """MemAvailable of proc(5), which a Jetson's GPU shares."""
     for line in Path("/proc/meminfo").read_text("ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -368,7 +369,7 @@ def _available_bytes() -> int:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove all but the newest records, and the engines that these do not name. Raises OSError."""
+    """Keep the newest records and their engines. Raises OSError."""
     by_age = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     kept: set[str] = set()
     for path in by_age[-KEPT_RECORDS:]:
@@ -383,3 +384,40 @@ def _remove_old(folder: Path) -> None:
         if not any(digest.encode() in head for digest in kept):
             path.unlink()
             logger.info("removed %s, which no bundle uses any more", path)
+
+
+def tensor_bytes(bundle: Bundle, backend: Backend, lanes: int) -> int:
+    """Bytes of a warm engine's tensors."""
+    counting = _Counting(backend)
+    engine = Synthesizer(bundle, counting, host=_Counting(backend), lanes=lanes)
+    engine.reserve()
+    return counting.bytes
+
+
+class _Counting(HostMemory):
+    """A backend, graph and binding that computes and allocates nothing."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name, self.label = backend.name, backend.label
+        self.frame_multiple, self.max_batch = backend.frame_multiple, backend.max_batch
+        self.bytes = 0
+
+    def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
+        return self
+
+    def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
+        return self
+
+    def run(self, *, release: bool = False, capture: bool = False) -> None: ...
+
+    def empty(self, shape: Sequence[int], dtype: str) -> HostArray:
+        zeros = np.broadcast_to(np.zeros((), dtype), shape)  # one element of memory
+        self.bytes += zeros.nbytes
+        return zeros
+
+    def view(self, tensor: Tensor, shape: Sequence[int], at: tuple[int, ...] = ()) -> HostArray:
+        return np.broadcast_to(np.zeros((), tensor.dtype), shape)
+
+    def upload(self, array: HostArray, to: Tensor) -> None: ...
+
+    def copy(self, source: Tensor, to: Tensor) -> None: ...

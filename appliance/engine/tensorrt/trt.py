@@ -1,20 +1,16 @@
-"""TensorRT on an NVIDIA GPU: engines built on this device and cached, rows padded to a multiple, one stream.
-
-Nothing here has ever run on a GPU: tests run it on a fake device, and build the graphs with TensorRT-RTX.
-"""
+"""TensorRT on an NVIDIA GPU; run only on a fake one so far."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from appliance.contract.graphs import GraphSpec, TensorSpec
-from appliance.engine.arithmetic import Arithmetic
-from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Bound, Graph, Ranges, Tensor
+from appliance.contract.graphs import GraphSpec
+from appliance.engine.backend import RUNS_BEFORE_CAPTURE, Arithmetic, Bound, Graph, Ranges, Tensor, sizes_of
 from appliance.engine.cuda import DeviceMemory, DeviceTensor, fault_of
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt.build import EngineCache, EnginePlatform, EngineSource, Profile, Report
@@ -25,10 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Slot:
-    """An execution context on one profile, shared by the bindings whose sizes it holds.
-
-    It reads shapes and addresses when work is enqueued, and all work is enqueued on one stream.
-    """
+    """An execution context on a profile, shared by bindings: it reads their sizes when work is enqueued."""
 
     context: Any
     profile: Profile
@@ -37,26 +30,21 @@ class Slot:
 
 
 class TrtBound:
-    """Tensors of one graph, and the slot that runs them."""
-
     def __init__(
         self, graph: TrtGraph, slot: Slot, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
     ) -> None:
         self._graph, self.slot = graph, slot
         self.shapes = {name: tensor.shape for name, tensor in inputs.items()}
         self.addresses = {n: cast(DeviceTensor, t).address for n, t in {**inputs, **outputs}.items()}
-        self.runs = 0
-        """Since its shapes were set."""
+        self.runs = 0  # since its shapes were set
         self.captured: Any = None
 
     def run(self, *, release: bool = False, capture: bool = False) -> None:
-        """See `Bound`. Working memory has a fixed size: `release` has no effect."""
+        # `release` has no effect: working memory has a fixed size.
         self._graph.run(self, capture=capture)
 
 
 class TrtGraph:
-    """Engines of one graph, with a context for each profile."""
-
     def __init__(
         self,
         backend: TrtBackend,
@@ -65,7 +53,6 @@ class TrtGraph:
         spec: GraphSpec,
         engines: Sequence[tuple[Any, Sequence[Profile]]],
     ) -> None:
-        """`engines` with their profiles, in order."""
         self._backend, self._log, self._spec = backend, log, spec
         self._strategy = runtime.ExecutionContextAllocationStrategy.USER_MANAGED
         self._engines = [engine for engine, _ in engines]
@@ -81,36 +68,27 @@ class TrtGraph:
         return max(int(engine.device_memory_size_v2) for engine in self._engines)
 
     def use(self, workspace: DeviceTensor) -> None:
-        """Set the working memory. Captured graphs contain its address and are dropped."""
+        """Set working memory, and drop captured graphs, which contain its address."""
         for slot in self._slots:
             self._forget(slot)
-            context = slot.context
-            context.set_device_memory(workspace.address, workspace.nbytes)
+            slot.context.set_device_memory(workspace.address, workspace.nbytes)
 
     def close(self) -> None:
-        """Drop captured graphs, contexts and engines; the stream must be idle."""
+        """Drop contexts and engines; the stream must be idle."""
         for slot in self._slots:
             self._forget(slot)
         self._slots.clear()
         self._engines.clear()
 
     def bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Bound:
-        sizes: dict[str, int] = {}
-        for what, specs, tensors in (
-            ("inputs", self._spec.inputs, inputs),
-            ("outputs", self._spec.outputs, outputs),
-        ):
-            if difference := {spec.name for spec in specs} ^ tensors.keys():
-                raise self._fault(f"missing or unknown {what}:", ", ".join(sorted(difference)))
-            for spec in specs:
-                _check(spec, tensors[spec.name], sizes, self._fault)
+        sizes = sizes_of(self._spec, inputs, outputs, self._fault)
         for slot in self._slots:
             if slot.profile.holds(sizes):
                 return TrtBound(self, slot, inputs, outputs)
         raise self._fault("no profile holds", sizes)
 
     def run(self, bound: TrtBound, *, capture: bool) -> None:
-        """Enqueue a run, or where `capture` allows it a CUDA graph of one. Raises EngineFault."""
+        """Enqueue a run, or a CUDA graph of one. Raises EngineFault."""
         if bound.slot.last is not bound:
             self._forget(bound.slot)
             self._set(bound)
@@ -129,7 +107,6 @@ class TrtGraph:
         bound.runs += 1
 
     def _set(self, bound: TrtBound) -> None:
-        """Set shapes and addresses, once for the successive steps of a lane."""
         context = bound.slot.context
         for name, shape in bound.shapes.items():
             if not context.set_input_shape(name, shape):
@@ -146,7 +123,7 @@ class TrtGraph:
             raise self._fault("cannot be run")
 
     def _forget(self, slot: Slot) -> None:
-        """Drop the captured graph: one whose context changes its shapes is void (TensorRT's issue 3798)."""
+        """Drop the captured graph: changed shapes make it void (TensorRT's issue 3798)."""
         if slot.last is not None and slot.last.captured is not None:
             self._backend.drop(slot.last.captured)
             slot.last.captured = None
@@ -168,7 +145,7 @@ class TrtGraph:
 
 
 class TrtBackend(DeviceMemory):
-    """Engines of this device; they share working memory, since one runs at a time."""
+    """Engines of this device, which share working memory."""
 
     name = "tensorrt"
     label = "tensorrt"
@@ -177,10 +154,8 @@ class TrtBackend(DeviceMemory):
     max_batch = 2
 
     def __init__(self, engines: Path, device: int = 0, report: Report = logger.debug) -> None:
-        """`engines` is the folder of the cache; `report` receives progress lines of builds.
-
-        Raises BundleError where TensorRT, cuda-python, the driver or the device is missing.
-        """
+        """Raises BundleError where TensorRT, cuda-python, the driver or the device is missing; `engines` is
+        the folder of the cache."""
         self._runtime = build.import_runtime(self.name)
         super().__init__(self.name, device)
         try:
@@ -193,17 +168,16 @@ class TrtBackend(DeviceMemory):
         self.cache = EngineCache(engines, platform, self._runtime, self._log, report)
         self._deserialiser = build.start(self._runtime.Runtime, self._log, platform.tensorrt)
         self.attentions: dict[str, list[int | None]] = {}
-        """Graph → fused attention kernels of each of its engines; None where TensorRT does not tell."""
+        """Graph → `fused_attentions` of its engines."""
         self.safer: Mapping[str, Arithmetic] = {}
-        """Graphs that do not compute as exported, from the next `load` on."""
+        """Graphs to load in other arithmetic."""
         self._graphs: list[TrtGraph] = []
         self._workspace = self.empty((1,), "int8")
 
     def load(self, name: str, path: Path, spec: GraphSpec, ranges: Ranges) -> Graph:
-        """See `Backend`. Builds the engine, for minutes, where none is cached.
+        """Load a graph's engines, after minutes where they are not cached.
 
-        Also raises StorageError when the cache cannot be used, EngineFault when TensorRT refuses the cached
-        engine, which the next load rebuilds.
+        Raises BundleError, StorageError, and EngineFault when TensorRT refuses a cached engine.
         """
         tf32 = self.safer.get(name) is Arithmetic.TF32
         source = EngineSource(path, spec, build.profiles_of(spec, ranges), tf32)
@@ -236,15 +210,3 @@ class TrtBackend(DeviceMemory):
             graph.close()
         self._graphs.clear()
         super().close()
-
-
-def _check(
-    spec: TensorSpec, tensor: Tensor, sizes: dict[str, int], fault: Callable[..., EngineFault]
-) -> None:
-    """Add the sizes of a tensor's axes to `sizes`. Raises `fault` where they contradict it or the spec."""
-    if tensor.dtype.name != spec.dtype or len(tensor.shape) != len(spec.axes):
-        raise fault(f"{spec.name}: {tensor.dtype.name} {tensor.shape} is not {spec.dtype} {spec.axes}")
-    for axis, size in zip(spec.axes, tensor.shape, strict=True):
-        expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
-        if size != expected:
-            raise fault(f"{spec.name}: {axis} is {size}, not {expected}")

@@ -21,7 +21,7 @@ from appliance.cli import main
 from appliance.config import EngineConfig
 from appliance.contract import bundle as contract
 from appliance.contract.bundle import FLOAT32, FLOAT32_SUMS, Bundle
-from appliance.engine.arithmetic import Arithmetic, safer
+from appliance.engine.backend import Arithmetic
 from appliance.engine.engine import Synthesizer
 from appliance.engine.loading import load_for
 from appliance.engine.ort import OrtBackend
@@ -163,7 +163,7 @@ def test_every_profile_is_compared_at_both_ends_and_with_one_and_two_rows(made: 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "_steps", steps)
-        patch.setattr(gate.agreement, "share", lambda *_: 0.0)
+        patch.setattr(gate, "share", lambda *_: 0.0)
         vocabulary = contract.read_vocabulary(made.vocab)
         lines += map(str, gate.compare(Exact(), Exact(), vocabulary))  # type: ignore[arg-type]
     rows = {(n, r) for graph, n, _, r in found if graph == "step"}
@@ -238,7 +238,8 @@ def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
     both = {FLOAT32: {"step": "a.onnx", "vocoder": "b.onnx"}, FLOAT32_SUMS: {"step": "c.onnx"}}
     half = replace(made.manifest, precision="fp16", variants={**made.manifest.variants, **both})
     answers = {
-        graph: [safer(half, graph, now) for now in (None, *Arithmetic)] for graph in ("step", "vocoder")
+        graph: [prepare.safer(half, graph, now) for now in (None, *Arithmetic)]
+        for graph in ("step", "vocoder")
     }
     sums, tf32, float32 = Arithmetic
     assert answers == {
@@ -246,8 +247,8 @@ def test_a_half_precision_bundle_has_three_answers(made: Bundle) -> None:
     }  # fmt: skip
     assert [a.variant for a in Arithmetic] == [FLOAT32_SUMS, FLOAT32, FLOAT32]
     single = replace(half, precision="fp32")
-    assert [safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
-    assert safer(half, "update", None) is None
+    assert [prepare.safer(single, "vocoder", now) for now in (None, float32)] == [float32, None]
+    assert prepare.safer(half, "update", None) is None
 
 
 def test_tf32_is_tried_before_float32(demo: Bundle, engines: Path) -> None:
@@ -288,7 +289,7 @@ def test_a_sample_that_is_wrong_as_a_whole_puts_every_graph_in_float32(
     bundle: Bundle, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = iter((0.3, 0.2))
-    monkeypatch.setattr(gate.agreement, "share", lambda *_: next(shares))
+    monkeypatch.setattr(gate, "share", lambda *_: next(shares))
     label = opened(bundle, engines).backend
     assert label == "tensorrt (condition, vocoder, step, step_keys, step_reply in float32)"
 

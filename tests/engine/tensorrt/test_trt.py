@@ -21,9 +21,8 @@ from appliance.config import EngineConfig
 from appliance.contract.bundle import Bundle, Sampling
 from appliance.contract.graphs import Dimensions, signatures
 from appliance.engine import engine as synthesizer
-from appliance.engine.backends import open_backend
 from appliance.engine.engine import Synthesizer, ranges
-from appliance.engine.loading import load_for
+from appliance.engine.loading import load_for, open_backend
 from appliance.engine.ort import OrtBackend
 from appliance.engine.tensorrt import build
 from appliance.engine.tensorrt import trt as trt_backend

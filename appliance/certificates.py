@@ -1,0 +1,34 @@
+"""TLS context of the server's certificate: gRPC's server reads the files itself, once they have proved."""
+
+from __future__ import annotations
+
+import ssl
+
+from appliance.config import ServerConfig
+from appliance.errors import ConfigError
+
+
+def tls_context(server: ServerConfig) -> ssl.SSLContext:
+    """Read `tls_certificate`, `tls_key` and, if clients must have one, `tls_clients`. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Without somebody to ask, OpenSSL would ask the terminal for the key's password.
+        context.load_cert_chain(server.tls_certificate, server.tls_key, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise ConfigError(
+            f"server.tls_certificate, server.tls_key: {server.tls_certificate} and {server.tls_key} are not "
+            f"a PEM certificate and its key: {reason}"
+        ) from error
+    if server.tls_clients:
+        try:
+            context.load_verify_locations(server.tls_clients)
+        except (ssl.SSLError, OSError) as error:
+            message = f"server.tls_clients: {server.tls_clients} holds no PEM certificate: {error}"
+            raise ConfigError(message) from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password; write it without: openssl pkey -in KEY -out NEW")
