@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ApplianceError(Exception):
-    """Base of every error that a caller may see; the message says what was wrong and what is allowed."""
+    """Base of errors that a caller may see; the message says what was wrong and what is allowed."""
 
     retry_s: float | None = None
     """Seconds after which the same call may succeed; None: by the table."""
@@ -47,7 +47,7 @@ class StorageError(ApplianceError, OSError):
 
 
 class VoiceDamaged(StorageError):
-    """A stored voice cannot be read; deleting it or creating it anew mends that."""
+    """A stored voice cannot be read; deleting or creating it anew mends that."""
 
 
 class RequestNotFound(ApplianceError, LookupError):
@@ -55,7 +55,7 @@ class RequestNotFound(ApplianceError, LookupError):
 
 
 class ResourceExhausted(ApplianceError):
-    """Base of refusals for want of room. `retry_s`: finite seconds until there is some, if known."""
+    """Base of refusals for want of room. `retry_s`: seconds until there is some, if known."""
 
     def __init__(self, message: str, retry_s: float | None = None) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class RateLimited(ResourceExhausted):
 
 
 class TooManyCalls(ResourceExhausted):
-    """The daemon or connection has all the calls that are allowed."""
+    """The daemon or connection has all calls that are allowed."""
 
 
 class UploadsFull(ResourceExhausted):
@@ -87,7 +87,7 @@ class Superseded(ApplianceError):
 
 
 class Merged(ApplianceError):
-    """A later request with the same merge key speaks for this one, too."""
+    """A later request with the same merge key speaks for this one."""
 
 
 class Skipped(ApplianceError):
@@ -103,7 +103,7 @@ class ReaderStalled(ApplianceError):
 
 
 class DeadlineMissed(ApplianceError, TimeoutError):
-    """The caller's deadline passed, or cannot be met."""
+    """The deadline passed, or cannot be met."""
 
     @classmethod
     def passed(cls, when: str) -> DeadlineMissed:

@@ -228,7 +228,7 @@ class BundleStore:
         return list(dict.fromkeys(_real(name) for name in (self.path, self.before) if name.exists()))
 
     def _unused(self, name: str) -> Path:
-        """A damaged bundle may have the name."""
+        """Free name: a damaged bundle may have it."""
         number = 1
         while os.path.lexists(place := self.folder / (f"{name}-{number}" if number > 1 else name)):
             number += 1

@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _box_findings(box: Box, only: set[str]) -> Iterator[Finding]:
-    """Findings of the box's checks, but those that the application has too."""
     application = set(CHECKS) if only else set(CHECKS) - set(ON_DEMAND)
     selected = (only or set(checks.CHECKS)) & set(checks.CHECKS) - application
     if selected:
@@ -102,8 +101,6 @@ def _application_findings(inspection: Inspection, only: set[str]) -> list[Findin
 
 
 class Inspection:
-    """Configuration and daemon that the application's checks share."""
-
     def __init__(self, options: argparse.Namespace, environment: Mapping[str, str]) -> None:
         self.options = options
         self.config = Config()
@@ -167,7 +164,6 @@ def _run_check(name: str, check: Callable[[Inspection], Finding], inspection: In
 
 
 def _is_forbidden(error: BaseException | None) -> bool:
-    """True if the cause is a file that this user cannot read."""
     while error is not None:
         if isinstance(error, PermissionError):
             return True

@@ -91,9 +91,9 @@ RELEASE_S = 5.0
 GRACE_S = 1.0
 """Allowance of calls, once the server stops."""
 AFTER_DRAIN_S = RELEASE_S + 2 * GRACE_S + 8.0
-"""From the end of the drain to that of the process; f5-appliance.service allows it."""
+"""Time from the end of the drain to that of the process; f5-appliance.service allows it."""
 STALLED_S = 1.0
-"""While draining, a slower reader is not waited for."""
+"""Pause of a reader for which a drain does not wait."""
 LIVE_SECTIONS = ("synthesis", "text", "scheduler", "log")
 """Sections that a reload can change."""
 
