@@ -13,8 +13,7 @@ from appliance.config import MAX_GUIDANCE, SynthesisConfig
 from appliance.errors import InvalidRequest, UnsupportedEncoding
 from appliance.request import Encoding, Handling, Playout, Priority, Request, Segmentation, Spoken, Terms
 from appliance.rpc import appliance_pb2 as pb
-from appliance.text.clean import clean
-from appliance.text.normalise import normalise
+from appliance.text.normalise import clean, normalise
 from appliance.text.pronounce import check as check_pronunciations
 
 MIN_SPEAKING_RATE, MAX_SPEAKING_RATE = 0.25, 4.0

@@ -70,13 +70,12 @@ from appliance.rpc.synthesizer import SynthesizerService
 from appliance.rpc.voices import VoicesService
 from appliance.scheduler import Scheduler
 from appliance.scheduler.trace import Recorder
-from appliance.serve.agent import AgentServer
 from appliance.serve.clockwatch import PERIOD_S as CLOCKS_PERIOD_S
 from appliance.serve.clockwatch import STATES, ClockWatch
-from appliance.serve.metrics import Metrics, MetricsServer
+from appliance.serve.metrics import Metrics
 from appliance.serve.network import await_addresses
 from appliance.serve.notify import Notifier
-from appliance.serve.probes import ProbeServer
+from appliance.serve.probes import AgentServer, MetricsServer, ProbeServer
 from appliance.serve.supervision import Supervision
 from appliance.text import chinese
 from appliance.text.line import Manners

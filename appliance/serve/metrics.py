@@ -1,60 +1,22 @@
-"""Prometheus metrics, and the HTTP server for them and for liveness and readiness."""
+"""Prometheus metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
-from http.server import BaseHTTPRequestHandler
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from appliance.request import PassedOver, RequestCounts, Timings
-from appliance.serve.probes import PAUSE_S, ProbeServer
+from appliance.audio.phrases import Phrases
+from appliance.box.checks.health_json import HealthRun
+from appliance.engine.engine import Synthesizer
+from appliance.request import RequestCounts, Timings
 
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 LEVELS = {"PASS": 0.0, "WARN": 1.0, "FAIL": 2.0}
 """Value of a check's level; SKIP has none."""
 RATIOS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
-
-
-class EngineSeconds(Protocol):
-    predicted_s: float
-    measured_s: float
-
-
-class MeasuredEngine(Protocol):
-    @property
-    def backend(self) -> str: ...
-
-    @property
-    def passed_over(self) -> Sequence[PassedOver]: ...
-
-    @property
-    def costs(self) -> EngineSeconds: ...
-
-
-class PhraseCounts(Protocol):
-    size_bytes: int
-    hits: int
-    misses: int
-
-
-class HealthRun(Protocol):
-    """Findings of one run of f5-health."""
-
-    @property
-    def age_s(self) -> float: ...
-
-    @property
-    def levels(self) -> Mapping[str, str]:
-        """Check → a key of LEVELS, or SKIP."""
-
-    @property
-    def numbers(self) -> Mapping[tuple[str, str], float]:
-        """(check, figure) → value."""
 
 
 class Health:
@@ -168,7 +130,7 @@ class Metrics:
             self._requests_now.labels(state).set_function(partial(lambda name: getattr(load(), name), state))
         self._ready.set_function(lambda: float(ready()))
 
-    def watch_engine(self, engine: MeasuredEngine) -> None:
+    def watch_engine(self, engine: Synthesizer) -> None:
         """Show an engine's backend and seconds; again for another engine."""
         for name, gauge in self._engine_seconds.items():
             gauge.set_function(partial(getattr, engine.costs, f"{name}_s"))
@@ -186,7 +148,7 @@ class Metrics:
             for name, how in (("predicted", "estimated"), ("measured", "taken"))
         }
 
-    def watch_phrases(self, phrases: PhraseCounts) -> None:
+    def watch_phrases(self, phrases: Phrases) -> None:
         for name, attribute, documentation in (
             ("hits", "hits", "Requests that were answered from the cache of phrases."),
             ("misses", "misses", "Requests that it could have answered, and did not have."),
@@ -211,37 +173,3 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in Prometheus's exposition format."""
         return generate_latest(self.registry)
-
-
-class MetricsServer(ProbeServer):
-    def __init__(
-        self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
-    ) -> None:
-        """Raises OSError."""
-
-        def answer(path: str) -> tuple[int, str, bytes]:
-            if path == "/metrics":
-                return 200, CONTENT_TYPE_LATEST, metrics.text()
-            if path in ("/livez", "/readyz"):
-                good = alive() if path == "/livez" else ready()
-                return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
-            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = PAUSE_S
-
-            def do_GET(self) -> None:
-                status, kind, body = answer(self.path.partition("?")[0])
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            do_HEAD = do_GET
-
-            def log_message(self, format: str, *args: object) -> None:
-                """A scrape every few seconds would fill the journal."""
-
-        super().__init__("metrics", address, Handler)

@@ -1,4 +1,4 @@
-"""Base of the servers for probes, which answer while the rest of the daemon is busy."""
+"""Servers for probes, which answer while the rest of the daemon is busy: metrics, health, haproxy's check."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import socket
 import socketserver
 import sys
 import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
 from appliance.config import split_address
+from appliance.serve.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -59,3 +64,70 @@ class ProbeServer(socketserver.ThreadingTCPServer):
         # OSError: the client went away.
         if not isinstance(sys.exc_info()[1], OSError):
             logger.exception("request from %s failed", client_address)
+
+
+class MetricsServer(ProbeServer):
+    """HTTP server of /metrics, /livez and /readyz."""
+
+    def __init__(
+        self, address: str, metrics: Metrics, *, alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        """Raises OSError."""
+
+        def answer(path: str) -> tuple[int, str, bytes]:
+            if path == "/metrics":
+                return 200, CONTENT_TYPE_LATEST, metrics.text()
+            if path in ("/livez", "/readyz"):
+                good = alive() if path == "/livez" else ready()
+                return (200 if good else 503), "text/plain", b"ok\n" if good else b"no\n"
+            return 404, "text/plain", b"try /metrics, /livez or /readyz\n"
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = PAUSE_S
+
+            def do_GET(self) -> None:
+                status, kind, body = answer(self.path.partition("?")[0])
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_GET
+
+            def log_message(self, format: str, *args: object) -> None:
+                """A scrape every few seconds would fill the journal."""
+
+        super().__init__("metrics", address, Handler)
+
+
+class AgentServer(ProbeServer):
+    """Server for haproxy's `agent-check`: each connection gets one `agent_line`."""
+
+    def __init__(self, address: str, *, state: Callable[[], str], busy: Callable[[], float]) -> None:
+        """Raises OSError."""
+
+        class Handler(socketserver.StreamRequestHandler):
+            timeout = PAUSE_S
+
+            def handle(self) -> None:
+                self.wfile.write(agent_line(state(), busy()).encode())
+
+        super().__init__("agent", address, Handler)
+
+
+def agent_line(state: str, busy: float) -> str:
+    """Line of haproxy's agent check; `busy`: taken share of the engine's next seconds.
+
+        up ready 63%       takes requests; 37 % of the engine's next seconds are taken
+        drain              finishes what it has, takes nothing new
+        down # starting    takes nothing, and why
+
+    haproxy keeps `down` and `drain` until `up` and `ready`, and reads 0 % as `drain`: a full box has 1 %.
+    """
+    if state == "draining":
+        return "drain\n"
+    if state != "running":
+        return f"down # {state}\n"
+    return f"up ready {min(max(round(100 * (1 - busy)), 1), 100)}%\n"

@@ -1,9 +1,11 @@
-"""Unicode normalisation."""
+"""Unicode normalisation, and the limits of a request's text."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+
+from appliance.errors import InvalidRequest
 
 _WHITESPACE = re.compile(r"\s+")
 _VARIATION_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -24,3 +26,14 @@ def normalise(text: str, *, lines: bool = False) -> str:
         text = unicodedata.normalize("NFC", _VARIATION_SELECTORS.sub("", text))
         text = _WHITESPACE.sub(" ", text)
     return text.strip()
+
+
+def clean(text: str, *, limit_characters: int, field: str = "text") -> str:
+    """Raises InvalidRequest naming `field` for a text that is empty or over the limit."""
+    # Counted before the work, so that an endless text costs nothing.
+    if len(text) > limit_characters:
+        raise InvalidRequest(field, f"has {len(text)} characters, at most {limit_characters} are allowed")
+    cleaned = normalise(text)
+    if not cleaned:
+        raise InvalidRequest(field, "is empty once white space and invisible characters are gone")
+    return cleaned

@@ -37,6 +37,7 @@ from appliance.durable import (
     storage_errors,
     sweep,
     sync,
+    version_of,
     write_synced,
 )
 from appliance.errors import (
@@ -127,10 +128,7 @@ def read_stored(folder: Path, name: str) -> tuple[Voice, bytes]:
     """Raises VoiceDamaged, StorageError."""
     with storage_errors(f"voice {name!r}"):
         voice = _parse_record((folder / name / RECORD).read_bytes(), name)
-        audio = (folder / name / AUDIO).read_bytes()
-    if hashlib.sha256(audio).hexdigest() != voice.sha256:
-        raise VoiceDamaged(f"voice {name!r}: {AUDIO} is not the file that was stored; {REMEDY}")
-    return voice, audio
+    return voice, _audio(folder, voice)
 
 
 class VoiceStore:
@@ -152,7 +150,7 @@ class VoiceStore:
         self._level = level
         self._max_reference_bytes = max_reference_bytes
         self._prepared = ReferenceCache(cache, spec, level, memory_entries)
-        self._records: dict[str, tuple[tuple[int, int, int], Voice]] = {}
+        self._records: dict[str, tuple[tuple[int, int, int] | None, Voice]] = {}
         for path in (folder, cache):
             with storage_errors(str(path)):
                 path.mkdir(parents=True, exist_ok=True)
@@ -161,7 +159,7 @@ class VoiceStore:
         """Raises VoiceNotFound, StorageError, InvalidReference."""
         voice = self.get(name)
         if (features := self._prepared.get(voice.sha256)) is None:
-            features = prepare(self._audio(voice), self._spec, self._level)
+            features = prepare(_audio(self._folder, voice), self._spec, self._level)
             self._prepared.put(voice.sha256, features)
         return Reference(complete_transcript(voice.transcript), features)
 
@@ -182,15 +180,12 @@ class VoiceStore:
         """Raises VoiceNotFound, VoiceDamaged, StorageError."""
         if not NAME_RULE.fullmatch(name):
             raise VoiceNotFound(f"no voice is named {name!r}")
-        path = os.path.join(self._folder, name, RECORD)
+        path = self._folder / name / RECORD
         with storage_errors(f"voice {name!r}"):
             try:
-                stat = os.stat(path)
-                version = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
-                known = self._records.get(name)
-                if known is None or known[0] != version:
-                    known = (version, _parse_record(Path(path).read_bytes(), name))
-                    self._records[name] = known
+                version, known = version_of(path), self._records.get(name)
+                if known is None or version is None or known[0] != version:
+                    known = self._records[name] = (version, _parse_record(path.read_bytes(), name))
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.lexists(self._folder / name):
                     raise VoiceNotFound(f"no voice is named {name!r}") from None
@@ -361,7 +356,7 @@ class VoiceStore:
             for field, given in more.items():
                 if given and given != getattr(there, field):
                     raise VoiceExists(f"voice {name!r} is stored already with another {NOTES[field]}")
-            self._audio(there)
+            _audio(self._folder, there)
         except (VoiceNotFound, VoiceDamaged):
             return None
         return there
@@ -396,15 +391,15 @@ class VoiceStore:
     def _hidden(self, name: str) -> Path:
         return self._folder / f".{name}.{secrets.token_hex(4)}"
 
-    def _audio(self, voice: Voice) -> bytes:
-        audio = b""
-        with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
-            audio = (self._folder / voice.name / AUDIO).read_bytes()
-        if hashlib.sha256(audio).hexdigest() != voice.sha256:
-            raise VoiceDamaged(
-                f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}"
-            )
-        return audio
+
+def _audio(folder: Path, voice: Voice) -> bytes:
+    """Raises VoiceDamaged, StorageError."""
+    audio = b""
+    with storage_errors(f"voice {voice.name!r}"), contextlib.suppress(FileNotFoundError):
+        audio = (folder / voice.name / AUDIO).read_bytes()
+    if hashlib.sha256(audio).hexdigest() != voice.sha256:
+        raise VoiceDamaged(f"voice {voice.name!r}: {AUDIO} is not the file that {RECORD} describes; {REMEDY}")
+    return audio
 
 
 def _display_name(given: str) -> str:

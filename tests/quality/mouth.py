@@ -23,7 +23,7 @@ from appliance.engine.ort import OrtBackend
 from appliance.plan import Planner
 from appliance.request import FloatArray, Request, Segment, Segmentation
 from appliance.text import chinese
-from appliance.text.clean import clean
+from appliance.text.normalise import clean
 from appliance.voices.store import open_store
 
 AUDIO_SUFFIXES = (".wav", ".flac")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.client import CallFailed, Client, Header
-from appliance.serve.agent import AgentServer, line
+from appliance.serve.probes import AgentServer, agent_line
 from tests.daemons import Running, free_port, running
 from tests.patience import PATIENCE_S
 
@@ -38,7 +38,7 @@ def answer_of(address: str) -> str:
     ],
 )
 def test_the_line(state: str, busy: float, expected: str) -> None:
-    assert line(state, busy) == expected + "\n"
+    assert agent_line(state, busy) == expected + "\n"
 
 
 def test_each_connection_gets_the_line_of_its_time() -> None:

@@ -20,8 +20,8 @@ from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.request import PassedOver, RequestCounts, Timings
 from appliance.serve import metrics as metrics_module
-from appliance.serve.metrics import Metrics, MetricsServer
-from appliance.serve.probes import MAX_CONNECTIONS
+from appliance.serve.metrics import Metrics
+from appliance.serve.probes import MAX_CONNECTIONS, MetricsServer
 from tests.fakes.jetson import Clock, Jetson
 from tests.fakes_engine import FakeEngine
 from tests.patience import PATIENCE_S, until

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from appliance.errors import InvalidRequest
-from appliance.text.clean import clean
-from appliance.text.normalise import normalise
+from appliance.text.normalise import clean, normalise
 from tests.contract.golden import generate
 
 
