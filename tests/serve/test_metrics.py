@@ -19,7 +19,7 @@ from appliance.box.checks.health_json import last_run, publish
 from appliance.box.paths import HEALTH
 from appliance.engine.costs import CostTable
 from appliance.request import PassedOver, RequestCounts, Timings
-from appliance.serve import metrics as metrics_module
+from appliance.serve import probes
 from appliance.serve.metrics import Metrics
 from appliance.serve.probes import MAX_CONNECTIONS, MetricsServer
 from tests.fakes.jetson import Clock, Jetson
@@ -231,7 +231,7 @@ def test_half_sent_requests_are_bounded_and_probes_still_answered(serving: Metri
 
 
 def test_a_half_sent_request_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_module, "PAUSE_S", 0.2)
+    monkeypatch.setattr(probes, "PAUSE_S", 0.2)
     server = MetricsServer("127.0.0.1:0", Metrics(), alive=lambda: True, ready=lambda: True)
     try:
         with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as client:

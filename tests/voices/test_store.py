@@ -343,14 +343,14 @@ def test_a_damaged_voice_can_be_deleted(place: Place, how: str) -> None:
 def test_a_voice_that_cannot_be_read_at_the_moment_is_not_replaced(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    place.open().create("ann", wav(), "Hello there.")
     store = place.open()
-    store.create("ann", wav(), "Hello there.")
 
-    def full(path: str, **options: Any) -> Any:
-        raise OSError(24, "Too many open files", path)
+    def full(path: Path) -> bytes:
+        raise OSError(24, "Too many open files", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", full)
+        patch.setattr(Path, "read_bytes", full)
         with pytest.raises(StorageError, match=r"^voice 'ann': Too many open files$"):
             store.create("ann", wav(0.7), "Something else.")
     assert store.get("ann").transcript == "Hello there."
